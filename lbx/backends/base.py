@@ -1,0 +1,61 @@
+"""The narrow seam between lbx and whatever runs a model.
+
+A backend offers a tokenizer (``lbx.prompts.Tokenizer``: encode, decode, the chat template's text) and one
+verb, ``generate``. It never sees a benchmark: ``Request.key`` is opaque to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lbx.prompts import Tokenizer
+from lbx.records import Completion, Request
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """What ran, for the ``runs`` table.
+
+    Attributes:
+        name: "llamacpp", "hf" or "scripted".
+        version: of the library, e.g. "llama-cpp-python 0.3.36".
+        model: the name that reports show.
+        context_window: tokens; prompt and answer together must fit.
+        settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
+        hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
+    """
+
+    name: str
+    version: str
+    model: str
+    context_window: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One loaded model."""
+
+    @property
+    def info(self) -> BackendInfo: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def generate(self, request: Request) -> Completion:
+        """Answer one request.
+
+        The output must not depend on which requests came before: a kept prefix is reused only in pieces
+        whose arithmetic is the same either way.
+
+        Raises:
+            PromptError: the request does not fit the context window.
+            BackendError: the model failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory. The backend is unusable afterwards."""
+        ...

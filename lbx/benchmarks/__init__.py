@@ -1,0 +1,1 @@
+"""The benchmark families that lbx knows."""

@@ -1,0 +1,67 @@
+"""The exceptions that lbx raises on purpose, each one paragraph for the person at the keyboard.
+
+    LbxError                  exit code 1
+    ├── UsageError            exit code 2: the command line, a recipe or a model card is wrong
+    ├── BundleError           an archive or an unpacked bundle is damaged, incomplete or unsafe
+    ├── FetchError            a source could not be fetched, or is not what the hub says it is
+    ├── BackendError          a model cannot be loaded, or a library is missing
+    ├── PromptError           one prompt cannot be made to fit; the sample fails, the run goes on
+    └── StoreError            the results file cannot be opened, read or written
+
+Every error carries its cause, and where there is one, the fix and the next command. The command line
+prints the three as one paragraph; foreign exceptions are mapped once, ``raise XError(...) from exc``.
+"""
+
+from __future__ import annotations
+
+
+class LbxError(Exception):
+    """Something went wrong that lbx understands.
+
+    Args:
+        cause: what happened, a sentence, naming the file, task or setting concerned.
+        fix: what to do about it, a sentence, or "" when the cause already says it.
+        command: the next command to type, or "".
+    """
+
+    exit_code = 1
+
+    def __init__(self, cause: str, *, fix: str = "", command: str = "") -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.fix = fix
+        self.command = command
+
+    def __str__(self) -> str:
+        text = self.cause
+        if self.fix:
+            text += f" {self.fix}"
+        if self.command:
+            text += f" Try: {self.command}"
+        return text
+
+
+class UsageError(LbxError):
+    """The command line, a recipe or a model card asks for something that does not exist."""
+
+    exit_code = 2
+
+
+class BundleError(LbxError):
+    """An archive or an unpacked bundle is damaged, incomplete or unsafe."""
+
+
+class FetchError(LbxError):
+    """A source could not be fetched, or its content is not what the hub or the recipe says."""
+
+
+class BackendError(LbxError):
+    """A model cannot be loaded or run, or the library that would do it is not installed."""
+
+
+class PromptError(LbxError):
+    """One prompt cannot be made to fit the context window; its sample fails and the run goes on."""
+
+
+class StoreError(LbxError):
+    """The results file cannot be opened, read or written."""

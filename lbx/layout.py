@@ -1,0 +1,95 @@
+"""Where things lie in an unpacked bundle. The bundle room writes by it; benchmarks and backends read by it.
+
+    ROOT/bagit.txt bag-info.txt manifest-sha256.txt tagmanifest-sha256.txt
+    ROOT/lbx/bundle.json                       every source, as it was fetched
+    ROOT/data/hub/datasets--org--name/refs/<revision>           text: the commit
+    ROOT/data/hub/datasets--org--name/snapshots/<commit>/...    regular files only
+    ROOT/data/hub/models--org--name/...
+    ROOT/data/files/<to>                       files of https and path sources
+
+``data/hub`` is a Hugging Face hub cache without symlinks: ``HF_HUB_CACHE`` may point at it, read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from lbx.errors import BundleError
+
+BAGIT = "bagit.txt"
+BAG_INFO = "bag-info.txt"
+MANIFEST = "manifest-sha256.txt"
+TAG_MANIFEST = "tagmanifest-sha256.txt"
+BUNDLE_JSON = "lbx/bundle.json"
+HUB = "data/hub"
+FILES = "data/files"
+
+
+def repo_folder(kind: str, repo: str) -> str:
+    """Name of a hub repository's folder: ("dataset", "THUDM/LongBench") -> "datasets--THUDM--LongBench"."""
+    return f"{kind}s--" + repo.replace("/", "--")
+
+
+class Bundle:
+    """An unpacked bundle, for reading.
+
+    Args:
+        root: the folder that ``lbx unpack`` made.
+
+    Raises:
+        BundleError: the folder is missing, or no bundle (an unpacked one always has its tag manifest).
+    """
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise BundleError(
+                f"There is no bundle folder at {root}.",
+                fix="Unpack an archive first.",
+                command=f"lbx unpack NAME.tar --to {root}",
+            )
+        if not (root / TAG_MANIFEST).is_file() or not (root / BUNDLE_JSON).is_file():
+            raise BundleError(
+                f"{root} is not an unpacked bundle: {TAG_MANIFEST} or {BUNDLE_JSON} is missing.",
+                fix="Give the folder that `lbx unpack` made, not the archive or a folder above or inside it.",
+                command="lbx unpack NAME.tar --to DIR",
+            )
+        self.root = root
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the tag manifest, hex: it covers every other byte of the bundle."""
+        return hashlib.sha256((self.root / TAG_MANIFEST).read_bytes()).hexdigest()
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """bundle.json: name and sources."""
+        loaded: dict[str, Any] = json.loads((self.root / BUNDLE_JSON).read_text("utf-8"))
+        return loaded
+
+    def snapshot(self, kind: str, repo: str, revision: str | None = None) -> Path | None:
+        """Folder of a hub repository's files, or None where the bundle does not hold it.
+
+        Args:
+            kind: "dataset" or "model".
+            repo: "org/name".
+            revision: the revision the recipe asked for; None takes the only one, or "main" of several.
+        """
+        folder = self.root / HUB / repo_folder(kind, repo)
+        refs = folder / "refs"
+        if revision is None:
+            names = sorted(str(p.relative_to(refs)) for p in refs.rglob("*") if p.is_file()) if refs.is_dir() else []
+            if not names:
+                return None
+            revision = "main" if "main" in names else names[0]
+        ref = refs / revision
+        commit = ref.read_text("utf-8").strip() if ref.is_file() else revision
+        found = folder / "snapshots" / commit
+        return found if found.is_dir() else None
+
+    def file(self, to: str) -> Path | None:
+        """A file of an https or path source by its place under data/files, or None where it is not there."""
+        found = self.root / FILES / to
+        return found if found.exists() else None

@@ -1,0 +1,216 @@
+"""The values that travel between rooms: frozen, plain, and free of behaviour that needs a library."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of the text's UTF-8 bytes, hex. A lone surrogate, which UTF-8 has no form for, is kept as its code."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class SampleKey(NamedTuple):
+    """What names one generation inside a run; the primary key of ``generations`` without ``run_id``."""
+
+    benchmark: str
+    task: str
+    sample_id: str
+    iteration: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.benchmark}/{self.task}/{self.sample_id}" + (f"#{self.iteration}" if self.iteration else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One row of ``lbx tasks``: something that ``--tasks`` can name.
+
+    Attributes:
+        benchmark, name: the two halves of "longbench/qasper".
+        metrics: names of the per-sample metrics; the first is the headline.
+        samples: how many samples the bundle holds.
+    """
+
+    benchmark: str
+    name: str
+    metrics: tuple[str, ...]
+    samples: int
+    language: str = "en"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.benchmark}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One question about one document, as the benchmark's data file holds it.
+
+    Attributes:
+        sample_id: unique inside (benchmark, task) and stable between runs.
+        context: the long document; "" where the benchmark's mode shows none.
+        question: what is asked about it.
+        references: the accepted answers, in the data's order.
+        length: the document's length in ``length_unit`` ("words", "characters", "tokens").
+        meta: what else the metric or the report needs (JSON values only).
+    """
+
+    benchmark: str
+    task: str
+    sample_id: str
+    context: str
+    question: str
+    references: tuple[str, ...]
+    language: str = "en"
+    length: int = 0
+    length_unit: str = "words"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> SampleKey:
+        return SampleKey(self.benchmark, self.task, self.sample_id)
+
+
+class Truncation(StrEnum):
+    """What to do with a prompt that is longer than its limit. Tokens, not characters, are counted.
+
+    MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
+    MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
+    DOCUMENT_END: cut the end of the document; the question is never cut (L-Eval).
+    DOCUMENT_START: cut the start of the document; the question is never cut (L-Eval's codeU).
+    REFUSE: never cut; the sample fails (needle, where a cut could remove what is asked for).
+    """
+
+    MIDDLE = "middle"
+    MIDDLE_FLOOR = "middle_floor"
+    DOCUMENT_END = "document_end"
+    DOCUMENT_START = "document_start"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as text, before tokens: ``before + document + after`` is what the model is asked.
+
+    Attributes:
+        before, document, after: the template's text up to the document, the document, the rest.
+        max_new_tokens: the answer's budget in tokens.
+        truncation: the benchmark's own rule for a prompt that is too long.
+        chat: False where the benchmark feeds the bare text even to chat models (few-shot and code tasks).
+        stop: strings that end the answer; they are not part of it.
+        min_new_tokens: tokens before which neither end-of-sequence nor a stop string ends the answer.
+        temperature: the benchmark's own sampling temperature; None means greedy.
+        limits: the prompt's limit in tokens by the model's context window, where the authors fixed one,
+            e.g. {4096: 3500}; any other window gets all that the answer's budget leaves.
+        source: where the text came from, e.g. the file in the bundle ("lbx" when it is lbx's own).
+    """
+
+    before: str
+    document: str
+    after: str
+    max_new_tokens: int
+    truncation: Truncation
+    chat: bool = True
+    stop: tuple[str, ...] = ()
+    min_new_tokens: int = 0
+    temperature: float | None = None
+    limits: Mapping[int, int] = field(default_factory=dict)
+    source: str = "lbx"
+
+    @property
+    def text(self) -> str:
+        return self.before + self.document + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. temperature 0 is greedy, and then nothing else matters.
+
+    Attributes:
+        temperature: >= 0.
+        top_p: in (0, 1]; 1 keeps everything.
+        top_k: >= 0; 0 keeps everything.
+        min_p: in [0, 1); tokens less likely than min_p times the likeliest are dropped.
+        seed: makes a sampled answer repeatable, together with the sample's key.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt as the model will read it.
+
+    Attributes:
+        key: names the generation; backends carry it and never look inside.
+        token_ids: the whole prompt, BOS included.
+        shared_tokens: how many leading tokens belong to the text before the question (prefix sharing).
+        original_tokens: tokens of the untruncated prompt, chat wrapping not counted where truncation precedes it.
+        truncated: whether anything was cut.
+    """
+
+    key: SampleKey
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+    min_new_tokens: int = 0
+    sampling: Sampling = Sampling()
+    shared_tokens: int = 0
+    original_tokens: int = 0
+    truncated: bool = False
+    prompt_sha256: str = ""
+    opens_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model said.
+
+    Attributes:
+        text: the decoded new tokens, control tokens left out, stop string removed; reasoning still inside.
+        output_tokens: how many new tokens were made, the ending token not counted.
+        finish_reason: "stop" (end of sequence or a stop string) or "length" (the budget ran out).
+        cached_tokens: prompt tokens that were not computed again, because the previous prompt shared them.
+        prefill_s, decode_s: seconds.
+    """
+
+    text: str
+    output_tokens: int
+    finish_reason: str
+    cached_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One metric of one generation, in 0..1. ``extracted`` is what the metric took for the answer."""
+
+    metric: str
+    score: float
+    extracted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """One number of a task. ``score`` in 0..1; ``official`` as the benchmark's own script prints it."""
+
+    metric: str
+    n: int
+    score: float
+    official: float
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: the same value always gives the same text."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

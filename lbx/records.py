@@ -154,9 +154,10 @@ class Request:
     Attributes:
         key: names the generation; backends carry it and never look inside.
         token_ids: the whole prompt, BOS included.
-        shared_tokens: how many leading tokens belong to the text before the question (prefix sharing).
         original_tokens: tokens of the untruncated prompt, chat wrapping not counted where truncation precedes it.
         truncated: whether anything was cut.
+        prompt_sha256: of the text the model reads, chat wrapping included.
+        opens_reasoning: the prompt itself ends in "<think>", so the answer begins inside the reasoning.
     """
 
     key: SampleKey
@@ -165,7 +166,6 @@ class Request:
     stop: tuple[str, ...] = ()
     min_new_tokens: int = 0
     sampling: Sampling = Sampling()
-    shared_tokens: int = 0
     original_tokens: int = 0
     truncated: bool = False
     prompt_sha256: str = ""

@@ -1,0 +1,75 @@
+"""The results file's tables, as numbered steps. A step that has been released is never edited; a new one is added.
+
+Each step runs in one transaction with the row that records it, so a killed migration leaves the file as it was.
+Times are UTC. Views hold no data: they are made anew, from ``lbx.store.views``, whenever a file is opened for writing.
+"""
+
+from __future__ import annotations
+
+INITIAL = """
+CREATE TABLE runs (
+    run_id VARCHAR PRIMARY KEY,
+    model VARCHAR NOT NULL,
+    backend VARCHAR NOT NULL,
+    backend_version VARCHAR NOT NULL,
+    benchmark_versions JSON NOT NULL,
+    bundle_digest VARCHAR NOT NULL,
+    settings JSON NOT NULL,
+    hardware JSON NOT NULL,
+    lbx_version VARCHAR NOT NULL,
+    started_at TIMESTAMP NOT NULL,
+    finished_at TIMESTAMP,
+    status VARCHAR NOT NULL
+);
+CREATE TABLE samples (
+    benchmark VARCHAR, task VARCHAR, sample_id VARCHAR,
+    language VARCHAR NOT NULL,
+    length BIGINT NOT NULL,
+    length_unit VARCHAR NOT NULL,
+    "references" JSON NOT NULL,
+    question VARCHAR NOT NULL,
+    context_sha256 VARCHAR NOT NULL,
+    meta JSON NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (benchmark, task, sample_id)
+);
+CREATE TABLE generations (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR, iteration INTEGER,
+    output VARCHAR,
+    reasoning VARCHAR,
+    finish_reason VARCHAR,
+    prompt_tokens INTEGER,
+    cached_tokens INTEGER,
+    output_tokens INTEGER,
+    original_tokens INTEGER,
+    truncated BOOLEAN,
+    prompt_sha256 VARCHAR,
+    prompt_source VARCHAR,
+    prefill_s DOUBLE,
+    decode_s DOUBLE,
+    seed BIGINT,
+    error VARCHAR,
+    created_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (run_id, benchmark, task, sample_id, iteration)
+);
+CREATE TABLE scores (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR, iteration INTEGER,
+    metric VARCHAR, metric_version INTEGER,
+    score DOUBLE NOT NULL,
+    extracted VARCHAR,
+    headline BOOLEAN NOT NULL,
+    PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, metric, metric_version)
+);
+CREATE TABLE task_results (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, metric VARCHAR, metric_version INTEGER,
+    n INTEGER NOT NULL,
+    score DOUBLE,
+    official DOUBLE,
+    headline BOOLEAN NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (run_id, benchmark, task, metric, metric_version)
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (INITIAL,)
+"""MIGRATIONS[i] takes a file from version i to version i + 1."""

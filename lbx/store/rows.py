@@ -1,0 +1,206 @@
+"""Rows as the store takes and gives them: one frozen dataclass a table, and ``Table`` for answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from lbx.records import Sample, canonical_json, sha256_text
+
+
+def as_json(value: object) -> str:
+    """JSON for the database. Lone surrogates, which UTF-8 and so DuckDB cannot hold, become U+FFFD."""
+    return canonical_json(value).encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused."""
+
+    run_id: str
+    model: str
+    backend: str
+    backend_version: str
+    benchmark_versions: Mapping[str, int]
+    bundle_digest: str
+    settings: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    lbx_version: str
+
+    def values(self) -> list[object]:
+        return [
+            self.run_id,
+            self.model,
+            self.backend,
+            self.backend_version,
+            as_json(self.benchmark_versions),
+            self.bundle_digest,
+            as_json(self.settings),
+            as_json(self.hardware),
+            self.lbx_version,
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One row of ``samples``: what was asked, and its place in the data. Of the document only the hash is stored."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "benchmark": "VARCHAR",
+        "task": "VARCHAR",
+        "sample_id": "VARCHAR",
+        "language": "VARCHAR",
+        "length": "BIGINT",
+        "length_unit": "VARCHAR",
+        "references": "JSON",
+        "question": "VARCHAR",
+        "context_sha256": "VARCHAR",
+        "meta": "JSON",
+        "position": "INTEGER",
+    }
+    sample: Sample
+    position: int
+
+    def values(self) -> dict[str, object]:
+        sample = self.sample
+        return {
+            "benchmark": sample.benchmark,
+            "task": sample.task,
+            "sample_id": sample.sample_id,
+            "language": sample.language,
+            "length": sample.length,
+            "length_unit": sample.length_unit,
+            "references": list(sample.references),
+            "question": sample.question,
+            "context_sha256": sha256_text(sample.context),
+            "meta": dict(sample.meta),
+            "position": self.position,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """One row of ``generations``: an answer, or the error that stands in its place."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "run_id": "VARCHAR",
+        "benchmark": "VARCHAR",
+        "task": "VARCHAR",
+        "sample_id": "VARCHAR",
+        "iteration": "INTEGER",
+        "output": "VARCHAR",
+        "reasoning": "VARCHAR",
+        "finish_reason": "VARCHAR",
+        "prompt_tokens": "INTEGER",
+        "cached_tokens": "INTEGER",
+        "output_tokens": "INTEGER",
+        "original_tokens": "INTEGER",
+        "truncated": "BOOLEAN",
+        "prompt_sha256": "VARCHAR",
+        "prompt_source": "VARCHAR",
+        "prefill_s": "DOUBLE",
+        "decode_s": "DOUBLE",
+        "seed": "BIGINT",
+        "error": "VARCHAR",
+        "created_at": "TIMESTAMP",
+    }
+    run_id: str
+    benchmark: str
+    task: str
+    sample_id: str
+    iteration: int
+    output: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    original_tokens: int | None = None
+    truncated: bool | None = None
+    prompt_sha256: str | None = None
+    prompt_source: str | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+    seed: int | None = None
+    error: str | None = None
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def values(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.COLUMNS} | {
+            "created_at": self.created_at.replace(tzinfo=None).isoformat()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """One row of ``scores``. ``headline`` marks the metric that averages and curves are made of."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "run_id": "VARCHAR",
+        "benchmark": "VARCHAR",
+        "task": "VARCHAR",
+        "sample_id": "VARCHAR",
+        "iteration": "INTEGER",
+        "metric": "VARCHAR",
+        "metric_version": "INTEGER",
+        "score": "DOUBLE",
+        "extracted": "VARCHAR",
+        "headline": "BOOLEAN",
+    }
+    run_id: str
+    benchmark: str
+    task: str
+    sample_id: str
+    iteration: int
+    metric: str
+    metric_version: int
+    score: float
+    extracted: str | None
+    headline: bool
+
+    def values(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One row of ``task_results``: a number of a task, as the official script adds it up."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "run_id": "VARCHAR",
+        "benchmark": "VARCHAR",
+        "task": "VARCHAR",
+        "metric": "VARCHAR",
+        "metric_version": "INTEGER",
+        "n": "INTEGER",
+        "score": "DOUBLE",
+        "official": "DOUBLE",
+        "headline": "BOOLEAN",
+        "position": "INTEGER",
+    }
+    run_id: str
+    benchmark: str
+    task: str
+    metric: str
+    metric_version: int
+    n: int
+    score: float | None
+    official: float | None
+    headline: bool
+    position: int
+
+    def values(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An answer: column names and rows of plain Python values."""
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]

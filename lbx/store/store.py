@@ -1,0 +1,330 @@
+"""One results file: opening it safely, writing in batches, asking it questions.
+
+Source of the conventions: DuckDB allows one writing process at a time and writes a commit to its log before it
+returns, so what ``write`` has returned from survives a kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import duckdb
+
+from lbx.errors import StoreError
+from lbx.records import SampleKey
+from lbx.store.migrations import MIGRATIONS
+from lbx.store.rows import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.store.views import VIEWS
+
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "samples": SampleRow.COLUMNS,
+    "generations": GenerationRow.COLUMNS,
+    "scores": ScoreRow.COLUMNS,
+    "task_results": ResultRow.COLUMNS,
+}
+
+
+class Store:
+    """A results file, open. Use it as a context manager.
+
+    Args:
+        path: the file. Missing or empty is made new, unless read_only.
+        read_only: open beside other readers; nothing is created or migrated.
+
+    Raises:
+        StoreError: not a results file, made by a newer lbx, in use by another process, unwritable.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self._connection = _connect(path, read_only)
+        try:
+            self._prepare(read_only)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Committed rows are already safe; this only tidies the log away."""
+        with contextlib.suppress(duckdb.Error):
+            self._connection.close()
+
+    # Opening
+
+    def _prepare(self, read_only: bool) -> None:
+        version = self._schema_version()
+        if version is None and (read_only or self._has_tables()):
+            raise StoreError(
+                f"{self.path} is a DuckDB file, but not a results file of lbx.",
+                fix="Give another file; lbx does not add its tables to a database it did not make.",
+            )
+        if version is not None and version > len(MIGRATIONS):
+            raise StoreError(
+                f"{self.path} was written by a newer lbx: its tables are version {version}, and this lbx knows up to "
+                f"{len(MIGRATIONS)}.",
+                fix="Use that newer lbx, or write to another file.",
+            )
+        if not read_only:
+            self._migrate(version or 0)
+        elif version is not None and version < len(MIGRATIONS):
+            raise StoreError(
+                f"{self.path} was written by an older lbx (tables version {version} of {len(MIGRATIONS)}).",
+                fix="Bring it up to date once; nothing in it is lost.",
+                command=f"lbx score {self.path}",
+            )
+
+    def _schema_version(self) -> int | None:
+        found = self._connection.execute(
+            "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'lbx_schema'"
+        ).fetchone()
+        if not found or not found[0]:
+            return None
+        row = self._connection.execute("SELECT max(version) FROM lbx_schema").fetchone()
+        return int(row[0]) if row and row[0] is not None else None
+
+    def _has_tables(self) -> bool:
+        row = self._connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
+        return bool(row and row[0])
+
+    def _migrate(self, version: int) -> None:
+        with self._transaction() as connection:
+            if version == 0:
+                connection.execute("CREATE TABLE IF NOT EXISTS lbx_schema (version INTEGER, applied_at TIMESTAMP)")
+            for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+                connection.execute(script)
+                connection.execute("INSERT INTO lbx_schema VALUES (?, current_localtimestamp())", [number])
+            for name, query in VIEWS.items():
+                connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+
+    # Writing
+
+    def begin_run(self, run: RunRow) -> set[SampleKey]:
+        """Enter a run, or take it up again.
+
+        Returns:
+            The keys that are already answered or have failed; the caller leaves them alone.
+
+        Raises:
+            StoreError: a run of this name exists with other settings; the message says which differ.
+        """
+        existing = self.query("SELECT settings, model, backend, bundle_digest FROM runs WHERE run_id = ?", [run.run_id])
+        if existing.rows:
+            self._refuse_other_settings(run, dict(zip(existing.columns, existing.rows[0], strict=True)))
+            with self._transaction() as connection:
+                connection.execute(
+                    "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ? "
+                    "WHERE run_id = ?",
+                    [as_json(run.hardware), run.lbx_version, run.run_id],
+                )
+        else:
+            with self._transaction() as connection:
+                connection.execute(
+                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, current_localtimestamp(), NULL, 'running')",
+                    run.values(),
+                )
+        done = self.query(
+            "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ?", [run.run_id]
+        )
+        return {SampleKey(*row) for row in done.rows}
+
+    def _refuse_other_settings(self, run: RunRow, old: Mapping[str, Any]) -> None:
+        before = {**json.loads(old["settings"]), **{k: old[k] for k in ("model", "backend", "bundle_digest")}}
+        now = {**run.settings, "model": run.model, "backend": run.backend, "bundle_digest": run.bundle_digest}
+        differences = [
+            f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+            for name in sorted({*before, *now})
+            if json.dumps(before.get(name), sort_keys=True) != json.dumps(now.get(name), sort_keys=True)
+        ]
+        if differences:
+            raise StoreError(
+                f"The run {run.run_id!r} in {self.path} was made with other settings: {'; '.join(differences)}.",
+                fix="Give this one another name (--run NAME), or repeat the settings to continue the old one.",
+            )
+
+    def write(
+        self,
+        *,
+        samples: Sequence[SampleRow] = (),
+        generations: Sequence[GenerationRow] = (),
+        scores: Sequence[ScoreRow] = (),
+    ) -> None:
+        """Commit rows, all or none. A row with the same key replaces the old one; task results made of old rows go.
+
+        Raises:
+            StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
+        """
+        touched = {(row.run_id, row.benchmark, row.task) for row in generations}
+        touched |= {(row.run_id, row.benchmark, row.task) for row in scores}
+        with self._transaction() as connection:
+            self._insert(connection, "samples", samples, replace=False)
+            self._refuse_other_samples(connection, samples)
+            self._insert(connection, "generations", generations)
+            self._insert(connection, "scores", scores)
+            for key in sorted(touched):
+                connection.execute("DELETE FROM task_results WHERE run_id = ? AND benchmark = ? AND task = ?", [*key])
+
+    def _refuse_other_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
+        """One name, one sample: rows of another data revision under the same ids would be scored against these."""
+        if not samples:
+            return
+        shape = json.dumps([SampleRow.COLUMNS])
+        other = connection.execute(
+            """
+            SELECT new.benchmark, new.task, new.sample_id
+            FROM (SELECT unnest(from_json(?::JSON, ?), recursive := true)) new
+            JOIN samples old USING (benchmark, task, sample_id)
+            WHERE old.context_sha256 <> new.context_sha256 OR old.question <> new.question
+               OR old."references"::VARCHAR <> new."references"::VARCHAR
+            LIMIT 1
+            """,
+            [as_json([row.values() for row in samples]), shape],
+        ).fetchone()
+        if other:
+            raise StoreError(
+                f"{self.path} already holds another sample under the name {'/'.join(other)}, from another revision of "
+                "the data.",
+                fix="Write this run to a results file of its own (-o FILE).",
+            )
+
+    def write_results(self, results: Sequence[ResultRow]) -> None:
+        """Replace the tasks' numbers."""
+        with self._transaction() as connection:
+            self._insert(connection, "task_results", results)
+
+    def delete_failed(self, run_id: str) -> int:
+        """Forget a run's failed generations so that they are tried again. Returns how many."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                "DELETE FROM generations WHERE run_id = ? AND error IS NOT NULL RETURNING sample_id", [run_id]
+            ).fetchall()
+        return len(rows)
+
+    def finish_run(self, run_id: str, status: str) -> None:
+        """Close a run: status "done", "interrupted" or "failed"."""
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE runs SET status = ?, finished_at = current_localtimestamp() WHERE run_id = ?", [status, run_id]
+            )
+
+    @staticmethod
+    def _insert(
+        connection: duckdb.DuckDBPyConnection,
+        table: str,
+        rows: Sequence[SampleRow | GenerationRow | ScoreRow | ResultRow],
+        *,
+        replace: bool = True,
+    ) -> None:
+        # One JSON parameter instead of a statement a row: executemany is some 200 times slower here.
+        if not rows:
+            return
+        columns = _COLUMNS[table]
+        shape = json.dumps([columns])
+        verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
+        names = ", ".join(f'"{name}"' for name in columns)
+        given = "SELECT unnest(from_json(?::JSON, ?), recursive := true)"
+        connection.execute(
+            f"{verb} INTO {table} ({names}) SELECT {names} FROM ({given})",  # noqa: S608 (names are our own)
+            [as_json([row.values() for row in rows]), shape],
+        )
+
+    # Asking
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
+        """Run one query and fetch everything.
+
+        Raises:
+            StoreError: the query is wrong; the message is DuckDB's.
+        """
+        try:
+            cursor = self._connection.execute(sql, list(parameters))
+            columns = [item[0] for item in cursor.description or []]
+            return Table(columns, [tuple(row) for row in cursor.fetchall()])
+        except duckdb.Error as exc:
+            raise StoreError(f"The query failed: {_first_line(exc)}") from exc
+
+    def samples(self, run_id: str, benchmark: str, task: str) -> Iterator[dict[str, Any]]:
+        """A run's answered samples with their outputs, in the data's order: what adding up and scoring again need."""
+        table = self.query(
+            """
+            SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
+                   g.iteration, g.output
+            FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+            WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS NULL
+            ORDER BY a.position, g.iteration
+            """,
+            [run_id, benchmark, task],
+        )
+        for row in table.rows:
+            yield dict(zip(table.columns, row, strict=True))
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        try:
+            self._connection.begin()
+            yield self._connection
+            self._connection.commit()
+        except BaseException as exc:
+            with contextlib.suppress(duckdb.Error):
+                self._connection.rollback()
+            if isinstance(exc, duckdb.Error):
+                raise StoreError(
+                    f"{self.path} could not be written: {_first_line(exc)}",
+                    fix="Rows committed before this are safe. Mend the cause (a full disk?), then repeat the same "
+                    "command to continue.",
+                ) from exc
+            raise
+
+
+def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    if read_only and not path.is_file():
+        raise StoreError(
+            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
+        )
+    if path.is_dir():
+        raise StoreError(
+            f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
+        )
+    if not path.parent.is_dir():
+        raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
+    if not read_only and path.is_file() and path.stat().st_size == 0:
+        path.unlink()  # left by a process that was killed before DuckDB wrote its header
+    try:
+        connection = duckdb.connect(str(path), read_only=read_only)
+        connection.execute("SET TimeZone = 'UTC'")
+    except duckdb.Error as exc:
+        raise _open_error(path, exc) from exc
+    return connection
+
+
+def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
+    text = str(exc)
+    if "lock" in text.lower():
+        process = re.search(r"PID \d+", text)
+        holder = f"another process ({process.group()})" if process else "another process"
+        return StoreError(
+            f"{path} is in use by {holder}, probably a run that is still going.",
+            fix="Wait for it to end, or copy the file and read the copy.",
+        )
+    if "not a valid DuckDB" in text or "serializ" in text.lower() or "checksum" in text.lower():
+        return StoreError(
+            f"{path} is not a results file: {_first_line(exc)}", fix="Give another file, or move this one away."
+        )
+    return StoreError(f"{path} cannot be opened: {_first_line(exc)}")
+
+
+def _first_line(exc: BaseException) -> str:
+    return str(exc).strip().split("\n", maxsplit=1)[0]

@@ -1,0 +1,92 @@
+"""The views of a results file: what reports and people's own SQL read. Names and columns are a contract.
+
+``score`` is in 0..1; ``official`` is the number that the benchmark's own script prints. Only the newest
+metric version of a task counts; older ones stay in ``scores`` and ``task_results``.
+"""
+
+from __future__ import annotations
+
+VIEWS: dict[str, str] = {
+    "newest_scores": """
+        SELECT s.* FROM scores s
+        WHERE s.metric_version = (
+            SELECT max(n.metric_version) FROM scores n
+            WHERE n.run_id = s.run_id AND n.benchmark = s.benchmark AND n.task = s.task)
+    """,
+    # A task's own numbers where it has been added up; a plain mean, with no official number, while it runs.
+    "task_scores": """
+        WITH results AS (
+            SELECT t.* FROM task_results t
+            WHERE t.metric_version = (
+                SELECT max(n.metric_version) FROM task_results n
+                WHERE n.run_id = t.run_id AND n.benchmark = t.benchmark AND n.task = t.task)
+        ), live AS (
+            SELECT run_id, benchmark, task, metric, metric_version, count(*) AS n, avg(score) AS score,
+                   NULL::DOUBLE AS official, bool_or(headline) AS headline, NULL::INTEGER AS position
+            FROM newest_scores s
+            WHERE NOT EXISTS (
+                SELECT 1 FROM results r WHERE r.run_id = s.run_id AND r.benchmark = s.benchmark AND r.task = s.task)
+            GROUP BY ALL
+        )
+        SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
+               u.headline, u.metric_version, r.backend, u.position
+        FROM (SELECT * FROM results UNION ALL BY NAME SELECT * FROM live) u
+        JOIN runs r USING (run_id)
+    """,
+    "leaderboard": """
+        WITH made AS (
+            SELECT run_id, benchmark, count(DISTINCT task) AS tasks, count(*) AS generations,
+                   count(error) AS failed, count(*) FILTER (WHERE truncated) AS truncated
+            FROM generations GROUP BY ALL
+        ), means AS (
+            SELECT run_id, benchmark, avg(score) AS score, sum(n)::BIGINT AS n
+            FROM task_scores WHERE headline GROUP BY ALL
+        )
+        SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n, s.score,
+               m.failed, m.truncated, r.status
+        FROM made m JOIN runs r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
+    """,
+    # Lengths fall into buckets by powers of two: a length of 1,000 stands under "up to 1,024".
+    "length_curve": """
+        SELECT s.run_id, r.model, r.backend, s.benchmark, s.task, s.metric, a.length_unit,
+               (2 ** ceil(log2(greatest(a.length, 1))))::BIGINT AS length_up_to,
+               count(*) AS n, avg(s.score) AS score
+        FROM newest_scores s
+        JOIN runs r USING (run_id)
+        JOIN samples a USING (benchmark, task, sample_id)
+        WHERE s.headline
+        GROUP BY ALL
+    """,
+    "truncation": """
+        SELECT g.run_id, r.model, r.backend, g.benchmark, g.task, count(*) AS n,
+               count(*) FILTER (WHERE g.truncated) AS truncated,
+               coalesce(avg(g.truncated::INTEGER), 0) AS share,
+               max(g.original_tokens) AS longest_prompt,
+               coalesce(avg(g.original_tokens - g.prompt_tokens) FILTER (WHERE g.truncated), 0) AS mean_tokens_cut,
+               count(*) FILTER (WHERE g.finish_reason = 'length') AS answers_cut
+        FROM generations g JOIN runs r USING (run_id)
+        WHERE g.error IS NULL
+        GROUP BY ALL
+    """,
+    "failures": """
+        SELECT g.run_id, r.model, r.backend, g.benchmark, g.task, g.sample_id, g.iteration, g.error
+        FROM generations g JOIN runs r USING (run_id)
+        WHERE g.error IS NOT NULL
+    """,
+    # Every pair of runs, on the samples that both have answered.
+    "comparison": """
+        WITH outcome AS (
+            SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, g.output, s.metric, s.score
+            FROM generations g
+            LEFT JOIN newest_scores s ON s.run_id = g.run_id AND s.benchmark = g.benchmark AND s.task = g.task
+                AND s.sample_id = g.sample_id AND s.iteration = g.iteration AND s.headline
+            WHERE g.error IS NULL
+        )
+        SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,
+               avg(a.score) AS score_a, avg(b.score) AS score_b, avg(b.score) - avg(a.score) AS difference,
+               count(*) FILTER (WHERE a.output = b.output) AS same_outputs
+        FROM outcome a JOIN outcome b USING (benchmark, task, sample_id, iteration)
+        WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
+        GROUP BY ALL
+    """,
+}

@@ -1,0 +1,153 @@
+"""The run: every sample asked once, every answer scored and committed, whatever happens in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+from lbx.benchmarks.base import Benchmark
+from lbx.engine.reasoning import split_reasoning
+from lbx.engine.scoring import add_up, score_rows
+from lbx.engine.work import Work
+from lbx.errors import BackendError, PromptError
+from lbx.records import Prompt, Request, Sample, SampleKey, Task
+from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
+
+BATCH_ROWS = 64
+BATCH_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did: answered and failed now, and found done from before."""
+
+    answered: int = 0
+    failed: int = 0
+    found: int = 0
+
+
+class Listener(Protocol):
+    """Who watches a run: a progress bar, a log, nobody."""
+
+    def task(self, task: Task, samples: int) -> None:
+        """A task begins; samples counts its iterations too."""
+
+    def sample(self, row: GenerationRow | None) -> None:
+        """A sample is over; None for one that an earlier run has done."""
+
+
+class _Batch:
+    """Rows on their way to the file: committed when there are enough of them or they have waited long enough."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._samples: list[SampleRow] = []
+        self._generations: list[GenerationRow] = []
+        self._scores: list[ScoreRow] = []
+        self._since = time.monotonic()
+
+    def add(self, sample: SampleRow, generation: GenerationRow, scores: Sequence[ScoreRow]) -> None:
+        self._samples.append(sample)
+        self._generations.append(generation)
+        self._scores += scores
+        if len(self._generations) >= BATCH_ROWS or time.monotonic() - self._since >= BATCH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._generations:
+            self._store.write(samples=self._samples, generations=self._generations, scores=self._scores)
+        self._samples, self._generations, self._scores = [], [], []
+        self._since = time.monotonic()
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs one piece of work into one results file.
+
+    Args:
+        done: what ``Store.begin_run`` returned.
+    """
+
+    work: Work
+    store: Store
+    done: set[SampleKey]
+    listener: Listener
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def run(self) -> Outcome:
+        """Ask what is not done yet. Whatever ends it, all answers so far are committed and the tasks added up.
+
+        Raises:
+            StoreError: the results file cannot be written.
+            BundleError: a data file is damaged.
+            KeyboardInterrupt: passed on, after everything is safe.
+        """
+        status = "failed"
+        batch = _Batch(self.store)
+        try:
+            for task in self.work.tasks:
+                self._run_task(task, batch)
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            batch.flush()
+            for task in self.work.tasks:
+                add_up(self.store, self.work.run_id, self.work.benchmarks[task.benchmark], task.name)
+            self.store.finish_run(self.work.run_id, status)
+        return self.outcome
+
+    def _run_task(self, task: Task, batch: _Batch) -> None:
+        benchmark = self.work.benchmarks[task.benchmark]
+        self.listener.task(task, self.work.samples_in(task) * self.work.settings.iterations)
+        for position, sample in self._samples(benchmark, task):
+            for iteration in range(self.work.settings.iterations):
+                key = sample.key._replace(iteration=iteration)
+                if key in self.done:
+                    self.outcome.found += 1
+                    self.listener.sample(None)
+                    continue
+                generation, scores = self._ask(benchmark, sample, key)
+                batch.add(SampleRow(sample, position), generation, scores)
+                self.listener.sample(generation)
+
+    def _samples(self, benchmark: Benchmark, task: Task) -> Iterator[tuple[int, Sample]]:
+        return enumerate(islice(benchmark.samples(self.work.bundle, task.name), self.work.limit))
+
+    def _ask(self, benchmark: Benchmark, sample: Sample, key: SampleKey) -> tuple[GenerationRow, list[ScoreRow]]:
+        """One sample from prompt to scores. What fails for this sample alone becomes a row with its error."""
+        prompt = benchmark.prompt(self.work.bundle, sample)
+        sampling = self.work.settings.sampling_for(prompt, key.iteration)
+        try:
+            request = self.work.prompter.request(key, prompt, sampling)
+            generation = self._generate(request, prompt)
+        except (PromptError, BackendError) as exc:
+            self.outcome.failed += 1
+            return GenerationRow(self.work.run_id, *key, prompt_source=prompt.source, error=str(exc)), []
+        self.outcome.answered += 1
+        return generation, score_rows(self.work.run_id, key, benchmark, sample, generation.output or "")
+
+    def _generate(self, request: Request, prompt: Prompt) -> GenerationRow:
+        completion = self.work.backend.generate(request)
+        reasoning, answer = split_reasoning(completion.text, opened=request.opens_reasoning)
+        return GenerationRow(
+            self.work.run_id,
+            *request.key,
+            output=answer,
+            reasoning=reasoning,
+            finish_reason=completion.finish_reason,
+            prompt_tokens=len(request.token_ids),
+            cached_tokens=completion.cached_tokens,
+            output_tokens=completion.output_tokens,
+            original_tokens=request.original_tokens,
+            truncated=request.truncated,
+            prompt_sha256=request.prompt_sha256,
+            prompt_source=prompt.source,
+            prefill_s=completion.prefill_s,
+            decode_s=completion.decode_s,
+            seed=request.sampling.seed,
+        )

@@ -1,0 +1,61 @@
+"""Backends: what runs a model. ``load(resolve_model(...))`` gives one; the library is imported only then."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from lbx.backends.base import Backend, BackendInfo
+from lbx.backends.cards import Chat, ModelCard, Weights, read_card
+from lbx.backends.weights import resolve_model, weights_path
+from lbx.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.layout import Bundle
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "BackendInfo",
+    "Chat",
+    "ModelCard",
+    "Weights",
+    "load",
+    "read_card",
+    "resolve_model",
+    "weights_path",
+]
+
+BACKENDS = {
+    "llamacpp": "lbx.backends.llamacpp:load",
+    "hf": "lbx.backends.hf:load",
+    "scripted": "lbx.backends.scripted:load",
+}
+
+_EXTRAS = {"llamacpp": "llama", "hf": "hf"}
+
+
+def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) -> Backend:
+    """Load the card's model.
+
+    Args:
+        card: from ``resolve_model`` or ``read_card``.
+        bundle: where cards with ``bundle`` or ``repo`` find their weights.
+        debug: let the library's own log through to stderr.
+
+    Raises:
+        UsageError: the card needs a bundle and none was given.
+        BackendError: the weights are missing or damaged, or the library is not installed.
+    """
+    weights = weights_path(card, bundle)
+    module, _, function = BACKENDS[card.backend].partition(":")
+    try:
+        loaded: Backend = getattr(importlib.import_module(module), function)(card, weights, debug=debug)
+    except ImportError as exc:
+        extra = _EXTRAS.get(card.backend, card.backend)
+        raise BackendError(
+            f"The backend {card.backend} needs a library that is not installed ({exc}).",
+            fix=f"Install lbx[{extra}].",
+            command=f"pip install 'lbx[{extra}]'",
+        ) from exc
+    return loaded

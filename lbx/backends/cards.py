@@ -1,0 +1,205 @@
+"""Model cards: a TOML file that says where a model's weights are and how to run them.
+
+name = "qwen3-8b"                 shown in reports; default: the card's file name
+backend = "llamacpp"              llamacpp, hf or scripted
+context_window = 32768            tokens; default: what the model says
+
+[weights]                         exactly one of path, bundle, repo
+repo = "Qwen/Qwen3-8B-GGUF"       a hub repository inside the bundle; revision = "..." where it holds several
+file = "*Q4_K_M*.gguf"            which of its files (GGUF only)
+
+[chat]
+template_file = "chat.jinja"      or template = "..."; default: the model's own; enabled = false: none
+kwargs = { enable_thinking = false }
+
+[sampling]                        the model's recommended sampling, where a benchmark samples
+temperature = 0.6
+
+[options]                         of the backend: see lbx.backends.options
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lbx.backends.options import OPTIONS, Options
+from lbx.backends.tables import check_keys, from_table, nearest, typed
+from lbx.errors import UsageError
+from lbx.records import Sampling, sha256_text
+
+_KEYS = ("name", "backend", "context_window", "weights", "chat", "sampling", "options")
+_PLACES = ("path", "bundle", "repo")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where the weights are: exactly one of path, bundle and repo.
+
+    Attributes:
+        path: a file or folder of this machine.
+        bundle: a place under the bundle's ``data/files``.
+        repo, revision: a model repository of the hub inside the bundle.
+        file: a glob inside the folder that picks the GGUF file (of a split model: all its parts).
+    """
+
+    path: Path | None = None
+    bundle: str = ""
+    repo: str = ""
+    revision: str | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """How a question becomes a chat.
+
+    Attributes:
+        enabled: False uses the model as a base model, whatever template it has.
+        template: Jinja source that replaces the model's own, or None.
+        kwargs: further variables for the template, e.g. {"enable_thinking": False}.
+    """
+
+    enabled: bool = True
+    template: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def choose(self, own: str | None) -> str | None:
+        """The template to use, given the model's own."""
+        if not self.enabled:
+            return None
+        return own if self.template is None else self.template
+
+    def settings(self, own: str | None) -> dict[str, Any]:
+        """What of it can change an output, for the ``runs`` table."""
+        chosen = self.choose(own)
+        return {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """One model and how to run it.
+
+    Attributes:
+        name: what reports call it.
+        backend: a key of ``lbx.backends.BACKENDS``.
+        options: of that backend.
+        context_window: tokens, or None for what the model says.
+        sampling: the model's recommended sampling, or None where the card has none.
+        source: the card's file, or None for a model that was named directly.
+    """
+
+    name: str
+    backend: str
+    weights: Weights
+    options: Options
+    context_window: int | None = None
+    chat: Chat = Chat()
+    sampling: Sampling | None = None
+    source: Path | None = None
+
+
+def read_card(path: Path) -> ModelCard:
+    """The card in a TOML file.
+
+    Raises:
+        UsageError: it cannot be read, is no TOML, or holds a key or value that a card does not have.
+    """
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as exc:
+        raise UsageError(f"The model card {path} cannot be read: {exc.strerror}.") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise UsageError(f"The model card {path} is not valid TOML: {exc}.") from exc
+    return parse_card(table, path)
+
+
+def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
+    """The card that a TOML document describes; relative paths in it start at the folder of ``path``."""
+    where = f"The model card {path}:"
+    check_keys(table, _KEYS, where)
+    backend = typed(table.get("backend", ""), str, f"{where} backend")
+    if backend not in OPTIONS:
+        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, OPTIONS))
+    window = table.get("context_window")
+    if window is not None and typed(window, int, f"{where} context_window") < 1:
+        raise UsageError(f"{where} context_window = {window} is not a number of tokens.")
+    name = typed(table.get("name", path.stem), str, f"{where} name")
+    if not name.strip():
+        raise UsageError(f"{where} name is empty.")
+    options = typed(table.get("options", {}), dict, f"{where} options")
+    sampling = table.get("sampling")
+    return ModelCard(
+        name=name,
+        backend=backend,
+        weights=_weights(typed(table.get("weights", {}), dict, f"{where} weights"), path),
+        options=from_table(OPTIONS[backend], options, f"{where} [options]"),
+        context_window=window,
+        chat=_chat(typed(table.get("chat", {}), dict, f"{where} chat"), path),
+        sampling=None if sampling is None else _sampling(typed(sampling, dict, f"{where} sampling"), where),
+        source=path,
+    )
+
+
+def _weights(table: Mapping[str, Any], card: Path) -> Weights:
+    where = f"The model card {card}: [weights]"
+    check_keys(table, (*_PLACES, "revision", "file"), where)
+    values = {key: typed(value, str, f"{where} {key}") for key, value in table.items()}
+    given = [place for place in _PLACES if values.get(place)]
+    if len(given) != 1:
+        raise UsageError(
+            f"{where} needs exactly one of {', '.join(_PLACES)}; it has {' and '.join(given) or 'none'}.",
+            fix="path is a file or folder of this machine, bundle a place under the bundle's data/files, "
+            "repo a hub repository inside the bundle.",
+        )
+    if values.get("revision") and not values.get("repo"):
+        raise UsageError(f"{where} revision goes with repo only.")
+    return Weights(
+        path=card.parent / Path(values["path"]).expanduser() if values.get("path") else None,
+        bundle=values.get("bundle", ""),
+        repo=values.get("repo", ""),
+        revision=values.get("revision") or None,
+        file=values.get("file", ""),
+    )
+
+
+def _chat(table: Mapping[str, Any], card: Path) -> Chat:
+    where = f"The model card {card}: [chat]"
+    check_keys(table, ("enabled", "template", "template_file", "kwargs"), where)
+    template = table.get("template")
+    if template is not None:
+        typed(template, str, f"{where} template")
+    if "template_file" in table:
+        if template is not None:
+            raise UsageError(f"{where} has both template and template_file.", fix="Keep one of them.")
+        file = card.parent / typed(table["template_file"], str, f"{where} template_file")
+        try:
+            template = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise UsageError(f"{where} template_file {file} cannot be read: {exc}.") from exc
+    return Chat(
+        enabled=typed(table.get("enabled", True), bool, f"{where} enabled"),
+        template=template,
+        kwargs=typed(table.get("kwargs", {}), dict, f"{where} kwargs"),
+    )
+
+
+def _sampling(table: Mapping[str, Any], where: str) -> Sampling:
+    sampling = from_table(Sampling, table, f"{where} [sampling]")
+    checks = {
+        "temperature": math.isfinite(sampling.temperature) and sampling.temperature >= 0,
+        "top_p": 0 < sampling.top_p <= 1,
+        "top_k": sampling.top_k >= 0,
+        "min_p": 0 <= sampling.min_p < 1,
+    }
+    for name, good in checks.items():
+        if not good:
+            raise UsageError(
+                f"{where} [sampling] {name} = {getattr(sampling, name)} is out of range.",
+                fix="temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1).",
+            )
+    return sampling

@@ -1,0 +1,288 @@
+"""Models in Hugging Face's format on transformers and torch: one sequence, prefilled in fixed chunks."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.base import BackendInfo
+from lbx.backends.cards import ModelCard
+from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
+from lbx.backends.loop import Prefilled, answer, reusable
+from lbx.backends.options import HfOptions, thread_count
+from lbx.backends.weights import fingerprint
+from lbx.errors import BackendError
+from lbx.records import Completion, Request
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json", "vocab.txt")
+# Rotary embeddings whose factors change with the length of the input seen so far.
+_LENGTH_DEPENDENT = ("dynamic", "longrope")
+
+
+class HfBackend:
+    """A causal language model with a KV cache for one sequence.
+
+    Args:
+        chunk: tokens of a prefill step; 0 prefills each prompt at once.
+        eos_ids: tokens that end an answer.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: HfTokenizer, info: BackendInfo, *, chunk: int, eos_ids: frozenset[int]
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._info = info
+        self._chunk = chunk
+        self._eos_ids = eos_ids
+        self._cache: Any = None
+        self._kept: list[int] = []
+        takes = inspect.signature(model.forward).parameters
+        self._forward_args = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    @property
+    def tokenizer(self) -> HfTokenizer:
+        return self._tokenizer
+
+    def generate(self, request: Request) -> Completion:
+        window = self._info.context_window
+        try:
+            return answer(self, request, tokenizer=self._tokenizer, eos_ids=self._eos_ids, window=window)
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+            IndexError,
+        ) as exc:  # torch's out-of-memory errors are RuntimeErrors
+            self._cache, self._kept = None, []
+            raise BackendError(
+                f"The model {self._info.model} failed on {request.key} ({len(request.token_ids)} tokens): "
+                f"{first_line(exc)}",
+                fix="If memory ran out, lower context_window or prefill_chunk in the model card.",
+            ) from exc
+
+    def prefill(self, ids: Sequence[int]) -> Prefilled:
+        """Compute the prompt in chunks whose bounds are multiples of the chunk, reusing whole chunks."""
+        ids = list(ids)
+        chunk = self._chunk or len(ids)
+        start = self._cut_back(reusable(self._kept, ids, chunk) if self._chunk else 0)
+        logits = None
+        for at in range(start, len(ids), chunk):
+            logits = self._forward(ids[at : at + chunk])
+        self._kept = ids
+        return Prefilled(_as_numpy(logits), start)
+
+    def step(self, token: int) -> Logits:
+        return _as_numpy(self._forward([token]))
+
+    def close(self) -> None:
+        self._model = self._cache = None
+        self._kept = []
+
+    def _cut_back(self, length: int) -> int:
+        """Forget all but the first tokens of the cache; returns how many were kept.
+
+        Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
+        """
+        from transformers.cache_utils import DynamicCache, DynamicLayer
+
+        if self._model is None:
+            raise BackendError(f"The model {self._info.model} is closed.")
+        # Sliding windows and recurrent states forget what a cut would need: only plain layers can be cut back.
+        if length and all(type(layer) is DynamicLayer for layer in self._cache.layers):
+            self._cache.crop(length - self._cache.get_seq_length())
+        else:
+            self._cache = DynamicCache(config=self._model.config)
+            length = 0
+        self._kept = []
+        return length
+
+    def _forward(self, tokens: Sequence[int]) -> Any:
+        """Append tokens to the cache; logits of shape (1, 1 or len(tokens), vocabulary)."""
+        import torch
+
+        with torch.inference_mode():
+            ids = torch.tensor([tokens], dtype=torch.long, device=self._model.device)
+            return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._forward_args).logits
+
+
+def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
+    """Load a model folder: config.json, safetensors, tokenizer. No code from the folder is run.
+
+    Raises:
+        ImportError: torch or transformers is not installed.
+        BackendError: something is missing or damaged, or the model is of a kind that transformers does not know.
+    """
+    options = card.options
+    if not isinstance(options, HfOptions):
+        raise TypeError(f"a card with {type(options).__name__} reached transformers")
+    _check_folder(weights)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    import torch
+    import transformers
+
+    _quiet(transformers, debug)
+    torch.set_num_threads(thread_count(options.threads))
+    device = _device(torch, options.device)
+    dtype = options.dtype if options.dtype != "auto" else ("float32" if device.type == "cpu" else "bfloat16")
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        raw_tokenizer = _load_tokenizer(transformers, weights)
+        model = _load_model(transformers, weights, options, getattr(torch, dtype))
+    try:
+        model = model.to(device).eval()
+    except RuntimeError as exc:
+        raise BackendError(
+            f"{card.name} does not fit on {device}: {first_line(exc)}", fix="Use a smaller dtype or another device."
+        ) from exc
+    own = own_chat_template(raw_tokenizer)
+    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own))
+    eos_ids = _eos_ids(model, raw_tokenizer)
+    chunk = 0 if _rope_type(model.config) in _LENGTH_DEPENDENT else options.prefill_chunk
+    info = BackendInfo(
+        name="hf",
+        version=f"transformers {transformers.__version__}",
+        model=card.name,
+        context_window=_window(card, model.config, options),
+        settings={
+            "weights": fingerprint(weights),
+            "chat": card.chat.settings(own),
+            "device": device.type,
+            "dtype": dtype,
+            "attention": options.attention,
+            "prefill_chunk": chunk,
+            "extend_context": options.extend_context,
+            "eos_ids": sorted(eos_ids),
+            "torch": torch.__version__.partition("+")[0],
+        },
+        hardware=_hardware(torch, device),
+    )
+    return HfBackend(model, tokenizer, info, chunk=chunk, eos_ids=eos_ids)
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise BackendError(f"{folder} is no Hugging Face model: it has no config.json.")
+    if not any(folder.glob("*.safetensors")):
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
+        raise BackendError(
+            f"{folder} has no .safetensors weights" + (", only pickled ones, which can run code." if pickled else "."),
+            fix="Take a revision of the model with safetensors, or convert it.",
+        )
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise BackendError(
+            f"{folder} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is there.",
+            fix="Copy the tokenizer's files of the same model into it.",
+        )
+
+
+def _quiet(transformers: Any, debug: bool) -> None:
+    """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
+    logging = transformers.utils.logging
+    if debug:
+        logging.set_verbosity_info()
+        logging.enable_progress_bar()
+    else:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+
+
+def _load_tokenizer(transformers: Any, folder: Path) -> Any:
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
+        raise BackendError(
+            f"The tokenizer in {folder} cannot be loaded: {first_line(exc)}",
+            fix="Its files may be damaged, or need code or a library that is not installed.",
+        ) from exc
+
+
+def _load_model(transformers: Any, folder: Path, options: HfOptions, dtype: Any) -> Any:
+    try:
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=dtype,
+            attn_implementation=options.attention,
+        )
+    except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
+        raise BackendError(
+            f"The model in {folder} cannot be loaded: {first_line(exc)}",
+            fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "
+            "supported.",
+        ) from exc
+
+
+def _device(torch: Any, wanted: str) -> Any:
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(wanted)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise BackendError(
+            f"There is no GPU {wanted}: torch sees {torch.cuda.device_count()}.",
+            fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
+            command="lbx doctor",
+        )
+    return device
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """End of sequence and end of turn, as ``generate`` would take them, and the tokenizer's own."""
+    listed = getattr(model.generation_config, "eos_token_id", None)
+    ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
+    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} if i is not None)
+
+
+def _rope_type(config: Any) -> str:
+    rope = getattr(config, "rope_parameters", None) or {}
+    return str(rope.get("rope_type", "default")) if isinstance(rope, dict) else "default"
+
+
+def _window(card: ModelCard, config: Any, options: HfOptions) -> int:
+    trained = getattr(config, "max_position_embeddings", None)
+    window = card.context_window or trained
+    if not window:
+        raise BackendError(
+            f"The config.json of {card.name} does not say how long its context is.",
+            fix="Set context_window in its card.",
+        )
+    if trained and window > trained and not options.extend_context:
+        raise BackendError(
+            f"{card.name} was made for a context of {trained} tokens; context_window = {window} is beyond it.",
+            fix="Lower it, or set extend_context = true under the card's [options].",
+        )
+    return int(window)
+
+
+def _hardware(torch: Any, device: Any) -> dict[str, Any]:
+    found = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": str(device)}
+    if device.type == "cuda":
+        return found | {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+    return found | {"cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def _as_numpy(logits: Any) -> Logits:
+    """The last position's logits as float32, shape (vocabulary,)."""
+    found: Logits = logits[0, -1].float().cpu().numpy()
+    return found
+
+
+def first_line(exc: BaseException) -> str:
+    """The first line of a foreign exception's message, with its class where it has none."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    return lines[0] if lines else type(exc).__name__

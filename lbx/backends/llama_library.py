@@ -1,0 +1,129 @@
+"""llama.cpp's shared libraries: which CPU variant is used, and where their log goes.
+
+The portable wheel (``.ci/llama-wheel.sh``) holds one ``libggml-cpu-NAME.so`` for each generation of processors, and
+registers none by itself. The best one for this machine is chosen here, by llama.cpp's own scoring. A wheel that was
+built for one machine has its CPU code linked in and needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from lbx.errors import BackendError
+
+FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
+_VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
+_WARN, _ERROR, _CONTINUED = 2, 3, 5
+
+
+class NativeLog:
+    """Takes llama.cpp's log: the last warnings and errors are kept for messages; ``--debug`` shows all of it."""
+
+    def __init__(self) -> None:
+        self.debug = False
+        self._lines: deque[str] = deque(maxlen=8)
+        self._level = 0
+
+    def write(self, level: int, text: bytes | None, _user_data: object) -> None:
+        """The callback; llama.cpp may call it from its own threads."""
+        line = (text or b"").decode("utf-8", "replace")
+        if self.debug:
+            sys.stderr.write(line)
+        self._level = self._level if level == _CONTINUED else level
+        if self._level in (_WARN, _ERROR) and line.strip():
+            self._lines.append(line.strip())
+
+    def clear(self) -> None:
+        self._lines.clear()
+
+    def said(self) -> str:
+        """What it complained of since ``clear``: the lines that speak of errors, or else the last one."""
+        errors = [line for line in self._lines if re.search("error|fail|invalid|not ", line, re.IGNORECASE)]
+        return "; ".join(errors or list(self._lines)[-1:])
+
+
+log = NativeLog()
+_callbacks: list[Any] = []  # the native side holds bare pointers: these objects must live as long as the process
+
+
+@functools.cache
+def library() -> Any:
+    """The module ``llama_cpp``, ready to load a model.
+
+    Raises:
+        ImportError: it is not installed.
+        BackendError: its shared libraries do not load, or none of its CPU variants suits this machine.
+    """
+    try:
+        import llama_cpp
+    except (OSError, RuntimeError) as exc:  # what its import raises when a shared library does not load
+        raise BackendError(
+            f"llama-cpp-python is installed, but its shared libraries do not load: {exc}.",
+            fix="If libgomp.so.1 is missing, install libgomp1 (or libgomp); otherwise build the wheel here.",
+            command=".ci/llama-wheel.sh python3",
+        ) from exc
+    callback = llama_cpp.llama_log_callback(log.write)
+    _callbacks.append(callback)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    _register_variants(llama_cpp)
+    llama_cpp.llama_backend_init()
+    return llama_cpp
+
+
+def _register_variants(llama_cpp: Any) -> None:
+    """Load the best CPU variant (and any GPU backend) beside the library, where it has none linked in.
+
+    The functions are looked up through libllama: a second copy of libggml, which opening it by another of its names
+    would give, has a registry of its own that llama.cpp never reads.
+    """
+    native = llama_cpp.llama_cpp._lib
+    folder = os.environ.get(FOLDER_VARIABLE, "")
+    native.ggml_backend_dev_count.restype = ctypes.c_size_t
+    if native.ggml_backend_dev_count() and not folder:
+        return
+    load_all = native.ggml_backend_load_all_from_path
+    load_all.argtypes, load_all.restype = [ctypes.c_char_p], None
+    package = Path(llama_cpp.__file__).resolve().parent
+    for place in [Path(folder)] if folder else [package / "lib", package.parent / "bin"]:
+        if any(place.glob("libggml-*")):
+            load_all(os.fsencode(place))
+    if not native.ggml_backend_dev_count():
+        where = f"{FOLDER_VARIABLE}={folder}" if folder else f"{package}"
+        raise BackendError(
+            f"llama.cpp has no CPU code for this machine ({where}): {log.said() or 'no libggml-cpu-*.so found'}.",
+            fix=f"Unset {FOLDER_VARIABLE}." if folder else "Build the wheel with all CPU variants.",
+            command="" if folder else ".ci/llama-wheel.sh python3",
+        )
+
+
+def cpu_variant() -> dict[str, str]:
+    """Which CPU code llama.cpp uses here, for ``lbx doctor`` and the ``runs`` table.
+
+    Returns:
+        "variant" (e.g. "zen4"; "native" when it was built for one machine), "file", and "features" as llama.cpp
+        spells them.
+
+    Raises:
+        ImportError, BackendError: as ``library``.
+    """
+    llama_cpp = library()
+    files = _mapped_files()
+    found = next(((m[1] or "native", f) for f in files if (m := _VARIANT.fullmatch(Path(f).name))), ("native", ""))
+    features = llama_cpp.llama_print_system_info().decode("utf-8", "replace")
+    return {"variant": found[0], "file": found[1], "features": " ".join(features.split())}
+
+
+def _mapped_files() -> list[str]:
+    """Files that this process has mapped into memory; empty where the system has no /proc."""
+    try:
+        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return sorted({parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6})

@@ -1,0 +1,124 @@
+"""A GGUF model's own tokenizer, as prompts need it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from lbx.backends.text import encodable
+from lbx.errors import BackendError
+
+
+class LlamaTokenizer:
+    """llama.cpp's tokenizer of a loaded model.
+
+    Args:
+        llama_cpp: the module.
+        model: its model pointer; it must outlive the tokenizer.
+        chat_template: the template to use, or None.
+    """
+
+    def __init__(self, llama_cpp: Any, model: Any, chat_template: str | None) -> None:
+        self._lib = llama_cpp
+        self._vocab = llama_cpp.llama_model_get_vocab(model)
+        self.size: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
+        self.chat_template = chat_template
+        self._pieces: dict[int, bytes] = {}
+        prefix = metadata(llama_cpp, model, "tokenizer.ggml.add_space_prefix")
+        sentencepiece = llama_cpp.llama_vocab_type(self._vocab) in (
+            llama_cpp.LLAMA_VOCAB_TYPE_SPM,
+            llama_cpp.LLAMA_VOCAB_TYPE_UGM,
+        )
+        self._drops_first_space = prefix == "true" if prefix is not None else sentencepiece
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._id(self._lib.llama_vocab_bos(self._vocab))
+
+    @property
+    def bos_token(self) -> str:
+        return self._text(self.bos_id)
+
+    @property
+    def eos_token(self) -> str:
+        return self._text(self._id(self._lib.llama_vocab_eos(self._vocab)))
+
+    @property
+    def adds_bos(self) -> bool:
+        return self.bos_id is not None and bool(self._lib.llama_vocab_get_add_bos(self._vocab))
+
+    @cached_property
+    def control_tokens(self) -> Mapping[str, int]:
+        marks = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
+        attribute = self._lib.llama_vocab_get_attr
+        return {self._text(i): i for i in range(self.size) if attribute(self._vocab, i) & marks and self._text(i)}
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: end of sequence, of turn, of message."""
+        is_end = self._lib.llama_vocab_is_eog
+        return frozenset(i for i in range(self.size) if is_end(self._vocab, i))
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        data = encodable(text).encode()
+        if not data:
+            return []
+        room = len(data) + 8  # a token stands for at least one byte, but for SentencePiece's leading space
+        tokens = (self._lib.llama_token * room)()
+        count = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
+        if count < 0:
+            if -count <= room or count == -(2**31):
+                raise BackendError(f"llama.cpp cannot tokenize a text of {len(data)} bytes.")
+            room = -count
+            tokens = (self._lib.llama_token * room)()
+            count = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
+        return list(tokens[:count])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        # llama_detokenize would also "clean up" spaces before punctuation for some vocabularies: that changes text.
+        data = b"".join(map(self._piece, ids))
+        if self._drops_first_space:
+            data = data.removeprefix(b" ")
+        return data.decode("utf-8", "replace")
+
+    def _piece(self, token: int) -> bytes:
+        """The bytes that a token stands for; none for control tokens."""
+        if token not in self._pieces:
+            room = 64
+            while True:
+                buffer = ctypes.create_string_buffer(room)
+                count = self._lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, False)
+                if count >= 0:
+                    break
+                room = -count
+            self._pieces[token] = buffer.raw[:count]
+        return self._pieces[token]
+
+    def _id(self, token: int) -> int | None:
+        return None if token == self._lib.LLAMA_TOKEN_NULL else int(token)
+
+    def _text(self, token: int | None) -> str:
+        if token is None:
+            return ""
+        return (self._lib.llama_vocab_get_text(self._vocab, token) or b"").decode("utf-8", "replace")
+
+
+def metadata(llama_cpp: Any, model: Any, key: str) -> str | None:
+    """A value of the GGUF header as text, or None where it has none of that key."""
+    room = 256
+    while True:
+        buffer = ctypes.create_string_buffer(room)
+        length = llama_cpp.llama_model_meta_val_str(model, key.encode(), buffer, room)
+        if length < 0:
+            return None
+        if length < room:
+            return buffer.raw[:length].decode("utf-8", "replace")
+        room = length + 1
+
+
+def own_chat_template(llama_cpp: Any, model: Any) -> str | None:
+    """The chat template in the GGUF header, or None for a base model."""
+    found = llama_cpp.llama_model_chat_template(model, None)
+    return found.decode("utf-8", "replace") if found else None

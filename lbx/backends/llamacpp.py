@@ -1,0 +1,266 @@
+"""GGUF models on llama.cpp, through its low-level interface: one sequence, prefilled in fixed chunks.
+
+The high-level class of llama-cpp-python is not used: it reuses any common prefix, so that what was asked before
+changes the shapes of the arithmetic, and it hides the flash attention and KV cache settings that parity needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.base import BackendInfo
+from lbx.backends.cards import ModelCard
+from lbx.backends.llama_library import cpu_variant, library, log
+from lbx.backends.llama_tokens import LlamaTokenizer, own_chat_template
+from lbx.backends.loop import Prefilled, answer, reusable
+from lbx.backends.options import LlamaOptions, thread_count
+from lbx.backends.weights import fingerprint, shards
+from lbx.errors import BackendError
+from lbx.records import Completion, Request
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+MAGIC = b"GGUF"
+_HARDWARE = ("threads", "n_gpu_layers", "offload_kqv")
+
+
+class LlamaBackend:
+    """A GGUF model with a KV cache for one sequence.
+
+    Args:
+        model, context: pointers that this object frees.
+        keeps_prefix: False for models whose cache cannot be cut back (recurrent and hybrid ones).
+    """
+
+    def __init__(
+        self,
+        llama_cpp: Any,
+        model: Any,
+        context: Any,
+        tokenizer: LlamaTokenizer,
+        info: BackendInfo,
+        *,
+        chunk: int,
+        keeps_prefix: bool,
+    ) -> None:
+        self._lib = llama_cpp
+        self._model = model
+        self._context = context
+        self._memory = llama_cpp.llama_get_memory(context)
+        self._tokenizer = tokenizer
+        self._info = info
+        self._chunk = chunk
+        self._keeps_prefix = keeps_prefix
+        self._batch = llama_cpp.llama_batch_init(chunk, 0, 1)
+        self._kept: list[int] = []
+        self._position = 0
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    @property
+    def tokenizer(self) -> LlamaTokenizer:
+        return self._tokenizer
+
+    def generate(self, request: Request) -> Completion:
+        return answer(
+            self,
+            request,
+            tokenizer=self._tokenizer,
+            eos_ids=self._tokenizer.eos_ids,
+            window=self._info.context_window,
+        )
+
+    def prefill(self, ids: Sequence[int]) -> Prefilled:
+        """Compute the prompt in chunks whose bounds are multiples of the chunk, reusing whole chunks."""
+        ids = list(ids)
+        start = self._cut_back(reusable(self._kept, ids, self._chunk)) if self._keeps_prefix else self._cut_back(0)
+        for at in range(start, len(ids), self._chunk):
+            part = ids[at : at + self._chunk]
+            last = at + len(part) == len(ids)
+            self._decode(part, wants_logits=last)
+        self._kept = ids
+        return Prefilled(self._logits(), start)
+
+    def step(self, token: int) -> Logits:
+        self._decode([token], wants_logits=True)
+        return self._logits()
+
+    def close(self) -> None:
+        if self._context is not None:
+            self._lib.llama_batch_free(self._batch)
+            self._lib.llama_free(self._context)
+            self._lib.llama_model_free(self._model)
+            self._context = self._model = self._memory = None
+
+    def _cut_back(self, length: int) -> int:
+        """Forget all but the first tokens of the cache; returns how many were kept.
+
+        Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
+        """
+        if not length or not self._lib.llama_memory_seq_rm(self._memory, 0, length, -1):
+            self._lib.llama_memory_clear(self._memory, True)
+            length = 0
+        self._kept = []
+        self._position = length
+        return length
+
+    def _decode(self, tokens: Sequence[int], *, wants_logits: bool) -> None:
+        """Append tokens (at most a chunk) to the cache."""
+        if self._context is None:
+            raise BackendError(f"The model {self._info.model} is closed.")
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for n, token in enumerate(tokens):
+            batch.token[n] = token
+            batch.pos[n] = self._position + n
+            batch.n_seq_id[n] = 1
+            batch.seq_id[n][0] = 0
+            batch.logits[n] = 0
+        batch.logits[len(tokens) - 1] = wants_logits
+        log.clear()
+        code = self._lib.llama_decode(self._context, batch)
+        if code != 0:
+            self._kept = []
+            raise BackendError(
+                f"llama.cpp failed with code {code} at position {self._position} of {self._info.context_window}: "
+                f"{log.said() or 'it gave no reason'}.",
+                fix="With a GPU, its memory may be full: lower context_window or n_gpu_layers in the model card.",
+            )
+        self._position += len(tokens)
+
+    def _logits(self) -> Logits:
+        """The last token's logits, a copy: shape (vocabulary,)."""
+        import numpy as np
+
+        pointer = self._lib.llama_get_logits_ith(self._context, -1)
+        if not pointer:
+            raise BackendError(f"llama.cpp gave no logits: {log.said() or 'it gave no reason'}.")
+        return np.ctypeslib.as_array(pointer, shape=(self._tokenizer.size,)).copy()
+
+
+def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend:
+    """Load a GGUF file.
+
+    Raises:
+        ImportError: llama-cpp-python is not installed.
+        BackendError: the file is no GGUF model, is damaged, or does not fit into memory.
+    """
+    options = card.options
+    if not isinstance(options, LlamaOptions):
+        raise TypeError(f"a card with {type(options).__name__} reached llama.cpp")
+    _check_gguf(weights)
+    log.debug = debug
+    llama_cpp = library()
+    model = _load_model(llama_cpp, weights, options)
+    try:
+        window = _window(llama_cpp, model, card, options)
+        context = _make_context(llama_cpp, model, card, options, window)
+    except BaseException:
+        llama_cpp.llama_model_free(model)
+        raise
+    own = own_chat_template(llama_cpp, model)
+    tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own))
+    settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
+        "weights": fingerprint(weights),
+        "chat": card.chat.settings(own),
+        "eos_ids": sorted(tokenizer.eos_ids),
+        "trained_context": llama_cpp.llama_model_n_ctx_train(model),
+    }
+    info = BackendInfo(
+        name="llamacpp",
+        version=f"llama-cpp-python {llama_cpp.__version__}",
+        model=card.name,
+        context_window=window,
+        settings=settings,
+        hardware=_hardware(options),
+    )
+    keeps = not (llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model))
+    return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, keeps_prefix=keeps)
+
+
+def _check_gguf(path: Path) -> None:
+    for part in shards(path):
+        try:
+            with part.open("rb") as stream:
+                magic = stream.read(len(MAGIC))
+        except OSError as exc:
+            raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
+        if magic != MAGIC:
+            raise BackendError(
+                f"{part} is not a GGUF file: it begins with {magic!r}.",
+                fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
+                "in its place.",
+            )
+
+
+def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers = options.n_gpu_layers
+    params.use_extra_bufts = options.repack
+    log.clear()
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    if not model:
+        raise BackendError(
+            f"llama.cpp cannot load {path}: {log.said() or 'it gave no reason'}.",
+            fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
+            "the source's (for a bundle: lbx verify).",
+        )
+    if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
+        llama_cpp.llama_model_free(model)
+        raise BackendError(f"{path} is no decoder-only language model; lbx runs no others.")
+    return model
+
+
+def _window(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions) -> int:
+    trained: int = llama_cpp.llama_model_n_ctx_train(model)
+    window = card.context_window or trained
+    stretched = options.rope_scaling or options.rope_freq_base or options.rope_freq_scale
+    if window > trained and not stretched and not options.extend_context:
+        raise BackendError(
+            f"{card.name} was trained for a context of {trained} tokens; context_window = {window} is beyond it.",
+            fix="Lower it; or set rope_scaling (yarn), or extend_context = true, under the card's [options].",
+        )
+    return window
+
+
+def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> Any:
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = window
+    params.n_batch = params.n_ubatch = options.prefill_chunk
+    params.n_seq_max = 1
+    params.n_outputs_max = 1  # only the last token's logits are read: no buffer for a whole chunk of them
+    params.n_threads = params.n_threads_batch = thread_count(options.threads)
+    params.flash_attn_type = (
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
+    params.type_k = getattr(llama_cpp, f"GGML_TYPE_{options.cache_type_k.upper()}")
+    params.type_v = getattr(llama_cpp, f"GGML_TYPE_{options.cache_type_v.upper()}")
+    params.offload_kqv = options.offload_kqv
+    params.swa_full = True  # a cache cut to the sliding window could not keep a prefix
+    params.no_perf = True
+    if options.rope_scaling:
+        params.rope_scaling_type = getattr(llama_cpp, f"LLAMA_ROPE_SCALING_TYPE_{options.rope_scaling.upper()}")
+    params.rope_freq_base = options.rope_freq_base
+    params.rope_freq_scale = options.rope_freq_scale
+    params.yarn_orig_ctx = options.yarn_original_context
+    log.clear()
+    context = llama_cpp.llama_init_from_model(model, params)
+    if not context or llama_cpp.llama_n_ctx(context) < window:
+        if context:
+            llama_cpp.llama_free(context)
+        raise BackendError(
+            f"llama.cpp cannot make a context of {window} tokens for {card.name}: {log.said() or 'it gave no reason'}.",
+            fix="Lower context_window in the model card, or use a smaller model or cache type.",
+        )
+    return context
+
+
+def _hardware(options: LlamaOptions) -> Mapping[str, Any]:
+    return {**cpu_variant(), "threads": thread_count(options.threads), "n_gpu_layers": options.n_gpu_layers}

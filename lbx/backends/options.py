@@ -1,0 +1,123 @@
+"""What a model card's ``[options]`` may hold: one frozen dataclass for each backend, checked when made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from lbx.errors import UsageError
+
+CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+ROPE_SCALINGS = ("", "none", "linear", "yarn")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+ATTENTIONS = ("sdpa", "eager")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaOptions:
+    """Options of the llama.cpp backend.
+
+    Attributes:
+        prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.
+        flash_attention: off by default, because on a CPU it moves near-ties: greedy answers then differ from
+            those of Hugging Face in float32.
+        cache_type_k, cache_type_v: number format of the KV cache; a quantised V needs flash_attention.
+        n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
+        offload_kqv: keep the KV cache on the GPU, too.
+        threads: CPU threads; 0 means every core this process may use.
+        repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
+        rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions; "" and 0 keep
+            what the model file says.
+        extend_context: allow a context_window above the one the model was trained for.
+    """
+
+    prefill_chunk: int = 512
+    flash_attention: bool = False
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    n_gpu_layers: int = -1
+    offload_kqv: bool = True
+    threads: int = 0
+    repack: bool = True
+    rope_scaling: str = ""
+    rope_freq_base: float = 0.0
+    rope_freq_scale: float = 0.0
+    yarn_original_context: int = 0
+    extend_context: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least("prefill_chunk", self.prefill_chunk, 1)
+        _at_least("threads", self.threads, 0)
+        _at_least("n_gpu_layers", self.n_gpu_layers, -1)
+        _at_least("yarn_original_context", self.yarn_original_context, 0)
+        _at_least("rope_freq_base", self.rope_freq_base, 0)
+        _at_least("rope_freq_scale", self.rope_freq_scale, 0)
+        _one_of("cache_type_k", self.cache_type_k, CACHE_TYPES)
+        _one_of("cache_type_v", self.cache_type_v, CACHE_TYPES)
+        _one_of("rope_scaling", self.rope_scaling, ROPE_SCALINGS)
+        if self.cache_type_v.startswith("q") and not self.flash_attention:
+            raise UsageError(
+                f"cache_type_v = {self.cache_type_v!r} needs flash attention.",
+                fix="Set flash_attention = true, or cache_type_v to f16.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfOptions:
+    """Options of the Hugging Face backend.
+
+    Attributes:
+        device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
+        dtype: "auto" is float32 on a CPU and bfloat16 on a GPU.
+        attention: "sdpa" or "eager".
+        prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.
+        threads: CPU threads; 0 means every core this process may use.
+        extend_context: allow a context_window above the model's max_position_embeddings.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: str = "sdpa"
+    prefill_chunk: int = 512
+    threads: int = 0
+    extend_context: bool = False
+
+    def __post_init__(self) -> None:
+        name, _, number = self.device.partition(":")
+        if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
+            raise UsageError(f"device = {self.device!r} is none of auto, cpu, cuda, cuda:N.")
+        _one_of("dtype", self.dtype, DTYPES)
+        _one_of("attention", self.attention, ATTENTIONS)
+        _at_least("prefill_chunk", self.prefill_chunk, 1)
+        _at_least("threads", self.threads, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedOptions:
+    """The scripted backend has no options; its answers are the model."""
+
+
+OPTIONS: dict[str, type[LlamaOptions] | type[HfOptions] | type[ScriptedOptions]] = {
+    "llamacpp": LlamaOptions,
+    "hf": HfOptions,
+    "scripted": ScriptedOptions,
+}
+
+Options = LlamaOptions | HfOptions | ScriptedOptions
+
+
+def thread_count(wanted: int) -> int:
+    """How many threads to use: as asked, or one for each core that this process may run on (Slurm and cgroups bind)."""
+    if wanted:
+        return wanted
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _at_least(name: str, value: float, least: int) -> None:
+    if not value >= least:
+        raise UsageError(f"{name} = {value} is too small: it must be at least {least}.")
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} = {value!r} is none of {', '.join(c or repr('') for c in choices)}.")

@@ -1,0 +1,157 @@
+"""A backend whose answers are written down: for tests, demonstrations and dry runs, without any model library.
+
+The table is JSON Lines, or one JSON object. Keys are ``str(SampleKey)``, e.g. "longbench/qasper/17" or
+"longbenchpro/t1/ab12#2" (iteration 2); "*" answers everything else.
+
+    {"key": "leval/quality/0", "text": "(A)"}
+    {"key": "leval/quality/1", "error": "out of memory", "delay_s": 0.2}
+    {"*": "I do not know."}                      the short form: key to text, or to an object with the fields above
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lbx
+from lbx.backends.base import BackendInfo
+from lbx.backends.cards import ModelCard
+from lbx.backends.loop import Decoding, check_fits
+from lbx.backends.tables import check_keys, from_table, typed
+from lbx.backends.text import encodable
+from lbx.backends.weights import fingerprint
+from lbx.errors import BackendError, UsageError
+from lbx.records import Completion, Request
+
+WINDOW = 1_000_000
+BOS, EOS = 256, 257
+_CONTROL = {"<s>": BOS, "</s>": EOS}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One answer: its text, or the message of the error it fails with; either after a delay in seconds."""
+
+    text: str = ""
+    error: str = ""
+    delay_s: float = 0.0
+
+
+class ByteTokenizer:
+    """Ids 0 to 255 are the bytes of UTF-8; 256 is ``<s>``, 257 is ``</s>``."""
+
+    bos_token, eos_token = "<s>", "</s>"
+    bos_id: int | None = BOS
+    adds_bos = True
+
+    def __init__(self, chat_template: str | None = None) -> None:
+        self.chat_template = chat_template
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        return _CONTROL
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        if not special or "<" not in text:
+            return list(encodable(text).encode())
+        ids: list[int] = []
+        while text:
+            at, mark = min(((text.find(m), m) for m in _CONTROL if m in text), default=(len(text), ""))
+            ids += encodable(text[:at]).encode()
+            ids += [_CONTROL[mark]] if mark else []
+            text = text[at + len(mark) :]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i < BOS).decode("utf-8", "replace")
+
+
+class ScriptedBackend:
+    """Answers from a table; everything around an answer (window, stop rules, token counts) is as for a real model."""
+
+    def __init__(self, entries: Mapping[str, Entry], tokenizer: ByteTokenizer, info: BackendInfo) -> None:
+        self._entries = entries
+        self._tokenizer = tokenizer
+        self._info = info
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    @property
+    def tokenizer(self) -> ByteTokenizer:
+        return self._tokenizer
+
+    def generate(self, request: Request) -> Completion:
+        check_fits(request, self._info.context_window)
+        entry = self._entries.get(str(request.key)) or self._entries.get("*")
+        if entry is None:
+            raise BackendError(
+                f"The table of answers has no entry for {request.key}.",
+                fix='Add one, or a default under the key "*".',
+            )
+        start = time.perf_counter()
+        if entry.delay_s:
+            time.sleep(entry.delay_s)
+        if entry.error:
+            raise BackendError(entry.error)
+        decoding = Decoding(request, self._tokenizer, (EOS,))
+        for token in (*self._tokenizer.encode(entry.text, special=False), EOS):
+            if not decoding.push(token):
+                break
+        return decoding.completion(decode_s=time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBackend:
+    """The backend of a table of answers.
+
+    Raises:
+        UsageError: the table is not of the form above.
+    """
+    tokenizer = ByteTokenizer(card.chat.choose(None))
+    info = BackendInfo(
+        name="scripted",
+        version=f"lbx {lbx.__version__}",
+        model=card.name,
+        context_window=card.context_window or WINDOW,
+        settings={"weights": fingerprint(weights), "chat": card.chat.settings(None)},
+    )
+    return ScriptedBackend(read_answers(weights), tokenizer, info)
+
+
+def read_answers(path: Path) -> dict[str, Entry]:
+    """The table in a .jsonl or .json file; of a key that comes twice the last entry holds."""
+    entries: dict[str, Entry] = {}
+    for where, row in _rows(path):
+        if "key" in row:
+            check_keys(row, ("key", "text", "error", "delay_s"), where)
+            rest = {name: value for name, value in row.items() if name != "key"}
+            entries[typed(row["key"], str, f"{where} key")] = from_table(Entry, rest, where)
+            continue
+        for key, value in row.items():
+            entries[key] = from_table(Entry, {"text": value} if isinstance(value, str) else value, f"{where} {key}")
+    return entries
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"The table of answers {path} cannot be read: {exc}.") from exc
+    pieces = list(enumerate(text.split("\n"), start=1)) if path.suffix == ".jsonl" else [(1, text)]
+    for number, piece in pieces:
+        if not piece.strip():
+            continue
+        where = f"The table of answers {path}, line {number}:"
+        try:
+            row = json.loads(piece)
+        except json.JSONDecodeError as exc:
+            raise UsageError(f"{where} not valid JSON: {exc}.") from exc
+        yield where, typed(row, dict, where)

@@ -1,0 +1,172 @@
+"""From what the user typed to a model card, and from a card to files on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from lbx.backends.cards import ModelCard, Weights, read_card
+from lbx.backends.options import OPTIONS
+from lbx.backends.tables import nearest
+from lbx.errors import BackendError, UsageError
+from lbx.layout import Bundle
+
+CARDS = Path("models")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+_SAMPLE = 1 << 20
+
+
+def resolve_model(text: str, *, backend: str | None = None, bundle: Bundle | None = None) -> ModelCard:
+    """The model that ``--model`` names.
+
+    Args:
+        text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, a table of
+            answers (.jsonl or .json), or "org/name" of a model repository in the bundle.
+        backend: what ``--backend`` says, or None; it must agree.
+
+    Raises:
+        UsageError: there is nothing of that name, or it is not for that backend.
+    """
+    if backend is not None and backend not in OPTIONS:
+        raise UsageError(f"There is no backend {backend!r}.", fix=nearest(backend, OPTIONS))
+    card = _find(text, bundle)
+    if backend is not None and card.backend != backend:
+        raise UsageError(
+            f"The model {text} runs with the backend {card.backend}, not {backend}.",
+            fix="Leave --backend out, or name weights or a card for it.",
+        )
+    return card
+
+
+def _find(text: str, bundle: Bundle | None) -> ModelCard:
+    path = Path(text).expanduser()
+    if path.suffix == ".toml" and path.is_file():
+        return read_card(path)
+    if path.exists():
+        return _bare(path.name if path.name else path.resolve().name, Weights(path=path), path)
+    named = CARDS / f"{text}.toml"
+    if "/" not in text and named.is_file():
+        return read_card(named)
+    if bundle is not None and text.count("/") == 1:
+        snapshot = bundle.snapshot("model", text)
+        if snapshot is not None:
+            return _bare(text, Weights(repo=text), snapshot)
+    raise UsageError(f"There is no model {text}.", fix=_what_there_is(text, path), command="ls models")
+
+
+def _bare(name: str, weights: Weights, place: Path) -> ModelCard:
+    """A card for weights that were named directly: the backend follows from what lies there."""
+    if place.is_dir():
+        if (place / "config.json").is_file():
+            backend = "hf"
+        elif any(place.glob("*.gguf")):
+            backend = "llamacpp"
+        else:
+            raise UsageError(
+                f"The folder {place} holds no model: neither config.json nor a .gguf file.",
+                fix="Name the folder that holds config.json and the .safetensors files, or a .gguf file.",
+            )
+    else:
+        backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(place.suffix, "")
+        if not backend:
+            raise UsageError(
+                f"{place} is no model that lbx can run.",
+                fix="It takes a model card (.toml), a .gguf file, a folder with config.json, or a table of answers "
+                "(.jsonl).",
+            )
+        name = place.stem
+    return ModelCard(name=name, backend=backend, weights=weights, options=OPTIONS[backend]())
+
+
+def _what_there_is(text: str, path: Path) -> str:
+    cards = [p.stem for p in CARDS.glob("*.toml")] if CARDS.is_dir() else []
+    folder = path.parent
+    beside = [p.name for p in folder.iterdir()] if folder.is_dir() and "/" in text else []
+    return nearest(path.name, beside) if beside else nearest(text, cards) or "There is no models folder here."
+
+
+def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
+    """The GGUF file, model folder or table of answers that the card means.
+
+    Raises:
+        UsageError: the card needs a bundle and none was given.
+        BackendError: it is not there.
+    """
+    place = _place(card, bundle)
+    if card.backend != "llamacpp" or place.is_file():
+        return place
+    return _gguf(card, place)
+
+
+def _place(card: ModelCard, bundle: Bundle | None) -> Path:
+    weights = card.weights
+    if weights.path is not None:
+        if not weights.path.exists():
+            beside = [p.name for p in weights.path.parent.iterdir()] if weights.path.parent.is_dir() else []
+            raise BackendError(
+                f"The weights of {card.name} are not at {weights.path}.", fix=nearest(weights.path.name, beside)
+            )
+        return weights.path
+    if bundle is None:
+        what = weights.bundle or weights.repo
+        raise UsageError(f"The model {card.name} lies in the bundle ({what}).", fix="Say which: --bundle DIR.")
+    found = bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
+    if found is None:
+        what = weights.bundle or weights.repo + (f" at {weights.revision}" if weights.revision else "")
+        raise BackendError(
+            f"The bundle {bundle.root} does not hold {what}, which the model {card.name} needs.",
+            fix="Add it as a source to a recipe, and make the bundle again.",
+        )
+    return found
+
+
+def _gguf(card: ModelCard, folder: Path) -> Path:
+    """The one GGUF model of a folder: a file, or the first part of a split one."""
+    every = sorted(p for p in folder.rglob("*.gguf") if p.is_file())
+    found = sorted(p for p in folder.glob(card.weights.file) if p.is_file()) if card.weights.file else every
+    models = [p for p in found if (part := _SHARD.search(p.name)) is None or int(part[1]) == 1]
+    if len(models) == 1:
+        return models[0]
+    names = ", ".join(str(p.relative_to(folder)) for p in (models or every)) or "none"
+    how = f"of the pattern {card.weights.file!r} " if card.weights.file else ""
+    raise BackendError(
+        f"{card.name} needs one GGUF file {how}in {folder}; there are {len(models)}.",
+        fix=f"Name it in the card's [weights] file. The folder has: {names}.",
+    )
+
+
+def shards(path: Path) -> list[Path]:
+    """All the files of a GGUF model, given its first one.
+
+    Raises:
+        BackendError: a part of a split model is missing.
+    """
+    match = _SHARD.search(path.name)
+    if match is None:
+        return [path]
+    stem, total = path.name[: match.start()], int(match[2])
+    parts = [path.with_name(f"{stem}-{n:05d}-of-{total:05d}.gguf") for n in range(1, total + 1)]
+    for part in parts:
+        if not part.is_file():
+            raise BackendError(f"A part of the model is missing: {part}.", fix="All parts must lie in one folder.")
+    return parts
+
+
+def fingerprint(path: Path) -> str:
+    """A digest that changes when the model is another one, hex, without reading tens of gigabytes.
+
+    It covers each file's name, size, first and last MiB; not the folder, so that a model may move.
+    """
+    files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES) if path.is_dir() else shards(path)
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name}\0{size}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(_SAMPLE))
+            if size > _SAMPLE:
+                stream.seek(max(_SAMPLE, size - _SAMPLE))
+                digest.update(stream.read(_SAMPLE))
+    return digest.hexdigest()

@@ -1,0 +1,285 @@
+"""Needle retrieval, made by lbx itself: codes hidden in a text of any length, at any depth, asked for afterwards.
+
+Source: lbx's own generator, a synthetic test of the widely used needle-in-a-haystack kind. Six tasks, where the
+bundle's settings keep both languages:
+
+    single_en     single_zh       one code stands in the text and is asked for
+    multikey_en   multikey_zh     several codes stand there, one of them is asked for
+    multiquery_en multiquery_zh   several codes stand there, two of them are asked for
+
+A document is a haystack of small unrelated sentences with needle sentences between them ("The code for maple is
+4821."). The seed, the length and the sample's number choose haystack, keys and values; the depth moves only the
+asked needle. So samples that differ in depth or task differ in nothing else, and share their documents' beginnings.
+The settings come from ``needle/needle.toml`` in the bundle; without it the defaults below hold.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
+from lbx.errors import BundleError, UsageError
+from lbx.layout import Bundle
+from lbx.records import Prompt, Sample, Score, Task, TaskScore, Truncation
+
+SETTINGS_FILE = "needle/needle.toml"
+KINDS = ("single", "multikey", "multiquery")
+
+_NUMBER = re.compile(r"[0-9]{1,3}(?:[,，][0-9]{3})+(?![0-9])|[0-9]+(?:\.[0-9]+)?")
+"""A whole number as people write it: digits, maybe in groups of three, maybe with decimals."""
+
+_DIGITS = {ord(wide): narrow for wide, narrow in zip("０１２３４５６７８９", "0123456789", strict=True)}
+
+_NEW_TOKENS_PER_ANSWER = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NeedleSettings:
+    """What ``needle.toml`` may say.
+
+    Attributes:
+        seed: another seed gives other haystacks, keys and values.
+        languages: of "en" and "zh".
+        lengths: of the documents, in words (en) or characters (zh), needles included.
+        depths: where the asked needle stands, 0 (first sentence) to 1 (last sentence).
+        samples_per_cell: samples of each length and depth.
+        multikey_needles, multiquery_needles: needles in a document of these tasks.
+        multiquery_asked: how many of them a multiquery question asks for.
+        value_digits: digits of a value.
+
+    Raises:
+        UsageError: a value is of the wrong type, or asks for something that cannot be made.
+    """
+
+    seed: int = 2026
+    languages: tuple[str, ...] = ("en", "zh")
+    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    samples_per_cell: int = 4
+    multikey_needles: int = 4
+    multiquery_needles: int = 4
+    multiquery_asked: int = 2
+    value_digits: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("seed", "samples_per_cell", "multikey_needles", "multiquery_needles", "multiquery_asked"):
+            _check(_is_int(getattr(self, name)), name, getattr(self, name), "a whole number")
+        _check_list("languages", self.languages, lambda x: x in LANGUAGES, 'of "en" and "zh"')
+        _check_list("lengths", self.lengths, lambda x: _is_int(x) and x > 0, "of whole numbers over 0")
+        _check_list("depths", self.depths, _is_share, "of numbers from 0 to 1")
+        percents = {round(100 * x) for x in self.depths}
+        _check(len(percents) == len(self.depths), "depths", self.depths, "at least a hundredth apart")
+        _check(1 <= self.samples_per_cell <= 1000, "samples_per_cell", self.samples_per_cell, "from 1 to 1000")
+        most = min(len(LANGUAGES[name].keys) for name in self.languages)
+        _check(2 <= self.multikey_needles <= most, "multikey_needles", self.multikey_needles, f"from 2 to {most}")
+        _check(2 <= self.multiquery_needles <= most, "multiquery_needles", self.multiquery_needles, f"from 2 to {most}")
+        _check(
+            2 <= self.multiquery_asked <= self.multiquery_needles,
+            "multiquery_asked",
+            self.multiquery_asked,
+            f"from 2 to multiquery_needles ({self.multiquery_needles})",
+        )
+        _check(
+            _is_int(self.value_digits) and 3 <= self.value_digits <= 12,
+            "value_digits",
+            self.value_digits,
+            "a whole number from 3 to 12",
+        )
+        self._check_room()
+
+    def _check_room(self) -> None:
+        needles = max(self.multikey_needles, self.multiquery_needles)
+        for name in self.languages:
+            language = LANGUAGES[name]
+            longest = max(language.keys, key=language.count)
+            least = needles * language.count(language.needle(longest, "0" * self.value_digits))
+            _check(
+                min(self.lengths) >= least,
+                "lengths",
+                min(self.lengths),
+                f"at least {least} {language.unit}, so that {needles} needles ({name}) fit",
+            )
+
+    @classmethod
+    def from_bundle(cls, bundle: Bundle) -> NeedleSettings:
+        """The settings of the bundle's ``needle.toml``, or the defaults where it has none.
+
+        Raises:
+            BundleError: the file is not TOML, or says something that cannot be.
+        """
+        path = bundle.file(SETTINGS_FILE)
+        if path is None:
+            return cls()
+        fix = "Correct the file where the bundle is made, and make the bundle again."
+        try:
+            loaded = tomllib.loads(path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
+            raise BundleError(f"{path} cannot be read as TOML: {exc}.", fix=fix) from exc
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(loaded) - known):
+            raise BundleError(
+                f"{path} has settings that the needle benchmark does not know: {', '.join(unknown)}.",
+                fix=f"It knows {', '.join(sorted(known))}.",
+            )
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in loaded.items()}
+        try:
+            return cls(**values)
+        except UsageError as exc:
+            raise BundleError(f"{path}: {exc.cause}", fix=fix) from exc
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _check(good: bool, name: str, value: object, wanted: str) -> None:
+    if not good:
+        raise UsageError(f"The needle setting {name} is {value!r} and must be {wanted}.", fix="Correct needle.toml.")
+
+
+def _check_list(name: str, value: object, good: Callable[[Any], bool], wanted: str) -> None:
+    fine = isinstance(value, tuple) and bool(value) and all(good(x) for x in value) and len(set(value)) == len(value)
+    _check(fine, name, value, f"a list {wanted}, none twice and at least one")
+
+
+def make_needles(
+    rng_keys: random.Random, rng_values: random.Random, language: Language, count: int, digits: int
+) -> list[tuple[str, str]]:
+    """``count`` different keys with different values of ``digits`` digits; fewer would be the first of these."""
+    values: list[str] = []
+    while len(values) < count:
+        value = str(10 ** (digits - 1) + int(rng_values.random() * 9 * 10 ** (digits - 1)))
+        if value not in values:
+            values.append(value)
+    return list(zip(pick_several(rng_keys, language.keys, count), values, strict=True))
+
+
+def make_document(
+    rng_haystack: random.Random,
+    rng_places: random.Random,
+    language: Language,
+    needles: Sequence[tuple[str, str]],
+    *,
+    length: int,
+    depth: float,
+) -> str:
+    """A haystack with needles between its sentences.
+
+    Args:
+        needles: (key, value); the first is put at ``depth``, the others anywhere.
+        length: what the document's length comes closest to in whole sentences, in the language's unit.
+        depth: share of the rest of the document that stands before the first needle, to the nearest sentence.
+    """
+    first, *others = (language.needle(key, value) for key, value in needles)
+    room = length - sum(language.count(text) for text in (first, *others))
+    lines = _haystack(rng_haystack, language, room)
+    slots = sorted(int(rng_places.random() * (len(lines) + 1)) for _ in others)
+    for done, (slot, text) in enumerate(zip(slots, others, strict=True)):
+        lines.insert(slot + done, text)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + language.count(line))
+    lines.insert(min(range(len(starts)), key=lambda i: abs(starts[i] - depth * starts[-1])), first)
+    return language.joiner.join(lines)
+
+
+def _haystack(rng: random.Random, language: Language, room: int) -> list[str]:
+    lines: list[str] = []
+    for line in language.sentences(rng):
+        more = language.count(line)
+        # The last sentence stays where the text is closer to its length with it than without.
+        if more > 2 * room:
+            break
+        lines.append(line)
+        room -= more
+    return lines
+
+
+class Needle:
+    """The benchmark family "needle"."""
+
+    name = "needle"
+    metric_version = 1
+
+    def tasks(self, bundle: Bundle) -> list[Task]:
+        """Six tasks, or three where the settings name one language. They need no data, so every bundle has them."""
+        settings = NeedleSettings.from_bundle(bundle)
+        samples = len(settings.lengths) * len(settings.depths) * settings.samples_per_cell
+        return [
+            Task(self.name, f"{kind}_{language}", ("recall",), samples, language)
+            for kind in KINDS
+            for language in settings.languages
+        ]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """By length, then number, then depth: neighbours share their document up to the asked needle."""
+        settings = NeedleSettings.from_bundle(bundle)
+        kind, _, language = task.partition("_")
+        if kind not in KINDS or language not in settings.languages:
+            names = ", ".join(t.name for t in self.tasks(bundle))
+            raise UsageError(
+                f'The needle benchmark has no task "{task}" in this bundle.',
+                fix=f"It has {names}.",
+                command=f"lbx tasks {bundle.root}",
+            )
+        for length in settings.lengths:
+            for index in range(settings.samples_per_cell):
+                for depth in settings.depths:
+                    yield make_sample(settings, kind, language, length=length, depth=depth, index=index)
+
+    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
+        """lbx's own prompt; it ends in the words that the first needle's sentence begins with."""
+        return Prompt(
+            before=LANGUAGES[sample.language].before,
+            document=sample.context,
+            after="\n\n" + sample.question,
+            max_new_tokens=_NEW_TOKENS_PER_ANSWER * len(sample.references),
+            truncation=Truncation.REFUSE,
+        )
+
+    def score(self, sample: Sample, output: str) -> list[Score]:
+        """recall: the share of the asked values that stand in the output as whole numbers."""
+        said = {re.sub("[,，]", "", number) for number in _NUMBER.findall(output.translate(_DIGITS))}
+        found = [value for value in sample.references if value in said]
+        return [Score("recall", len(found) / len(sample.references), " ".join(found) or None)]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        """Mean recall over all lengths and depths; ``official`` is the same in percent."""
+        mean = sum(row.scores["recall"] for row in rows) / len(rows) if rows else 0.0
+        return [TaskScore("recall", len(rows), mean, 100 * mean)]
+
+
+def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: int, depth: float, index: int) -> Sample:
+    """One sample; the same arguments always give the same one, on every machine and Python."""
+    count = {"single": 1, "multikey": settings.multikey_needles, "multiquery": settings.multiquery_needles}[kind]
+    asked = settings.multiquery_asked if kind == "multiquery" else 1
+    words = LANGUAGES[language]
+    haystack, places, keys, values = (
+        random.Random(f"lbx-needle/{settings.seed}/{language}/{length}/{index}/{part}")  # noqa: S311 - a test, not a secret
+        for part in ("haystack", "places", "keys", "values")
+    )
+    needles = make_needles(keys, values, words, count, settings.value_digits)
+    context = make_document(haystack, places, words, needles, length=length, depth=depth)
+    asked_keys = [key for key, _ in needles[:asked]]
+    return Sample(
+        benchmark=Needle.name,
+        task=f"{kind}_{language}",
+        sample_id=f"len{length:04d}-depth{round(100 * depth):03d}-{index:02d}",
+        context=context,
+        question=words.question(asked_keys),
+        references=tuple(value for _, value in needles[:asked]),
+        language=language,
+        length=length,
+        length_unit=words.unit,
+        meta={"depth": depth, "needles": count, "keys": asked_keys, "document_length": words.count(context)},
+    )

@@ -256,6 +256,32 @@ class Store:
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {_first_line(exc)}") from exc
 
+    def restrict(self) -> None:
+        """From now on this connection reads its own tables only: no other file, no extension, no change of settings."""
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+
+    def export_parquet(self, sql: str, path: Path) -> int:
+        """Write a SELECT's answer to a parquet file, complete or not at all. Returns the number of rows.
+
+        Raises:
+            StoreError: the query is wrong or no SELECT, or the file cannot be written.
+        """
+        part = path.with_name(f".{path.name}.part")
+        try:
+            statements = duckdb.extract_statements(sql)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise StoreError("Only one SELECT can be written to a parquet file.")
+            target = str(part).replace("'", "''")
+            self._connection.execute(f"COPY ({sql.rstrip().rstrip(';')}\n) TO '{target}' (FORMAT parquet)")
+            rows = self._connection.execute("SELECT count(*) FROM read_parquet(?)", [str(part)]).fetchone()
+            part.replace(path)
+        except duckdb.Error as exc:
+            raise StoreError(f"The query failed: {_first_line(exc)}") from exc
+        finally:
+            part.unlink(missing_ok=True)
+        return int(rows[0]) if rows else 0
+
     def samples(self, run_id: str, benchmark: str, task: str) -> Iterator[dict[str, Any]]:
         """A run's answered samples with their outputs, in the data's order: what adding up and scoring again need."""
         table = self.query(

@@ -1,0 +1,100 @@
+"""The command line: one Typer app, one place where errors become a paragraph and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 interrupted, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from lbx import __version__
+from lbx.cli import bundle_commands, doctor, report_commands, run_commands
+from lbx.cli.output import show_error
+from lbx.errors import LbxError
+
+app = typer.Typer(
+    name="lbx",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Measure how well local language models understand long text, on machines with no internet.\n\n"
+    "On a connected machine: [bold]lbx bundle[/]. Across the gap: [bold]lbx verify[/], [bold]lbx unpack[/], "
+    "[bold]lbx run[/], [bold]lbx report[/].",
+)
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the libraries' own logs.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"lbx {__version__}")
+        raise typer.Exit
+    if debug:
+        os.environ["LBX_DEBUG"] = "1"
+
+
+app.command("bundle")(bundle_commands.bundle)
+app.command("verify")(bundle_commands.verify)
+app.command("unpack")(bundle_commands.unpack)
+app.command("tasks")(run_commands.tasks)
+app.command("plan")(run_commands.plan)
+app.command("run")(run_commands.run)
+app.command("score")(run_commands.score)
+app.command("report")(report_commands.report)
+app.command("sql")(report_commands.sql)
+app.command("doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """Entry point of the ``lbx`` program."""
+    if "--debug" in sys.argv:  # wherever it stands, not only before the command
+        sys.argv.remove("--debug")
+        os.environ["LBX_DEBUG"] = "1"
+    try:
+        app()
+    except LbxError as error:
+        if os.environ.get("LBX_DEBUG"):
+            raise
+        show_error(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has left (`lbx report ... | head`): that is no failure of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        if os.environ.get("LBX_DEBUG"):
+            raise
+        show_error(_from_os_error(error))
+        sys.exit(1)
+    except Exception as error:
+        if os.environ.get("LBX_DEBUG"):
+            raise
+        show_error(
+            LbxError(
+                f"lbx met something it did not expect: {type(error).__name__}: {error}.",
+                fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
+            )
+        )
+        sys.exit(1)
+
+
+def _from_os_error(error: OSError) -> LbxError:
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return LbxError(f"The disk is full{place}.", fix="Make room, then repeat the same command to continue.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return LbxError(f"No permission: {error.strerror}{place}.", fix="Choose a place that you may write to.")
+    return LbxError(f"The operating system refused: {error.strerror or error}{place}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Options and arguments that several commands share, declared once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ReportFormat(StrEnum):
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+class SqlFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class SamplingSource(StrEnum):
+    OFFICIAL = "official"
+    MODEL = "model"
+
+
+BundleDir = Annotated[Path, typer.Option("--bundle", "-b", help="The folder that `lbx unpack` made.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="A model card (.toml, or its name in models/), a .gguf file, or a model folder."
+    ),
+]
+BackendName = Annotated[
+    str | None, typer.Option("--backend", help="llamacpp, hf or scripted, where the model leaves a choice.")
+]
+Tasks = Annotated[
+    list[str],
+    typer.Option(
+        "--tasks", "-t", help="Benchmarks or tasks: leval, longbench/qasper; commas or repeated. 'all' for all."
+    ),
+]
+Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the first N samples of each task.")]
+Iterations = Annotated[int, typer.Option("--iterations", min=1, help="Ask every sample so many times.")]
+MaxPromptTokens = Annotated[
+    int | None, typer.Option("--max-prompt-tokens", min=1, help="Prompt limit instead of the benchmark's own.")
+]
+MaxNewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", min=1, help="Answer budget instead of the benchmark's own.")
+]
+Chat = Annotated[bool, typer.Option("--chat/--no-chat", help="Use the model's chat template where the benchmark does.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

@@ -1,0 +1,124 @@
+"""What the commands say: answers on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from lbx.errors import LbxError
+
+if TYPE_CHECKING:
+    from lbx.records import Task
+    from lbx.store import GenerationRow
+
+LOG_SECONDS = 30.0
+
+
+def stdout() -> Console:
+    """For answers. Off a terminal nothing is cut to 80 columns."""
+    return Console() if sys.stdout.isatty() else Console(width=200, no_color=True, highlight=False)
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """One line about what is going on."""
+    stderr().print(escape(text))
+
+
+def show_error(error: LbxError) -> None:
+    """One paragraph: cause, fix, next command."""
+    text = f"[bold red]error:[/] {escape(error.cause)}"
+    if error.fix:
+        text += f" {escape(error.fix)}"
+    if error.command:
+        text += f"\n  try: [bold]{escape(error.command)}[/]"
+    stderr().print(text)
+
+
+class RunProgress:
+    """A bar on a terminal; in a log a line per task, and one now and then inside a long task."""
+
+    def __init__(self) -> None:
+        console = stderr()
+        self._bar = (
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[tokens]:,} tokens"),
+                TimeRemainingColumn(),
+                console=console,
+            )
+            if console.is_terminal
+            else None
+        )
+        self._id: TaskID | None = None
+        self._name = ""
+        self._total = self._done = self._failed = self._tokens = 0
+        self._last = time.monotonic()
+
+    def __enter__(self) -> RunProgress:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def task(self, task: Task, samples: int) -> None:
+        self._name, self._total, self._done, self._failed, self._tokens = task.full_name, samples, 0, 0, 0
+        self._last = time.monotonic()
+        if self._bar:
+            self._id = self._bar.add_task(self._name, total=samples, tokens=0)
+
+    def sample(self, row: GenerationRow | None) -> None:
+        self._done += 1
+        if row is not None:
+            self._failed += row.error is not None
+            self._tokens += (row.prompt_tokens or 0) + (row.output_tokens or 0)
+        if self._bar and self._id is not None:
+            self._bar.update(self._id, completed=self._done, tokens=self._tokens)
+        elif self._done == self._total or time.monotonic() - self._last >= LOG_SECONDS:
+            self._last = time.monotonic()
+            failed = f", {self._failed} failed" if self._failed else ""
+            note(f"{self._name}: {self._done} of {self._total} samples, {self._tokens:,} tokens{failed}")
+
+
+class ByteProgress:
+    """Progress of work counted in bytes: downloads, hashing, extraction."""
+
+    def __init__(self) -> None:
+        console = stderr()
+        self._bar = (
+            Progress(
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), console=console
+            )
+            if console.is_terminal
+            else None
+        )
+        self._ids: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ByteProgress:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, stage: str, item: str, done: int, total: int) -> None:
+        if not self._bar:
+            return
+        if stage not in self._ids:
+            self._ids[stage] = self._bar.add_task(stage, total=total)
+        self._bar.update(self._ids[stage], completed=done, total=total, description=f"{stage} {escape(item)}")

@@ -1,0 +1,89 @@
+"""``lbx report`` and ``lbx sql``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lbx.cli.options import ReportFormat, Results, SqlFormat
+from lbx.cli.output import note, stdout
+from lbx.errors import UsageError
+
+_DEFAULT_VIEWS = ("leaderboard", "task_scores", "length_curve", "comparison", "truncation", "failures")
+
+
+def report(
+    results: Results,
+    view: Annotated[
+        str | None,
+        typer.Argument(help="leaderboard, task_scores, length_curve, comparison, truncation or failures; all without."),
+    ] = None,
+    output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,
+    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run; repeat for several.")] = None,
+) -> None:
+    """Print tables from a results file.
+
+    Example: lbx report results.duckdb length_curve --format markdown
+    """
+    from lbx.report import render
+    from lbx.report.views import VIEWS, read
+    from lbx.store import Store
+
+    if view is not None and view not in VIEWS:
+        raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(VIEWS)}.")
+    if view is None and output_format is ReportFormat.CSV:
+        raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(VIEWS)}.")
+    names = [view] if view else list(_DEFAULT_VIEWS)
+    with Store(results, read_only=True) as store:
+        tables = {name: read(store, name, runs or ()) for name in names}
+    if output_format is ReportFormat.JSON:
+        typer.echo(render.json_text(tables[view] if view else tables))
+        return
+    if output_format is ReportFormat.CSV:
+        typer.echo(render.csv_text(tables[names[0]]), nl=False)
+        return
+    if view is None:
+        tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}
+    for name, table in tables.items():
+        made = render.cells(VIEWS[name], table)
+        if output_format is ReportFormat.MARKDOWN:
+            typer.echo(render.markdown(VIEWS[name].title, made))
+        else:
+            stdout().print(render.rich_table(VIEWS[name].title, made))
+
+
+def sql(
+    results: Results,
+    query: Annotated[str, typer.Argument(help="One SQL query; tables and views are listed in the README.")],
+    output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write (parquet).")] = None,
+) -> None:
+    """Ask a results file anything, read-only.
+
+    Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json
+    """
+    from lbx.report import render
+    from lbx.store import Store
+
+    with Store(results, read_only=True) as store:
+        if output_format is SqlFormat.PARQUET:
+            if output is None:
+                raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
+            rows = store.export_parquet(query, output)
+            note(f"{rows:,} rows in {output}")
+            return
+        store.restrict()
+        table = store.query(query)
+    if output_format is SqlFormat.JSON:
+        text = render.json_text(table) + "\n"
+    elif output_format is SqlFormat.CSV:
+        text = render.csv_text(table)
+    else:
+        stdout().print(render.rich_table("", render.plain_columns(table)))
+        return
+    if output:
+        output.write_text(text, "utf-8")
+    else:
+        typer.echo(text, nl=False)

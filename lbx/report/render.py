@@ -1,0 +1,116 @@
+"""Tables as people and programs read them: on a terminal, as markdown, csv, json."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from lbx.report.views import Column, View
+from lbx.store import Table
+
+Cells = tuple[list[Column], list[list[str]]]
+"""Columns and, for each row, a text a column."""
+
+
+def cells(view: View, table: Table) -> Cells:
+    """A view's rows as texts, in the view's columns."""
+    rows = table.dicts()
+    if view.pivot is None:
+        return list(view.columns), [[_show(row[c.name], c.kind) for c in view.columns] for row in rows]
+    across, shown = view.pivot
+    values = sorted({row[across] for row in rows})
+    lines: dict[tuple[object, ...], dict[object, str]] = {}
+    for row in rows:
+        line = (row["run_id"], *(row[c.name] for c in view.columns))
+        lines.setdefault(line, {})[row[across]] = _show(row[shown.name], shown.kind)
+    columns = [*view.columns, *(Column(str(v), f"{v:,}", shown.kind) for v in values)]
+    body = [
+        [*(_show(v, c.kind) for v, c in zip(line[1:], view.columns, strict=True)), *(found.get(v, "") for v in values)]
+        for line, found in lines.items()
+    ]
+    return columns, body
+
+
+def _show(value: Any, kind: str) -> str:
+    if value is None:
+        return "-"
+    match kind:
+        case "count":
+            return f"{round(value):,}"
+        case "percent":
+            return f"{100 * value:.2f}"
+        case "points":
+            return f"{100 * value:+.2f}"
+        case "number":
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def rich_table(title: str, made: Cells) -> RichTable:
+    """For a terminal."""
+    columns, rows = made
+    table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.heading, justify="left" if column.kind == "text" else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def markdown(title: str, made: Cells) -> str:
+    """A GitHub-flavoured table under a heading."""
+    columns, rows = made
+    rule = ["---" if column.kind == "text" else "---:" for column in columns]
+    lines = [[c.heading for c in columns], rule, *([_escape(cell) for cell in row] for row in rows)]
+    return f"## {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def csv_text(table: Table) -> str:
+    """The view's own columns and unrounded values."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([[_plain(value) for value in row] for row in table.rows])
+    return out.getvalue()
+
+
+def json_text(tables: Mapping[str, Table] | Table) -> str:
+    """One table as an array of objects; several as an object of arrays."""
+    value = _objects(tables) if isinstance(tables, Table) else {name: _objects(t) for name, t in tables.items()}
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _objects(table: Table) -> list[dict[str, object]]:
+    return [{name: _plain(value) for name, value in row.items()} for row in table.dicts()]
+
+
+def _plain(value: object) -> object:
+    """A database value as JSON and csv can say it: numbers and text as they are, everything else as text."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_plain(v) for v in value]
+    return str(value)
+
+
+def plain_columns(table: Table) -> Cells:
+    """Any query's answer as texts, without a view's formatting."""
+    columns = [Column(name, name) for name in table.columns]
+    return columns, [["" if value is None else str(_plain(value)) for value in row] for row in table.rows]

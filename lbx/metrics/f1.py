@@ -1,0 +1,68 @@
+"""Token F1 of question answering, English and Chinese.
+
+Source: qa_f1_score and qa_f1_zh_score of
+https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench/metrics.py ;
+L-Eval's f1 is the English one.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from lbx.metrics import chinese
+
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# As the official list has them: 《 and 〈 are not among them, 》 is.
+_CHINESE_PUNCTUATION = str.maketrans(
+    "",
+    "",
+    string.punctuation
+    + "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】"
+    + "〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏.",
+)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def qa_f1(prediction: str, references: Sequence[str]) -> float:
+    """Best F1 over the references of lower-case English words without punctuation and articles; 0 without any."""
+    predicted = english_tokens(prediction)
+    return max((token_f1(predicted, english_tokens(reference)) for reference in references), default=0.0)
+
+
+def qa_f1_zh(prediction: str, references: Sequence[str]) -> float:
+    """Best F1 over the references of jieba's words without punctuation and spaces; 0 without any."""
+    predicted = chinese_tokens(prediction)
+    return max((token_f1(predicted, chinese_tokens(reference)) for reference in references), default=0.0)
+
+
+def english_tokens(text: str) -> list[str]:
+    """Lower-case words, ASCII punctuation deleted (so "don't" is "dont"), then the articles dropped."""
+    return without_articles(text.lower().translate(_ASCII_PUNCTUATION)).split()
+
+
+def chinese_tokens(text: str) -> list[str]:
+    """jieba's words, each lower-cased and stripped of punctuation and spaces, the empty ones dropped."""
+    # Cut first, strip after: punctuation and case take part in where jieba cuts.
+    cleaned = ("".join(word.lower().translate(_CHINESE_PUNCTUATION).split()) for word in chinese.words(text))
+    return [word for word in cleaned if word]
+
+
+def without_articles(text: str) -> str:
+    return _ARTICLES.sub(" ", text)
+
+
+def without_punctuation(text: str) -> str:
+    return text.translate(_ASCII_PUNCTUATION)
+
+
+def token_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
+    """F1 of two bags of tokens, in 0..1; 0 where nothing is shared, two empty bags included."""
+    shared = (Counter(predicted) & Counter(expected)).total()
+    if shared == 0:
+        return 0.0
+    precision = shared / len(predicted)
+    recall = shared / len(expected)
+    return (2 * precision * recall) / (precision + recall)

@@ -1,0 +1,56 @@
+"""ROUGE-1, ROUGE-2 and ROUGE-L of Google's ``rouge-score`` 0.1.2 without a stemmer, as L-Eval uses it.
+
+Tokens are runs of a-z and 0-9 of the lower-cased text, and repeated ones count: this is not the ROUGE-L of
+``lbx.metrics.rouge_l``. The F of each is the ``fmeasure`` of that package, in 0..1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lbx.metrics import lcs
+
+_TOKEN = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rouge:
+    """F of unigrams, of bigrams and of the longest common subsequence, each the best of its references."""
+
+    rouge1: float
+    rouge2: float
+    rouge_l: float
+
+
+def rouge(prediction: str, references: Sequence[str]) -> Rouge:
+    """The three figures; 0 where there is no reference, or no token on one side."""
+    predicted = _TOKEN.findall(prediction.lower())
+    best = Rouge(0.0, 0.0, 0.0)
+    for reference in references:
+        expected = _TOKEN.findall(reference.lower())
+        best = Rouge(
+            max(best.rouge1, _ngram_f(predicted, expected, 1)),
+            max(best.rouge2, _ngram_f(predicted, expected, 2)),
+            max(best.rouge_l, _f(lcs.length(predicted, expected), len(predicted), len(expected))),
+        )
+    return best
+
+
+def _ngram_f(predicted: Sequence[str], expected: Sequence[str], n: int) -> float:
+    left, right = _ngrams(predicted, n), _ngrams(expected, n)
+    return _f((left & right).total(), left.total(), right.total())
+
+
+def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(tokens[start:] for start in range(n)), strict=False))
+
+
+def _f(shared: int, predicted: int, expected: int) -> float:
+    if shared == 0:
+        return 0.0
+    precision = shared / predicted
+    recall = shared / expected
+    return 2 * precision * recall / (precision + recall)

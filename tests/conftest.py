@@ -1,0 +1,42 @@
+"""What all tests share: no network but loopback, and where the real data lies."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("lbx", deadline=None)  # no test asserts a duration
+settings.load_profile("lbx")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED = REPOSITORY.parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def only_loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that reaches out of this machine fails, whatever it tests."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else "127.0.0.1"
+        assert str(host).startswith("127.") or host in ("::1", "localhost"), f"a test tried to reach {address}"
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    yield
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """shared("data/hub") -> its path beside the checkout; skips where the folder ``shared`` is missing."""
+
+    def find(place: str) -> Path:
+        if not SHARED.is_dir():
+            pytest.skip("needs the real data in ../shared, which is not here")
+        return SHARED / place
+
+    return find

@@ -1,0 +1,60 @@
+"""The engine's pure parts: reasoning, settings, the prefix tree's size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbx.engine.plan import distinct_tokens
+from lbx.engine.reasoning import split_reasoning
+from lbx.engine.settings import RunSettings
+from lbx.errors import UsageError
+from lbx.records import Prompt, Sampling, Truncation
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "reasoning", "answer"),
+    [
+        ("The answer is A", False, None, "The answer is A"),
+        ("<think>hm</think>\n\nA", False, "hm", "A"),
+        ("\n<think>\nhm\n</think>\n\nA\n", False, "hm", "A\n"),
+        ("hm</think>A", False, "hm", "A"),
+        ("hm</think>A", True, "hm", "A"),
+        ("hm, cut off", True, "hm, cut off", ""),
+        ("<think>hm, cut off", False, "hm, cut off", ""),
+        ("Well. <think>hm</think> A", False, "hm", "Well. A"),
+        ("<think></think>A", False, "", "A"),
+        ("A </think> B </think> C", False, "A", "B </think> C"),
+    ],
+)
+def test_reasoning_is_kept_apart(text: str, opened: bool, reasoning: str | None, answer: str) -> None:
+    assert split_reasoning(text, opened=opened) == (reasoning, answer)
+
+
+@given(st.text())
+def test_text_without_a_block_is_untouched(text: str) -> None:
+    if "<think>" not in text and "</think>" not in text:
+        assert split_reasoning(text) == (None, text)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=8), max_size=12))
+def test_distinct_tokens_counts_every_prefix_once(sequences: list[list[int]]) -> None:
+    prefixes = {tuple(s[: i + 1]) for s in sequences for i in range(len(s))}
+    assert distinct_tokens([np.array(s, dtype=np.int32) for s in sequences]) == len(prefixes)
+
+
+def test_settings_refuse_nonsense() -> None:
+    with pytest.raises(UsageError, match="--iterations must be at least 1"):
+        RunSettings(iterations=0)
+    with pytest.raises(UsageError, match="--sampling"):
+        RunSettings(sampling="hot")
+
+
+def test_sampling_is_the_benchmarks_unless_asked_otherwise() -> None:
+    prompt = Prompt("", "", "", 1, Truncation.REFUSE, temperature=0.1)
+    card = Sampling(temperature=0.6, top_p=0.95)
+    assert RunSettings(model_sampling=card).sampling_for(prompt, 2) == Sampling(temperature=0.1, seed=2)
+    by_card = RunSettings(model_sampling=card, sampling="model", seed=5).sampling_for(prompt, 2)
+    assert by_card == Sampling(temperature=0.6, top_p=0.95, seed=7)

@@ -1,0 +1,208 @@
+"""The results file: what goes in comes out, what would make it doubtful is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lbx.errors import StoreError
+from lbx.records import Sample, SampleKey
+from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.store.migrations import MIGRATIONS
+
+RUN = RunRow("r1", "demo", "scripted", "1", {"needle": 1}, "digest", {"seed": 0}, {"cores": 2}, "0.1")
+
+
+def sample(sample_id: str = "s1", context: str = "document", **changes: object) -> SampleRow:
+    made = Sample("needle", "single_en", sample_id, context, "Where?", ("here",), length=1000, meta={"depth": 0.5})
+    return SampleRow(dataclasses.replace(made, **changes), position=0)
+
+
+def generation(run_id: str = "r1", sample_id: str = "s1", **values: object) -> GenerationRow:
+    defaults: dict[str, object] = {"output": "here", "prompt_tokens": 5, "original_tokens": 7, "truncated": True}
+    return GenerationRow(run_id, "needle", "single_en", sample_id, 0, **(values or defaults))
+
+
+def score(run_id: str = "r1", sample_id: str = "s1", value: float = 1 / 3, version: int = 1) -> ScoreRow:
+    return ScoreRow(run_id, "needle", "single_en", sample_id, 0, "recall", version, value, "here", headline=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.duckdb"
+
+
+def fill(path: Path, *run_ids: str) -> None:
+    with Store(path) as store:
+        for run_id in run_ids:
+            store.begin_run(dataclasses.replace(RUN, run_id=run_id))
+            store.write(samples=[sample()], generations=[generation(run_id)], scores=[score(run_id)])
+
+
+def test_rows_come_back_exactly(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path, read_only=True) as store:
+        assert store.query("SELECT score FROM scores").rows == [(1 / 3,)]
+        assert store.query("SELECT output, truncated, error FROM generations").rows == [("here", True, None)]
+        assert next(store.samples("r1", "needle", "single_en"))["references"] == '["here"]'
+        assert store.query("SELECT count(*) FROM samples WHERE context_sha256 LIKE '%document%'").rows == [(0,)]
+
+
+@settings(max_examples=25)
+@given(st.text())
+def test_any_output_can_be_stored(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    with Store(tmp_path_factory.mktemp("any") / "results.duckdb") as store:
+        store.begin_run(RUN)
+        store.write(samples=[sample(question=text)], generations=[generation(output=text)])
+        expected = text.encode("utf-8", "replace").decode()
+        assert store.query("SELECT output FROM generations").rows == [(expected,)]
+
+
+def test_a_run_is_taken_up_where_it_stopped(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path) as store:
+        assert store.begin_run(RUN) == {SampleKey("needle", "single_en", "s1", 0)}
+
+
+def test_other_settings_under_the_same_name_are_refused(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path) as store:
+        with pytest.raises(StoreError, match="seed was 0 and is now 1"):
+            store.begin_run(dataclasses.replace(RUN, settings={"seed": 1}))
+        with pytest.raises(StoreError, match="bundle_digest was 'digest'"):
+            store.begin_run(dataclasses.replace(RUN, bundle_digest="other"))
+
+
+def test_another_revision_of_the_data_is_refused(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path) as store:
+        with pytest.raises(StoreError, match="another sample under the name needle/single_en/s1"):
+            store.write(samples=[sample(context="another document")], generations=[generation("r2")])
+        assert store.query("SELECT count(*) FROM generations").rows == [(1,)], "the batch must be in it whole or not"
+
+
+def test_failed_generations_can_be_tried_again(path: Path) -> None:
+    with Store(path) as store:
+        store.begin_run(RUN)
+        store.write(samples=[sample()], generations=[generation(error="no memory")])
+        assert store.query("SELECT error FROM failures").rows == [("no memory",)]
+        assert store.delete_failed("r1") == 1
+        assert store.begin_run(RUN) == set()
+
+
+def test_task_scores_show_the_official_number_until_new_scores_come(path: Path) -> None:
+    fill(path, "r1")
+    result = ResultRow("r1", "needle", "single_en", "recall", 1, 1, 1 / 3, 33.33, headline=True, position=0)
+    with Store(path) as store:
+        assert store.query("SELECT score, official FROM task_scores").rows == [(1 / 3, None)]
+        store.write_results([result])
+        assert store.query("SELECT score, official FROM task_scores").rows == [(1 / 3, 33.33)]
+        store.write(samples=[sample("s2")], generations=[generation(sample_id="s2")], scores=[score(sample_id="s2")])
+        assert store.query("SELECT n, official FROM task_scores").rows == [(2, None)]
+
+
+def test_only_the_newest_metric_version_counts(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path) as store:
+        store.write(scores=[score(value=1.0, version=2)])
+        assert store.query("SELECT n, score, metric_version FROM task_scores").rows == [(1, 1.0, 2)]
+        assert store.query("SELECT count(*) FROM scores").rows == [(2,)]
+
+
+def test_views(path: Path) -> None:
+    fill(path, "r1", "r2")
+    with Store(path, read_only=True) as store:
+        board = store.query("SELECT run_id, tasks, n, score, failed, truncated FROM leaderboard ORDER BY ALL").rows
+        assert board == [("r1", 1, 1, 1 / 3, 0, 1), ("r2", 1, 1, 1 / 3, 0, 1)]
+        assert store.query("SELECT DISTINCT length_up_to, n FROM length_curve").rows == [(1024, 1)]
+        assert store.query("SELECT run_a, run_b, n, same_outputs FROM comparison").rows == [("r1", "r2", 1, 1)]
+        assert store.query("SELECT DISTINCT truncated, mean_tokens_cut FROM truncation").rows == [(1, 2.0)]
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no results file"):
+        Store(tmp_path / "none.duckdb", read_only=True)
+    with pytest.raises(StoreError, match="is a folder"):
+        Store(tmp_path)
+    with pytest.raises(StoreError, match="does not exist"):
+        Store(tmp_path / "none" / "results.duckdb")
+
+
+def test_a_file_that_is_no_database(path: Path) -> None:
+    path.write_text("hello " * 1000)
+    with pytest.raises(StoreError, match="not a results file"):
+        Store(path)
+
+
+def test_an_empty_file_is_taken_as_new(path: Path) -> None:
+    path.touch()
+    fill(path, "r1")
+
+
+def test_someone_elses_database(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE mine (x INTEGER)")
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="not a results file of lbx"):
+            Store(path, read_only=read_only)
+
+
+def test_a_file_of_a_newer_lbx(path: Path) -> None:
+    fill(path, "r1")
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("INSERT INTO lbx_schema VALUES (?, NULL)", [len(MIGRATIONS) + 1])
+    with pytest.raises(StoreError, match="newer lbx"):
+        Store(path)
+
+
+def test_a_file_that_is_open_elsewhere(path: Path) -> None:
+    fill(path, "r1")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"import duckdb; c = duckdb.connect({str(path)!r}); print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout
+        holder.stdout.readline()
+        with pytest.raises(StoreError, match=rf"in use by another process \(PID {holder.pid}\)"):
+            Store(path, read_only=True)
+    finally:
+        holder.communicate(b"\n")
+
+
+def test_own_sql_reads_this_file_only(path: Path, tmp_path: Path) -> None:
+    fill(path, "r1")
+    with Store(path, read_only=True) as store:
+        store.restrict()
+        for sql in (
+            "DELETE FROM runs",
+            f"COPY runs TO '{tmp_path}/x.csv'",
+            f"ATTACH '{tmp_path}/y.duckdb'",
+            "SET enable_external_access = true",
+            "SELEC 1",
+        ):
+            with pytest.raises(StoreError):
+                store.query(sql)
+        assert store.query("SELECT count(*) FROM runs").rows == [(1,)]
+    assert [p.name for p in tmp_path.iterdir()] == ["results.duckdb"]
+
+
+def test_parquet_holds_the_query_or_nothing(path: Path, tmp_path: Path) -> None:
+    fill(path, "r1")
+    out = tmp_path / "out.parquet"
+    with Store(path, read_only=True) as store:
+        assert store.export_parquet("SELECT run_id FROM runs; ", out) == 1
+        assert duckdb.sql(f"SELECT * FROM '{out}'").fetchall() == [("r1",)]
+        with pytest.raises(StoreError, match="one SELECT"):
+            store.export_parquet("DELETE FROM runs", tmp_path / "bad.parquet")
+        with pytest.raises(StoreError, match="failed"):
+            store.export_parquet("SELECT nothing FROM runs", tmp_path / "bad.parquet")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.parquet", "results.duckdb"]

@@ -64,7 +64,7 @@ class HfBackend:
             TypeError,
             ValueError,
             IndexError,
-        ) as exc:  # torch's out-of-memory errors are RuntimeErrors
+        ) as exc:
             self._cache, self._kept = None, []
             raise BackendError(
                 f"The model {self._info.model} failed on {request.key} ({len(request.token_ids)} tokens): "

@@ -20,7 +20,7 @@ from lbx.errors import BackendError
 
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
 _VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
-_WARN, _ERROR, _CONTINUED = 2, 3, 5
+_WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
 
 
 class NativeLog:
@@ -28,7 +28,7 @@ class NativeLog:
 
     def __init__(self) -> None:
         self.debug = False
-        self._lines: deque[str] = deque(maxlen=8)
+        self._lines: deque[tuple[int, str]] = deque(maxlen=8)
         self._level = 0
 
     def write(self, level: int, text: bytes | None, _user_data: object) -> None:
@@ -38,18 +38,34 @@ class NativeLog:
             sys.stderr.write(line)
         self._level = self._level if level == _CONTINUED else level
         if self._level in (_WARN, _ERROR) and line.strip():
-            self._lines.append(line.strip())
+            self._lines.append((self._level, line.strip()))
 
     def clear(self) -> None:
         self._lines.clear()
 
     def said(self) -> str:
-        """What it complained of since ``clear``: the lines that speak of errors, or else the last one."""
-        errors = [line for line in self._lines if re.search("error|fail|invalid|not ", line, re.IGNORECASE)]
-        return "; ".join(errors or list(self._lines)[-1:])
+        """What it complained of since ``clear``: its errors, or else its last warning."""
+        errors = [line for level, line in self._lines if level == _ERROR]
+        return "; ".join(errors[:2] or [line for _, line in self._lines][-1:]).rstrip(".") or "it gave no reason"
 
 
 log = NativeLog()
+
+
+def _on_abort(message: bytes | None) -> None:
+    """llama.cpp's assertions end the process, whatever Python does: say why in a sentence, without its backtrace."""
+    if log.debug:
+        return
+    said = (message or b"").decode("utf-8", "replace").strip()
+    said = re.sub(r"^\S*/", "", said)  # the path of the source file on the machine that built the wheel
+    sys.stderr.write(
+        f"llama.cpp gave up: {said}. The model file is probably damaged: compare its hash with the source's (for a "
+        "bundle: lbx verify). Results committed so far are kept. --debug shows a backtrace.\n"
+    )
+    sys.stderr.flush()
+    os._exit(1)
+
+
 _callbacks: list[Any] = []  # the native side holds bare pointers: these objects must live as long as the process
 
 
@@ -69,9 +85,11 @@ def library() -> Any:
             fix="If libgomp.so.1 is missing, install libgomp1 (or libgomp); otherwise build the wheel here.",
             command=".ci/llama-wheel.sh python3",
         ) from exc
-    callback = llama_cpp.llama_log_callback(log.write)
-    _callbacks.append(callback)
-    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    on_log = llama_cpp.llama_log_callback(log.write)
+    on_abort = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_on_abort)
+    _callbacks.extend((on_log, on_abort))
+    llama_cpp.llama_log_set(on_log, ctypes.c_void_p(0))
+    llama_cpp.llama_cpp._lib.ggml_set_abort_callback(on_abort)
     _register_variants(llama_cpp)
     llama_cpp.llama_backend_init()
     return llama_cpp
@@ -97,7 +115,7 @@ def _register_variants(llama_cpp: Any) -> None:
     if not native.ggml_backend_dev_count():
         where = f"{FOLDER_VARIABLE}={folder}" if folder else f"{package}"
         raise BackendError(
-            f"llama.cpp has no CPU code for this machine ({where}): {log.said() or 'no libggml-cpu-*.so found'}.",
+            f"llama.cpp has no CPU code for this machine ({where}): {log.said()}.",
             fix=f"Unset {FOLDER_VARIABLE}." if folder else "Build the wheel with all CPU variants.",
             command="" if folder else ".ci/llama-wheel.sh python3",
         )

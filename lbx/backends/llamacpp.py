@@ -130,7 +130,7 @@ class LlamaBackend:
             self._kept = []
             raise BackendError(
                 f"llama.cpp failed with code {code} at position {self._position} of {self._info.context_window}: "
-                f"{log.said() or 'it gave no reason'}.",
+                f"{log.said()}.",
                 fix="With a GPU, its memory may be full: lower context_window or n_gpu_layers in the model card.",
             )
         self._position += len(tokens)
@@ -141,7 +141,7 @@ class LlamaBackend:
 
         pointer = self._lib.llama_get_logits_ith(self._context, -1)
         if not pointer:
-            raise BackendError(f"llama.cpp gave no logits: {log.said() or 'it gave no reason'}.")
+            raise BackendError(f"llama.cpp gave no logits: {log.said()}.")
         return np.ctypeslib.as_array(pointer, shape=(self._tokenizer.size,)).copy()
 
 
@@ -208,7 +208,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         raise BackendError(
-            f"llama.cpp cannot load {path}: {log.said() or 'it gave no reason'}.",
+            f"llama.cpp cannot load {path}: {log.said()}.",
             fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
             "the source's (for a bundle: lbx verify).",
         )
@@ -256,7 +256,7 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(
-            f"llama.cpp cannot make a context of {window} tokens for {card.name}: {log.said() or 'it gave no reason'}.",
+            f"llama.cpp cannot make a context of {window} tokens for {card.name}: {log.said()}.",
             fix="Lower context_window in the model card, or use a smaller model or cache type.",
         )
     return context

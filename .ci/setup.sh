@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes .venv with everything lbx needs, from the lock. Does nothing when that is already so.
+#
+# Three steps, because pip checks hashes for all packages of a call or for none: everything with a published
+# file is installed by hash; torch comes without one (which build is right depends on the machine); llama.cpp
+# is built here once and kept, because no published wheel runs on every CPU.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+torch_version=2.13.0
+python=.venv/bin/python
+stamp=.venv/.lbx-$(cat .ci/setup.sh .ci/llama-wheel.sh requirements.lock pyproject.toml | sha256sum | cut -c1-16)
+if [ -e "$stamp" ]; then
+    exit 0
+fi
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+base=${PYTHON:-python3}
+"$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    say "lbx needs Python 3.11 or newer; $base is $("$base" --version). Set PYTHON to a newer one."
+    exit 1
+}
+[ -x "$python" ] || "$base" -m venv .venv
+pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
+
+say "the llama.cpp wheel (built once and kept: about 8 minutes on two cores the first time)"
+wheel=$(.ci/llama-wheel.sh "$python")
+say "the locked packages"
+pip install --require-hashes -r requirements.lock
+say "torch $torch_version"
+pip install "torch==$torch_version"
+pip install --no-deps --force-reinstall "$wheel"
+pip install --no-deps --no-build-isolation --editable .
+"$python" -m pip check >&2
+rm -f .venv/.lbx-*
+touch "$stamp"
+say "done"

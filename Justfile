@@ -1,0 +1,47 @@
+# Every job a person does. `just` lists them; each one sets up what it needs.
+
+export PATH := justfile_directory() / ".venv/bin:" + env("PATH")
+
+[private]
+default:
+    @just --list --unsorted
+
+# bundle, verify, unpack, run both backends with no network, report: the main job on the embedded demo
+demo: setup
+    models/demo/demo.sh
+
+# everything that CI runs: ruff, mypy, import-linter, pytest
+test: lint
+    pytest -n 2 --dist worksteal
+
+# the same on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
+real: setup
+    tests/real.sh
+
+# install everything into .venv, from the lock; a second time does nothing
+setup:
+    @.ci/setup.sh
+
+# ruff, mypy --strict, import-linter
+lint: setup
+    ruff check
+    ruff format --check
+    mypy
+    lint-imports
+
+# rewrite what ruff can mend
+format: setup
+    ruff check --fix
+    ruff format
+
+# resolve the dependencies anew, with hashes, into requirements.lock
+lock: setup
+    .ci/lock.sh
+
+# gather the wheels that the Containerfile installs from, on the connected machine
+wheelhouse: setup
+    .ci/wheelhouse.sh
+
+# train the demo model again (under 30 minutes on two cores)
+train-demo: setup
+    python models/demo/train.py

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The main job on the embedded demo: bundle -> verify -> unpack -> run (both backends, no network) -> report.
+# Usage: models/demo/demo.sh [FOLDER]     default: work/demo, made anew each time
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-work/demo}
+rm -rf "$out"
+mkdir -p "$out"
+
+step() {
+    printf '\n$ %s\n' "$*"
+    "$@"
+}
+
+# A network namespace of its own has no interface but loopback; without the right to make one, lbx still
+# refuses every connection in-process. `lbx run` says which of the two it was.
+if unshare -n true 2>/dev/null; then
+    offline=(unshare -n)
+elif unshare -rn true 2>/dev/null; then
+    offline=(unshare -rn)
+else
+    offline=()
+fi
+
+step python models/demo/export_gguf.py models/demo/hf models/demo/demo.gguf
+step lbx bundle bundle/demo.toml -o "$out"
+step lbx verify "$out/demo.tar"
+step lbx unpack "$out/demo.tar" --to "$out/bundle"
+for model in demo-hf demo-llamacpp; do
+    step "${offline[@]}" lbx run --bundle "$out/bundle" --model "models/$model.toml" --tasks needle -o "$out/results.duckdb"
+done
+step lbx report "$out/results.duckdb"
+
+echo
+lbx sql "$out/results.duckdb" --format csv "
+    SELECT count(*) = (SELECT count(*) FROM generations WHERE run_id = a.run_id) AND bool_and(a.output = b.output),
+           count(*) FILTER (WHERE a.output = b.output), count(*)
+    FROM generations a JOIN generations b USING (benchmark, task, sample_id, iteration)
+    WHERE a.run_id < b.run_id GROUP BY a.run_id" | tail -n 1 | {
+    IFS=, read -r agree same all
+    echo "Hugging Face and llama.cpp gave the same greedy output on $same of $all samples."
+    [ "$agree" = True ] || { echo "They must agree on every one." >&2; exit 1; }
+}

@@ -1,0 +1,198 @@
+"""The BagIt part of a bundle (RFC 8493): its tag files, written and read back.
+
+    bagit.txt, bag-info.txt     what it is
+    manifest-sha256.txt         the sum of every payload file (``data/...``)
+    tagmanifest-sha256.txt      the sum of every other tag file; its own sum is the bundle's digest
+    lbx/bundle.json             {"format", "name", "description", "sources": [{..., "files": [{path, size, sha256}]}]}
+
+Every payload file belongs to exactly one source, so bundle.json gives each one's size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lbx.bundle.names import PathSet, why_unsafe
+from lbx.errors import BundleError
+from lbx.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, TAG_MANIFEST
+
+FORMAT = 1
+PAYLOAD = "data/"
+_DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
+_REQUIRED = (BAGIT, BAG_INFO, MANIFEST, TAG_MANIFEST, BUNDLE_JSON)
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_OXUM = re.compile(r"^Payload-Oxum: (\d{1,18})\.(\d{1,12})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One payload file: its path inside the bag (``data/...``), its size in bytes, its SHA-256 in hex."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a bundle says it holds, after its tag files have been checked against each other.
+
+    Attributes:
+        digest: SHA-256 of the tag manifest, hex; equals ``lbx.layout.Bundle.digest``.
+        entries: every payload file by its path.
+        sources: bundle.json's sources, as they are.
+    """
+
+    name: str
+    description: str
+    digest: str
+    entries: Mapping[str, Entry]
+    sources: Sequence[Mapping[str, Any]]
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(entry.size for entry in self.entries.values())
+
+
+def render_tags(name: str, description: str, sources: Sequence[Mapping[str, Any]], epoch: int) -> dict[str, bytes]:
+    """The tag files of a bag, by path, sorted; a function of its arguments alone.
+
+    Args:
+        sources: as in bundle.json, each with its ``files``.
+        epoch: seconds since 1970 that stand for "now", so that the same inputs give the same bytes.
+    """
+    files = sorted((file for source in sources for file in source["files"]), key=lambda file: file["path"])
+    described = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
+    info = [
+        f"Bagging-Date: {datetime.fromtimestamp(epoch, UTC):%Y-%m-%d}",
+        "Bag-Software-Agent: lbx",
+        f"External-Identifier: {name}",
+        f"Payload-Oxum: {sum(file['size'] for file in files)}.{len(files)}",
+    ]
+    tags = {
+        BAG_INFO: "".join(line + "\n" for line in info).encode(),
+        BAGIT: _DECLARATION,
+        BUNDLE_JSON: (json.dumps(described, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(),
+        MANIFEST: _render_manifest((file["sha256"], file["path"]) for file in files),
+    }
+    tags[TAG_MANIFEST] = _render_manifest((hashlib.sha256(tags[path]).hexdigest(), path) for path in sorted(tags))
+    return dict(sorted(tags.items()))
+
+
+def _render_manifest(lines: Iterable[tuple[str, str]]) -> bytes:
+    return "".join(f"{digest}  {path}\n" for digest, path in lines).encode()
+
+
+def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
+    """Check the tag files against each other and say what the bundle holds.
+
+    Args:
+        tags: every file outside ``data/``, by path.
+        where: the archive or folder, for messages.
+
+    Raises:
+        BundleError: one is missing, changed or unlisted, or a payload name is unsafe; names the file.
+    """
+    for path in _REQUIRED:
+        if path not in tags:
+            raise BundleError(
+                f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle anew."
+            )
+    if tags[BAGIT] != _DECLARATION:
+        raise BundleError(f"{where}: {BAGIT} is not that of a bundle.", fix="Copy it again, or bundle anew.")
+    _check_tag_sums(tags, where)
+    sums = _parse_manifest(tags[MANIFEST], MANIFEST, where)
+    described = _parse_description(tags[BUNDLE_JSON], where)
+    entries = _entries(described, sums, where)
+    _check_oxum(tags[BAG_INFO], entries, where)
+    digest = hashlib.sha256(tags[TAG_MANIFEST]).hexdigest()
+    return Contents(described["name"], described["description"], digest, entries, described["sources"])
+
+
+def _check_tag_sums(tags: Mapping[str, bytes], where: str) -> None:
+    listed = _parse_manifest(tags[TAG_MANIFEST], TAG_MANIFEST, where)
+    for path, digest in listed.items():
+        if path not in tags:
+            raise BundleError(f"{where}: {path} is missing, though {TAG_MANIFEST} lists it.", fix="Copy it again.")
+        if hashlib.sha256(tags[path]).hexdigest() != digest:
+            raise BundleError(f"{where}: {path} has changed since the bundle was made.", fix="Copy it again.")
+    for path in sorted(set(tags) - {TAG_MANIFEST} - set(listed)):
+        raise BundleError(f"{where}: {path} is not listed in {TAG_MANIFEST}.", fix="Do not trust this bundle.")
+
+
+def _parse_manifest(content: bytes, name: str, where: str) -> dict[str, str]:
+    sums: dict[str, str] = {}
+    names = PathSet()
+    try:
+        lines = content.decode().removesuffix("\n").split("\n") if content else []
+    except UnicodeDecodeError as exc:
+        raise BundleError(f"{where}: {name} is not UTF-8.", fix="Copy it again.") from exc
+    for number, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise BundleError(f"{where}: line {number} of {name} is not 'sha256  path'.", fix="Copy it again.")
+        digest, path = match.groups()
+        reason = why_unsafe(path) or names.why_not(path)
+        if reason:
+            raise BundleError(f"{where}: {name} lists {path!r}, and {reason}.", fix="Do not trust this bundle.")
+        sums[path] = digest
+    return sums
+
+
+def _parse_description(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        described = json.loads(content)
+    except (ValueError, RecursionError) as exc:
+        raise BundleError(f"{where}: {BUNDLE_JSON} is not valid JSON: {exc}.", fix="Bundle anew.") from exc
+    if not isinstance(described, dict) or not isinstance(described.get("format"), int):
+        raise BundleError(f"{where}: {BUNDLE_JSON} has no format number.", fix="Bundle anew.")
+    if described["format"] != FORMAT:
+        raise BundleError(
+            f"{where} has bundle format {described['format']}; this lbx reads format {FORMAT}.",
+            fix="Use the lbx that made it.",
+        )
+    fields = {"name": str, "description": str, "sources": list}
+    if not all(isinstance(described.get(field), kind) for field, kind in fields.items()):
+        raise BundleError(f"{where}: {BUNDLE_JSON} lacks name, description or sources.", fix="Bundle anew.")
+    return described
+
+
+def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) -> dict[str, Entry]:
+    """The payload as bundle.json and the manifest both give it; they must agree on every file."""
+    entries: dict[str, Entry] = {}
+    for file in _listed_files(described, where):
+        if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
+            raise BundleError(
+                f"{where}: {BUNDLE_JSON} and {MANIFEST} disagree about {file.path}.", fix="Do not trust this bundle."
+            )
+        entries[file.path] = file
+    for path in sorted(set(sums) - set(entries)):
+        raise BundleError(f"{where}: {path} belongs to no source in {BUNDLE_JSON}.", fix="Do not trust this bundle.")
+    return entries
+
+
+def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[Entry]:
+    try:
+        for source in described["sources"]:
+            for file in source["files"]:
+                path, size, digest = str(file["path"]), file["size"], str(file["sha256"])
+                if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                    raise BundleError(f"{where}: {BUNDLE_JSON} gives {path} no valid size.", fix="Bundle anew.")
+                yield Entry(path, size, digest)
+    except (TypeError, KeyError) as exc:
+        raise BundleError(
+            f"{where}: a source in {BUNDLE_JSON} has no proper list of files.", fix="Bundle anew."
+        ) from exc
+
+
+def _check_oxum(info: bytes, entries: Mapping[str, Entry], where: str) -> None:
+    match = _OXUM.search(info.decode("utf-8", "replace"))
+    total = sum(entry.size for entry in entries.values())
+    if match is None or (int(match[1]), int(match[2])) != (total, len(entries)):
+        raise BundleError(f"{where}: the Payload-Oxum of {BAG_INFO} does not fit the manifest.", fix="Bundle anew.")

@@ -1,0 +1,289 @@
+"""Download files and believe none of them before its content has been hashed.
+
+A finished file lies in the store under the hash that was expected of it, an unfinished one beside it as
+``.part``: a later attempt, or a later run, goes on from there with a Range request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lbx.bundle.retry import AgainError, Retry, persist
+from lbx.bundle.tar import BLOCK
+from lbx.errors import FetchError
+
+if TYPE_CHECKING:
+    import httpx2
+
+_MISMATCHES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file that is known by its hash before it is here.
+
+    Attributes:
+        what: how messages call it, e.g. "data.zip of dataset THUDM/LongBench".
+        algorithm: "sha256", or "git" for a git blob's sha1.
+        digest: hex, of that algorithm.
+        size: bytes; None where only the server knows.
+        headers: sent to ``url``'s own host only.
+    """
+
+    what: str
+    url: str
+    algorithm: str
+    digest: str
+    size: int | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file that is here and right: where, its size in bytes, its SHA-256 in hex."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+class Fetcher:
+    """Downloads into a store of files named by their hash.
+
+    Args:
+        store: a folder on the disk that the archive will be written to.
+        retry: how patient it is.
+    """
+
+    def __init__(self, store: Path, retry: Retry) -> None:
+        import httpx2
+
+        self._store = store
+        self._retry = retry
+        self._client = httpx2.Client(
+            follow_redirects=True,
+            timeout=httpx2.Timeout(retry.read_s, connect=retry.connect_s),
+            headers={"Accept-Encoding": "identity", "User-Agent": "lbx"},
+        )
+        store.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Fetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def size(self, wanted: Wanted) -> int | None:
+        """What the server says the file's size is, bytes; None where it does not say.
+
+        Raises:
+            FetchError: the server does not have the file, or cannot be reached.
+        """
+
+        def attempt() -> int | None:
+            with _mapped(wanted, progressed=lambda: False):
+                response = self._client.head(wanted.url, headers=dict(wanted.headers))
+            if response.status_code in (405, 501):
+                return None
+            _check_status(response, wanted)
+            length = response.headers.get("Content-Length", "")
+            return int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
+
+        return persist(self._retry, wanted.what, attempt)
+
+    def kept(self, wanted: Wanted) -> int:
+        """How many of the file's bytes an earlier run has left in the store."""
+        for path in (self._final(wanted), self._part(wanted)):
+            if path.exists():
+                return path.stat().st_size
+        return 0
+
+    def fetch(self, wanted: Wanted, report: Callable[[int], None]) -> Fetched:
+        """The file, downloaded, or found in the store and hashed again.
+
+        Args:
+            report: called with the number of the file's bytes that are here.
+
+        Raises:
+            FetchError: it cannot be had, or is not what was promised; names the file and both hashes.
+        """
+        final, part = self._final(wanted), self._part(wanted)
+        if final.exists():
+            digests = _Digests(wanted, final.stat().st_size)
+            digests.read(final, report)
+            if digests.match:
+                return Fetched(final, digests.count, digests.sha256)
+            final.unlink()
+        mismatches = 0
+
+        def attempt() -> Fetched:
+            nonlocal mismatches
+            digests = self._stream(wanted, part, report)
+            if not digests.match:
+                part.unlink()
+                mismatches += 1
+                problem = f"it has {wanted.algorithm} {digests.found} instead of {wanted.digest}"
+                if mismatches < _MISMATCHES:
+                    raise AgainError(problem)
+                raise FetchError(
+                    f"{wanted.what} is not what was promised: expected {wanted.algorithm} {wanted.digest}, got "
+                    f"{digests.found} ({digests.count:,} bytes) from {wanted.url}, {mismatches} times.",
+                    fix="Something between here and the source changes it, or the source itself has changed: "
+                    "try another network or mirror; do not use the file.",
+                )
+            part.replace(final)
+            return Fetched(final, digests.count, digests.sha256)
+
+        return persist(self._retry, wanted.what, attempt)
+
+    def _stream(self, wanted: Wanted, part: Path, report: Callable[[int], None]) -> _Digests:
+        """Bring the rest of ``part`` and give the hashes of all of it."""
+        digests = _Digests(wanted, wanted.size or 0)
+        if part.exists() and not 0 < part.stat().st_size <= (wanted.size or 0):
+            part.unlink()
+        if part.exists():
+            digests.read(part, report)
+        if digests.count == wanted.size:
+            part.touch()
+            return digests
+        start = digests.count
+        headers = {**wanted.headers, **({"Range": f"bytes={start}-"} if start else {})}
+        with (
+            _mapped(wanted, progressed=lambda: 0 < start < digests.count),
+            self._client.stream("GET", wanted.url, headers=headers) as response,
+        ):
+            if response.status_code == 416:
+                part.unlink(missing_ok=True)
+                raise AgainError("the server has fewer bytes than promised")
+            _check_status(response, wanted)
+            if start and not _continues(response, start):
+                start, digests = 0, _Digests(wanted, wanted.size or 0)
+            with part.open("ab" if start else "wb") as out:
+                for block in response.iter_bytes(BLOCK):
+                    out.write(block)
+                    digests.update(block)
+                    if wanted.size is not None and digests.count > wanted.size:
+                        break
+                    report(digests.count)
+        return self._whole(wanted, part, digests, start)
+
+    def _whole(self, wanted: Wanted, part: Path, digests: _Digests, start: int) -> _Digests:
+        if wanted.size is not None and digests.count > wanted.size:
+            part.unlink()
+            raise AgainError(f"it is longer than the {wanted.size:,} bytes promised")
+        if wanted.size is not None and digests.count < wanted.size:
+            raise AgainError(
+                f"it ended after {digests.count:,} of {wanted.size:,} bytes", progressed=0 < start < digests.count
+            )
+        return digests
+
+    def _final(self, wanted: Wanted) -> Path:
+        return self._store / f"{wanted.algorithm}-{wanted.digest}"
+
+    def _part(self, wanted: Wanted) -> Path:
+        return self._store / f"{wanted.algorithm}-{wanted.digest}.part"
+
+
+class _Digests:
+    """The SHA-256 of what passes, and the hash that was promised where that is a git blob's."""
+
+    def __init__(self, wanted: Wanted, size: int) -> None:
+        self._wanted = wanted
+        self._sha256 = hashlib.sha256()
+        # Not a signature: git names its blobs by sha1, and the hub promises nothing better for small files.
+        self._git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False) if wanted.algorithm == "git" else None
+        self.count = 0
+
+    def update(self, block: bytes) -> None:
+        self._sha256.update(block)
+        if self._git is not None:
+            self._git.update(block)
+        self.count += len(block)
+
+    def read(self, path: Path, report: Callable[[int], None]) -> None:
+        for block in read_blocks(path):
+            self.update(block)
+            report(self.count)
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+    @property
+    def found(self) -> str:
+        return self._git.hexdigest() if self._git is not None else self.sha256
+
+    @property
+    def match(self) -> bool:
+        return self.found == self._wanted.digest and self._wanted.size in (None, self.count)
+
+
+class _mapped:  # noqa: N801 - reads as a verb where it is used
+    """Maps what the network throws to ``AgainError`` (may pass) or ``FetchError`` (will not)."""
+
+    def __init__(self, wanted: Wanted, progressed: Callable[[], bool]) -> None:
+        self._wanted = wanted
+        self._progressed = progressed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import httpx2
+
+        if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
+            raise AgainError(describe(exc), progressed=self._progressed()) from exc
+        if isinstance(exc, (httpx2.HTTPError, httpx2.InvalidURL)):
+            raise FetchError(f"{self._wanted.what} cannot be fetched from {self._wanted.url}: {exc}.") from exc
+        if isinstance(exc, OSError):
+            raise FetchError(
+                f"{self._wanted.what} cannot be stored: {exc}.", fix="Free some space, or give another folder with -o."
+            ) from exc
+
+
+def describe(exc: Exception) -> str:
+    """A network exception as a clause; some have no text of their own."""
+    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """A file's bytes in blocks of 1 MiB."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _continues(response: httpx2.Response, start: int) -> bool:
+    return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+
+
+def _check_status(response: httpx2.Response, wanted: Wanted) -> None:
+    status = response.status_code
+    if status in (200, 206):
+        return
+    if status in (408, 425, 429) or status >= 500:
+        wait = 0.0
+        with suppress(ValueError):
+            wait = float(response.headers.get("Retry-After", "0"))
+        raise AgainError(f"the server answered {status} for {wanted.url}", wait_s=wait)
+    if status in (401, 403):
+        raise FetchError(
+            f"{wanted.what} may not be read: {wanted.url} answered {status}.",
+            fix="Accept its licence on the source's page, and set HF_TOKEN to a token that may read it.",
+        )
+    if status in (404, 410):
+        raise FetchError(
+            f"{wanted.what} does not exist: {wanted.url} answered {status}.",
+            fix="Correct the recipe, or the mirror's address.",
+        )
+    raise FetchError(f"{wanted.what} cannot be fetched: {wanted.url} answered {status}.")

@@ -1,0 +1,166 @@
+"""The one file that speaks huggingface_hub: what a repository holds at a revision, and where to fetch it.
+
+The library is asked for names, sizes and hashes only. Contents come through ``lbx.bundle.fetch``, because
+huggingface_hub 2.4 accepts a corrupt body of the right size and cannot go on with a broken download later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lbx.bundle.fetch import Wanted, describe
+from lbx.bundle.retry import AgainError, Retry, persist
+from lbx.errors import FetchError
+
+_ENVIRONMENT = {
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+}
+_WRONG_REPO = 'Correct repo or type ("dataset" or "model") in the recipe; for a private one set HF_TOKEN.'
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFile:
+    """A file as the hub lists it: path, bytes, and the hash that its content must have."""
+
+    path: str
+    size: int
+    algorithm: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A repository at one commit.
+
+    Attributes:
+        repo, type: as asked.
+        resolved_repo: its name today; another one where the repository has moved.
+        licence: what the hub says, or "".
+        gated: whether its readers must have accepted conditions.
+    """
+
+    repo: str
+    type: str
+    resolved_repo: str
+    commit: str
+    licence: str
+    gated: bool
+    files: tuple[RepoFile, ...]
+
+
+class Hub:
+    """A Hugging Face hub.
+
+    Args:
+        endpoint: its address; None means HF_ENDPOINT or the public one.
+        retry: how patient to be.
+    """
+
+    def __init__(self, endpoint: str | None, retry: Retry) -> None:
+        self._endpoint = endpoint.rstrip("/") if endpoint else None
+        self._retry = retry
+
+    @cached_property
+    def _library(self) -> Any:
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)  # read once, at import
+        import huggingface_hub
+        import huggingface_hub.errors
+        import huggingface_hub.utils
+
+        huggingface_hub.utils.logging.set_verbosity_error()
+        return huggingface_hub
+
+    @cached_property
+    def _api(self) -> Any:
+        return self._library.HfApi(endpoint=self._endpoint)
+
+    @cached_property
+    def _headers(self) -> Mapping[str, str]:
+        headers: dict[str, str] = self._library.utils.build_hf_headers(library_name="lbx")
+        return headers
+
+    def snapshot(self, repo: str, kind: str, revision: str) -> Snapshot:
+        """What the repository holds at ``revision`` right now.
+
+        Raises:
+            FetchError: there is no such repository or revision, it may not be read, or the hub does not answer.
+        """
+        import httpx2
+
+        def attempt() -> Snapshot:
+            try:
+                return self._ask(repo, kind, revision)
+            except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+                raise self._translate(exc, repo, kind, revision) from exc
+
+        return persist(self._retry, f"The {kind} {repo}", attempt)
+
+    def wanted(self, snapshot: Snapshot, file: RepoFile) -> Wanted:
+        """How to fetch one of the snapshot's files."""
+        url = self._library.hf_hub_url(
+            snapshot.resolved_repo,
+            file.path,
+            repo_type=snapshot.type,
+            revision=snapshot.commit,
+            endpoint=self._api.endpoint,
+        )
+        what = f"{file.path} of the {snapshot.type} {snapshot.repo}"
+        return Wanted(what, url, file.algorithm, file.digest, file.size, self._headers)
+
+    def _ask(self, repo: str, kind: str, revision: str) -> Snapshot:
+        info = self._api.repo_info(repo, repo_type=kind, revision=revision, timeout=self._retry.read_s)
+        entries = self._api.list_repo_tree(info.id, repo_type=kind, revision=info.sha, recursive=True)
+        files = tuple(_file(entry) for entry in entries if hasattr(entry, "blob_id"))
+        return Snapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
+
+    def _translate(self, exc: Exception, repo: str, kind: str, revision: str) -> Exception:
+        """A library's exception as ours: ``AgainError`` where another attempt can help."""
+        import httpx2
+
+        errors, where = self._library.errors, self._api.endpoint
+        refusals = (
+            (
+                errors.GatedRepoError,
+                "is gated, and may not be read",
+                f"Accept its conditions at {where}, set HF_TOKEN.",
+            ),
+            (errors.RevisionNotFoundError, f"has no revision {revision}", "Correct the recipe's revision."),
+            (errors.RepositoryNotFoundError, f"is not at {where}, or is private", _WRONG_REPO),
+            (errors.OfflineModeIsEnabled, "cannot be fetched: HF_HUB_OFFLINE is set", "Unset it."),
+        )
+        for refused, cause, fix in refusals:
+            if isinstance(exc, refused):
+                return FetchError(f"The {kind} {repo} {cause}.", fix=fix)
+        if isinstance(exc, errors.HfHubHTTPError) and exc.response is not None:
+            status = exc.response.status_code
+            if status == 429 or status >= 500:
+                return AgainError(f"{where} answered {status}")
+            return FetchError(f"The {kind} {repo} cannot be read: {where} answered {status}.")
+        if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
+            return AgainError(f"{where} does not answer ({describe(exc)})")
+        return FetchError(
+            f"{where} does not answer like a Hugging Face hub when asked for the {kind} {repo}: {describe(exc)}.",
+            fix="Check the hub's address (--hub or HF_ENDPOINT), and that no login page stands before it.",
+        )
+
+
+def _file(entry: Any) -> RepoFile:
+    if entry.lfs is not None:
+        return RepoFile(entry.path, entry.lfs.size, "sha256", entry.lfs.sha256)
+    return RepoFile(entry.path, entry.size, "git", entry.blob_id)
+
+
+def _licence(info: Any) -> str:
+    card = info.card_data.to_dict() if info.card_data is not None else {}
+    licence = card.get("license")
+    if isinstance(licence, list):
+        return ", ".join(map(str, licence))
+    tags = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
+    return str(licence) if licence else ", ".join(tags)

@@ -1,0 +1,71 @@
+"""Which file names may stand in a bundle: plain, portable, and impossible to mistake for one another.
+
+The same rules hold when a bundle is made and when one is read, so that nothing can be packed that
+would be refused on the other side.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_ODD = re.compile(r"[\x00-\x1f\x7f\\%\u2028\u2029\x85\ud800-\udfff]")
+_MAX_PART = 255
+_MAX_PATH = 1024
+_BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def is_bundle_name(name: str) -> bool:
+    """Whether ``name`` can name an archive and the folder at its top."""
+    return _BUNDLE_NAME.fullmatch(name) is not None
+
+
+def why_unsafe(path: str) -> str:
+    """Why ``path`` may not stand in a bundle, as the end of a sentence ("it ..."), or "" when it may.
+
+    Backslash and percent are refused because sha256sum and BagIt each spell them another way in a manifest.
+    """
+    parts = path.split("/")
+    sizes = [len(part.encode("utf-8", "surrogatepass")) for part in parts]
+    checks = (
+        (not path, "it is empty"),
+        (path.startswith("/") or _DRIVE.match(path), "it is an absolute path"),
+        (".." in parts, "it leads out of the folder ('..')"),
+        ("" in parts or "." in parts, "it has an empty or '.' part"),
+        (_ODD.search(path), "it has a control character, a backslash, a percent sign or a broken character"),
+        (unicodedata.normalize("NFC", path) != path, "it is not in Unicode's composed form (NFC) as names must be"),
+        (max(sizes) > _MAX_PART or sum(sizes) > _MAX_PATH, "it is too long for common file systems"),
+    )
+    return next((reason for wrong, reason in checks if wrong), "")
+
+
+class PathSet:
+    """Paths that can lie side by side on any file system: no duplicate, no case twin, no file that is also a folder."""
+
+    def __init__(self) -> None:
+        self._spelled: dict[str, str] = {}
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def why_not(self, path: str) -> str:
+        """Add ``path``; why it cannot stand beside those added before, or "" when it can."""
+        if path in self._files:
+            return "it is there twice"
+        parts = path.split("/")
+        prefixes = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+        for prefix in prefixes:
+            spelled = self._spelled.setdefault(_fold(prefix), prefix)
+            if spelled != prefix:
+                return f"it differs from {spelled} only in upper and lower case"
+            if prefix in self._files:
+                return f"{prefix} is a file, not a folder"
+        if path in self._folders:
+            return "it is both a file and a folder"
+        self._files.add(path)
+        self._folders.update(prefixes[:-1])
+        return ""
+
+
+def _fold(path: str) -> str:
+    return unicodedata.normalize("NFC", path.casefold())

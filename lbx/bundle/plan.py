@@ -1,0 +1,236 @@
+"""From sources to a list of files, each with its place in the bundle, before anything big is fetched."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
+from lbx.bundle.formats import why_refused
+from lbx.bundle.hub import Hub, Snapshot
+from lbx.bundle.names import PathSet, why_unsafe
+from lbx.bundle.progress import Progress
+from lbx.bundle.recipe import HttpsSource, HubSource, PathSource, Source
+from lbx.errors import FetchError, UsageError
+from lbx.layout import FILES, HUB, repo_folder
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One payload file to be.
+
+    Attributes:
+        path: in the bag, ``data/...``.
+        name: inside its source; what ``allow`` refers to.
+        origin: how to fetch it, or the file itself where it is here already.
+        size: bytes; None where the server does not say.
+    """
+
+    path: str
+    name: str
+    origin: Wanted | Fetched | bytes
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A source whose files are known: the recipe's entry, what bundle.json says of it, and the files."""
+
+    source: Source
+    record: dict[str, Any]
+    items: tuple[Item, ...]
+
+    def allows(self, item: Item) -> bool:
+        return any(allowed in (item.name, PurePosixPath(item.name).name) for allowed in self.source.allow)
+
+
+class Planner:
+    """Resolves sources to files.
+
+    Args:
+        hub: where hub sources come from.
+        mirror: an address that stands for scheme and host of every https source, or None.
+        fetcher: asks for sizes.
+        progress: told of local files being read.
+    """
+
+    def __init__(self, hub: Hub, mirror: str | None, fetcher: Fetcher, progress: Progress) -> None:
+        self._hub = hub
+        self._mirror = mirror.rstrip("/") if mirror else None
+        self._fetcher = fetcher
+        self._progress = progress
+
+    def plan(self, sources: Sequence[Source]) -> list[Planned]:
+        """Every file of every source.
+
+        Raises:
+            UsageError: a local path is missing, an unsafe format is not allowed, two files want one place.
+            FetchError: a repository, revision or pattern matches nothing.
+        """
+        planned = [self._plan_one(source) for source in sources]
+        names = PathSet()
+        for entry in planned:
+            _check_formats(entry)
+            for item in entry.items:
+                if reason := why_unsafe(item.path) or names.why_not(item.path):
+                    raise UsageError(
+                        f"{entry.source.origin}: {item.path} cannot go into the bundle: {reason}.",
+                        fix="Narrow `files` so that it is left out, or rename it at its source.",
+                    )
+        return planned
+
+    def _plan_one(self, source: Source) -> Planned:
+        if isinstance(source, HubSource):
+            return self._plan_hub(source)
+        return self._plan_https(source) if isinstance(source, HttpsSource) else self._plan_path(source)
+
+    def _plan_hub(self, source: HubSource) -> Planned:
+        snapshot = self._hub.snapshot(source.repo, source.type, source.revision)
+        by_path = {file.path: file for file in snapshot.files}
+        chosen = _choose(by_path, source.files, source, f"the {source.type} {source.repo} at {snapshot.commit}")
+        root = f"{HUB}/{repo_folder(source.type, source.repo)}"
+        items = [
+            Item(f"{root}/snapshots/{snapshot.commit}/{path}", path, self._hub.wanted(snapshot, by_path[path]), size)
+            for path in chosen
+            for size in [by_path[path].size]
+        ]
+        return Planned(source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit)))
+
+    def _plan_https(self, source: HttpsSource) -> Planned:
+        parts = urlsplit(source.url)
+        url = source.url
+        if self._mirror:
+            url = self._mirror + parts.path + (f"?{parts.query}" if parts.query else "")
+        wanted = Wanted(f"{source.to}", url, "sha256", source.sha256, None)
+        size = self._fetcher.size(wanted)
+        wanted = Wanted(wanted.what, url, "sha256", source.sha256, size)
+        record = {"kind": "https", "url": source.url, "to": source.to, "licence": source.licence}
+        return Planned(source, record, (Item(f"{FILES}/{source.to}", source.to, wanted, size),))
+
+    def _plan_path(self, source: PathSource) -> Planned:
+        found = _local_files(source)
+        chosen = _choose(found, source.files, source, f"{source.path}")
+        read = {name: _read_local(found[name], self._progress) for name in chosen}
+        record = {"kind": "path", "path": source.path, "licence": source.licence}
+        if source.to:
+            single = source.full_path.is_file()
+            places = {name: f"{FILES}/{source.to}" + ("" if single else f"/{name}") for name in read}
+            items = [Item(places[name], name, file, file.size) for name, file in read.items()]
+            return Planned(source, {**record, "to": source.to}, tuple(items))
+        # A snapshot needs a commit; the files' own hash is one that changes exactly when they do.
+        listing = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(read.items()))
+        commit = hashlib.sha1(listing.encode(), usedforsecurity=False).hexdigest()
+        root = f"{HUB}/{repo_folder(source.type, source.repo)}"
+        items = [Item(f"{root}/snapshots/{commit}/{name}", name, file, file.size) for name, file in read.items()]
+        record |= {"type": source.type, "repo": source.repo, "revision": "main", "commit": commit}
+        return Planned(source, record, (*items, *_refs(root, "main", commit)))
+
+
+def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "kind": "hub",
+        "type": source.type,
+        "repo": source.repo,
+        "resolved_repo": snapshot.resolved_repo,
+        "revision": source.revision,
+        "commit": snapshot.commit,
+        "licence": snapshot.licence,
+        "gated": snapshot.gated,
+        "patterns": list(source.files),
+    }
+
+
+def _refs(root: str, revision: str, commit: str) -> list[Item]:
+    """The revision asked for, and ``main``, which offline libraries look up when told no revision."""
+    names = {"main"} if _COMMIT.fullmatch(revision) else {revision, "main"}
+    content = commit.encode()
+    return [Item(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in sorted(names)]
+
+
+def _choose(names: Iterable[str], patterns: Sequence[str], source: Source, where: str) -> list[str]:
+    """The names that any pattern matches, sorted; every pattern must match one."""
+    names = sorted(names)
+    if not names:
+        raise FetchError(f"{source.origin}: {where} holds no files.", fix="Correct the source.")
+    chosen: set[str] = set()
+    for pattern in patterns or ["*"]:
+        matches = {name for name in names if fnmatchcase(name, pattern + "*" * pattern.endswith("/"))}
+        if not matches:
+            close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4) or names[:5]
+            raise FetchError(
+                f'{source.origin}: files = "{pattern}" matches nothing in {where}, which has {len(names)} files.',
+                fix=f"It has for instance {', '.join(close)}.",
+            )
+        chosen |= matches
+    return sorted(chosen)
+
+
+def _local_files(source: PathSource) -> dict[str, Path]:
+    """Regular files of a path source by their name inside it; links to files are followed."""
+    root = source.full_path
+    if root.is_file():
+        if source.repo or source.files:
+            raise UsageError(f"{source.origin}: {source.path} is a file; repo and files need a folder.")
+        return {root.name: root}
+    if not root.is_dir():
+        raise UsageError(
+            f"{source.origin}: there is nothing at path = {source.path!r}, that is {root}.",
+            fix="The path is relative to the recipe. If it is built by an earlier step, run that first.",
+        )
+    found: dict[str, Path] = {}
+    for folder, folders, files in os.walk(root, onerror=_raise):
+        for name in [*folders, *files]:
+            path = Path(folder, name)
+            if path.is_dir() and not path.is_symlink():
+                continue
+            if not path.is_file():
+                raise UsageError(f"{source.origin}: {path} is neither a file nor a folder, or a link to a folder.")
+            found[path.relative_to(root).as_posix()] = path
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+
+def _read_local(path: Path, progress: Progress) -> Fetched:
+    digest = hashlib.sha256()
+    count, total = 0, path.stat().st_size
+    for block in read_blocks(path):
+        digest.update(block)
+        count += len(block)
+        progress("read", str(path), count, total)
+    return Fetched(path, count, digest.hexdigest())
+
+
+def _check_formats(planned: Planned) -> None:
+    """No unsafe format without leave, and no leave that names nothing (a typo there would go unseen)."""
+    source = planned.source
+    for item in planned.items:
+        if (what := why_refused(item.name)) and not planned.allows(item):
+            raise refusal(source, item, what)
+    for allowed in source.allow:
+        if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in planned.items):
+            raise UsageError(
+                f'{source.origin}: allow = "{allowed}" names none of its files.',
+                fix="It takes a file's name or its path inside the source, not a pattern.",
+            )
+
+
+def refusal(source: Source, item: Item, what: str) -> UsageError:
+    """Why an unsafe file stops a bundle, and the two ways on."""
+    name = PurePosixPath(item.name).name
+    return UsageError(
+        f"{source.origin}: {item.name} is {what} and would run when loaded, so it is refused.",
+        fix=f'Narrow `files` so that it is left out, or say allow = ["{name}"] in the recipe if you have read it.',
+    )

@@ -1,0 +1,278 @@
+"""Plain tar, written so that the same files give the same bytes, and read one block at a time.
+
+Reading does not use ``tarfile``: it takes a damaged header in the middle for the end of the archive, keeps
+what a header claims in memory, and knows a dozen kinds of entries of which a bundle has one. This reader
+knows regular files (ustar, with pax records for long names and sizes), and names everything else by what it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from lbx.errors import BundleError
+
+BLOCK = 1 << 20
+_UNIT = 512
+_RECORD = 20 * _UNIT
+_PAX_LIMIT = 1 << 20
+_ZEROS = bytes(_UNIT)
+
+_KINDS = {
+    b"1": "a hard link",
+    b"2": "a symbolic link",
+    b"3": "a character device",
+    b"4": "a block device",
+    b"5": "a folder",
+    b"6": "a FIFO",
+    b"S": "a sparse file",
+    b"L": "a GNU long name",
+    b"K": "a GNU long link",
+    b"g": "a global header",
+}
+_OTHER_FORMATS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One entry of a tar: its name, its size in bytes, and what it is where it is no regular file."""
+
+    name: str
+    size: int
+    other_kind: str = ""
+
+
+class HashingReader:
+    """A file read once from start to end, with the SHA-256 and the number of all bytes that passed."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._sha256 = hashlib.sha256()
+        self.position = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._sha256.update(data)
+        self.position += len(data)
+        return data
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+
+class TarReader:
+    """The members of a tar in order; each one's content must be read through ``blocks`` before the next comes.
+
+    Args:
+        stream: the archive, read from its first byte to its last.
+        archive: how error messages call it.
+
+    Raises:
+        BundleError (while iterating): no tar, damaged, or cut short; names the place.
+    """
+
+    def __init__(self, stream: HashingReader, archive: Path) -> None:
+        self._stream = stream
+        self._archive = archive
+        self._member: Member | None = None
+
+    def __iter__(self) -> Iterator[Member]:
+        while (header := self._header()) is not None:
+            name, size, kind = header
+            self._member = Member(name, size, kind)
+            yield self._member
+        self._read_tail()
+
+    def blocks(self) -> Iterator[bytes]:
+        """The current member's content in blocks of at most 1 MiB."""
+        assert self._member is not None
+        left = self._member.size
+        while left:
+            data = self._stream.read(min(left, BLOCK))
+            if not data:
+                raise self._cut_short(f"in the middle of {self._member.name}, {left:,} bytes before its end")
+            left -= len(data)
+            yield data
+        padding = -self._member.size % _UNIT
+        if padding and self._exactly(padding, f"right after {self._member.name}") != bytes(padding):
+            raise self._damaged(f"the filling after {self._member.name} is not empty")
+
+    def _header(self) -> tuple[str, int, str] | None:
+        """Name, size and other kind of the next member; None at the end mark."""
+        pax: dict[str, str] = {}
+        while True:
+            first = self._stream.position == 0
+            raw = self._first_block() if first else self._exactly(_UNIT, "where a file should begin")
+            if raw == _ZEROS:
+                return None
+            self._check_header(raw)
+            size = self._octal(raw[124:136])
+            if raw[156:157] != b"x":
+                return self._describe(raw, size, pax)
+            if pax or size > _PAX_LIMIT:
+                raise self._damaged("an extended header is too large or there twice")
+            pax = self._pax_records(self._exactly(size + -size % _UNIT, "in an extended header")[:size])
+
+    def _describe(self, raw: bytes, size: int, pax: dict[str, str]) -> tuple[str, int, str]:
+        if "size" in pax:
+            if not pax["size"].isascii() or not pax["size"].isdigit() or len(pax["size"]) > 18:
+                raise self._damaged("an extended header has no valid size")
+            size = int(pax["size"])
+        name = pax.get("path") or self._name(raw)
+        kind = raw[156:157]
+        other = "" if kind in (b"0", b"\0") else _KINDS.get(kind, f"an entry of type {kind!r}")
+        if any(key.startswith("GNU.sparse.") for key in pax):
+            other = _KINDS[b"S"]
+        return name, size, other
+
+    def _first_block(self) -> bytes:
+        raw = self._stream.read(_UNIT)
+        if not raw:
+            raise BundleError(f"{self._archive} is empty.", fix="Copy the archive again.")
+        for magic, name in _OTHER_FORMATS.items():
+            if raw.startswith(magic):
+                raise BundleError(
+                    f"{self._archive} is a {name} file, not a plain tar.", fix=f"Undo the {name} compression first."
+                )
+        if len(raw) < _UNIT or raw == _ZEROS or not _sum_fits(raw):
+            raise BundleError(
+                f"{self._archive} is not a tar archive, or its first bytes are damaged.",
+                fix="Give the NAME.tar that `lbx bundle` wrote, or copy it again.",
+            )
+        return raw
+
+    def _check_header(self, raw: bytes) -> None:
+        if not _sum_fits(raw):
+            raise self._damaged("the header of a file does not match its own sum")
+
+    def _name(self, raw: bytes) -> str:
+        name, prefix = raw[:100].split(b"\0")[0], b""
+        if raw[257:263] == b"ustar\0":
+            prefix = raw[345:500].split(b"\0")[0]
+        try:
+            return ((prefix + b"/" if prefix else b"") + name).decode()
+        except UnicodeDecodeError as exc:
+            raise self._damaged(f"the name {name!r} is not UTF-8") from exc
+
+    def _octal(self, field: bytes) -> int:
+        digits = field.strip(b" \0")
+        if not digits or digits.strip(b"01234567"):
+            raise self._damaged("the header of a file has no valid size")
+        return int(digits, 8)
+
+    def _pax_records(self, data: bytes) -> dict[str, str]:
+        records: dict[str, str] = {}
+        while data:
+            length, space, _ = data.partition(b" ")
+            if not space or not length.isdigit() or len(length) > 8 or not len(length) + 3 <= int(length) <= len(data):
+                raise self._damaged("an extended header is garbled")
+            record = data[len(length) + 1 : int(length)]
+            try:
+                key, equals, value = record[:-1].decode().partition("=")
+            except UnicodeDecodeError as exc:
+                raise self._damaged("an extended header is not UTF-8") from exc
+            if not equals or record[-1:] != b"\n" or key in records:
+                raise self._damaged("an extended header is garbled")
+            records[key] = value
+            data = data[int(length) :]
+        return records
+
+    def _read_tail(self) -> None:
+        second = self._stream.read(_UNIT)
+        if len(second) < _UNIT:
+            raise self._cut_short("at its end mark")
+        while second:
+            if second.strip(b"\0"):
+                raise self._damaged("there are bytes after its end mark")
+            second = self._stream.read(BLOCK)
+        if self._stream.position % _RECORD:
+            raise self._cut_short("in the filling after its end mark")
+
+    def _exactly(self, size: int, place: str) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise self._cut_short(place)
+        return data
+
+    def _cut_short(self, place: str) -> BundleError:
+        return BundleError(
+            f"{self._archive} is cut short: it ends after {self._stream.position:,} bytes, {place}.",
+            fix="Copy the archive again; its size must be the original's.",
+        )
+
+    def _damaged(self, what: str) -> BundleError:
+        return BundleError(
+            f"{self._archive} is damaged near byte {self._stream.position:,}: {what}.", fix="Copy the archive again."
+        )
+
+
+def _sum_fits(raw: bytes) -> bool:
+    """Whether a header's sum is right and spelled as tar spells it."""
+    total = sum(raw) - sum(raw[148:156]) + 8 * 0x20
+    return raw[148:156] in (b"%06o\0 " % total, b"%06o \0" % total, b"%07o\0" % total)
+
+
+class TarWriter:
+    """Writes a tar whose bytes depend on nothing but names, contents and ``mtime``.
+
+    Args:
+        stream: where to; every byte written is also counted into ``sha256``.
+        mtime: seconds since 1970, the same for every member.
+    """
+
+    def __init__(self, stream: BinaryIO, mtime: int) -> None:
+        self._stream = stream
+        self._mtime = mtime
+        self._sha256 = hashlib.sha256()
+        self._written = 0
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+    def add(self, name: str, size: int, blocks: Iterable[bytes]) -> None:
+        """One regular file, mode 0644, owner 0:0. ``blocks`` must give exactly ``size`` bytes.
+
+        Raises:
+            ValueError: they give more or fewer.
+        """
+        self._write(_header(name, size, self._mtime))
+        start = self._written
+        for block in blocks:
+            self._write(block)
+        if self._written - start != size:
+            raise ValueError(f"{name}: {self._written - start} bytes instead of {size}")
+        self._write(bytes(-size % _UNIT))
+
+    def close(self) -> None:
+        """Write the end mark. The stream stays open."""
+        self._write(bytes(2 * _UNIT))
+        self._write(bytes(-self._written % _RECORD))
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._sha256.update(data)
+        self._written += len(data)
+
+
+def _header(name: str, size: int, mtime: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = size, mtime, 0o644
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def size_of_tar(sizes: Iterable[tuple[str, int]]) -> int:
+    """Bytes that a tar of these (name, size) takes."""
+    total = 2 * _UNIT + sum(len(_header(name, size, 0)) + size + -size % _UNIT for name, size in sizes)
+    return total + -total % _RECORD

@@ -1,1 +1,104 @@
-"""The benchmark families that lbx knows."""
+"""The benchmark families that lbx knows, and how ``--tasks`` names their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.leval import LEval
+from lbx.benchmarks.longbench import LongBench
+from lbx.benchmarks.longbench_v2 import LongBenchV2
+from lbx.benchmarks.needle import Needle
+from lbx.errors import UsageError
+from lbx.layout import Bundle
+from lbx.records import Task
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "needle": Needle(),
+    "longbench": LongBench(),
+    "longbench_v2": LongBenchV2(),
+    "leval": LEval(),
+}
+
+KNOWN_TASKS: dict[str, tuple[str, ...]] = {
+    "longbench": LongBench.known_tasks,
+    "longbench_v2": LongBenchV2.known_tasks,
+    "leval": LEval.known_tasks,
+}
+"""What each family has, whether or not a bundle holds its data; needle makes its own."""
+
+RECIPES: dict[str, str] = {
+    "longbench": "bundle/longbench.toml",
+    "longbench_v2": "bundle/longbench_v2.toml",
+    "leval": "bundle/leval.toml",
+}
+
+LONGBENCH_E = "longbench_e"
+"""A name for longbench's E tasks. They ask 13 of the 21 again on other documents, so "longbench" leaves them out."""
+
+
+def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
+    """The tasks that the names mean, each once, in the order they were named.
+
+    Args:
+        bundle: what there is.
+        names: of "all", a family ("leval", "longbench_e") or a task ("leval/tpo").
+
+    Raises:
+        UsageError: a name is unknown, or its data is not in the bundle.
+        BundleError: a data file is damaged.
+    """
+    chosen: dict[str, Task] = {}
+    held: dict[str, list[Task]] = {}
+    for name in names:
+        for task in _meant(bundle, name, held):
+            chosen.setdefault(task.full_name, task)
+    if not chosen and not names:
+        raise UsageError("No task is named.", fix='Name some, or "all".', command=f"lbx tasks --bundle {bundle.root}")
+    return list(chosen.values())
+
+
+def _meant(bundle: Bundle, name: str, held: dict[str, list[Task]]) -> list[Task]:
+    if name == "all":
+        return [task for family in BENCHMARKS for task in _held(bundle, family, held)]
+    family, _, wanted = name.partition("/")
+    if name == LONGBENCH_E:
+        family = "longbench"
+    if family not in BENCHMARKS:
+        raise _unknown(bundle, name, held)
+    tasks = _held(bundle, family, held)
+    if wanted:
+        found = [task for task in tasks if task.name == wanted]
+        if not found and wanted not in KNOWN_TASKS.get(family, ()):
+            raise _unknown(bundle, name, held)
+    else:
+        in_e = name == LONGBENCH_E
+        found = [task for task in tasks if (family == "longbench" and task.name.endswith("_e")) == in_e]
+    if not found:
+        raise UsageError(
+            f"The bundle at {bundle.root} does not hold the data of {name}.",
+            fix="Bundle it on a connected machine.",
+            command=f"lbx bundle {RECIPES[family]}",
+        )
+    return found
+
+
+def _held(bundle: Bundle, family: str, held: dict[str, list[Task]]) -> list[Task]:
+    if family not in held:
+        held[family] = BENCHMARKS[family].tasks(bundle)
+    return held[family]
+
+
+def _unknown(bundle: Bundle, name: str, held: dict[str, list[Task]]) -> UsageError:
+    names = ["all", LONGBENCH_E, *BENCHMARKS]
+    names += [f"{family}/{task}" for family, tasks in KNOWN_TASKS.items() for task in tasks]
+    names += [task.full_name for task in _held(bundle, "needle", held)]
+    near = get_close_matches(name, names, n=3)
+    # "qasper" alone is far from "longbench/qasper" in letters, but it is what was meant.
+    near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))
+    return UsageError(
+        f'There is no task "{name}".',
+        fix=f"Did you mean {' or '.join(near)}?" if near else "",
+        command=f"lbx tasks --bundle {bundle.root}",
+    )

@@ -1,0 +1,235 @@
+"""Reads a benchmark's data files where they lie in a bundle: JSON, JSON lines, JSON lines inside a zip.
+
+Rows come one at a time: the largest file (LongBench v2's data.json) is half a gigabyte of one JSON array. Whatever is
+wrong with a file becomes a ``BundleError`` that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import mmap
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+from lbx.errors import BundleError
+
+T = TypeVar("T")
+
+_CHUNK = 1 << 22
+_FIX = "It is not what was bundled, or the source has changed: check the archive and unpack it again."
+_COMMAND = "lbx verify NAME.tar"
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class Row(NamedTuple):
+    """One record of a data file.
+
+    Attributes:
+        where: file and line, for messages.
+        values: the record.
+    """
+
+    where: str
+    values: dict[str, Any]
+
+    def get(self, name: str, kind: type[T]) -> T:
+        """A field that must be there. Raises BundleError where it is missing or of another type."""
+        if name not in self.values:
+            raise damaged(self.where, f"the field {name!r} is missing")
+        value = self.values[name]
+        if not isinstance(value, kind):
+            raise damaged(self.where, f"the field {name!r} is {type(value).__name__}, not {kind.__name__}")
+        return value
+
+
+def damaged(where: str, what: str) -> BundleError:
+    """The error for a data file that cannot be used."""
+    return BundleError(f"The data file {where} is damaged: {what}.", fix=_FIX, command=_COMMAND)
+
+
+def read_jsonl(path: Path) -> Iterator[Row]:
+    """Rows of a JSON lines file. Raises BundleError."""
+    with _reading(str(path)), path.open("rb") as file:
+        yield from _rows(file, str(path))
+
+
+def read_zip_jsonl(path: Path, member: str) -> Iterator[Row]:
+    """Rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
+    where = f"{path}, {member}"
+    with _reading(where), zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        yield from _rows(file, where)
+
+
+def read_json_array(path: Path) -> Iterator[Row]:
+    """Objects of a file that is one JSON array, with never much more than one of them in memory. Raises BundleError."""
+    with _reading(str(path)), path.open("rb") as file:
+        yield from _Array(file, str(path)).rows()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A small JSON file that holds one object; read once while it does not change. Raises BundleError."""
+    with _reading(str(path)):
+        stat = path.stat()
+        return _read_json(path, stat.st_mtime_ns, stat.st_size)
+
+
+def read_text(path: Path) -> str:
+    """A small UTF-8 file; read once while it does not change. Raises BundleError."""
+    with _reading(str(path)):
+        stat = path.stat()
+        return _read_text(path, stat.st_mtime_ns, stat.st_size)
+
+
+def zip_members(path: Path) -> list[str]:
+    """Names of the files in a zip. Raises BundleError."""
+    with _reading(str(path)), zipfile.ZipFile(path) as archive:
+        return [info.filename for info in archive.infolist() if not info.is_dir()]
+
+
+def count_zip_lines(path: Path, member: str) -> int:
+    """How many lines with something on them; nothing is parsed. Raises BundleError."""
+    with _reading(f"{path}, {member}"):
+        stat = path.stat()
+        return _count_zip_lines(path, member, stat.st_mtime_ns, stat.st_size)
+
+
+def count_keys(path: Path, key: str) -> int:
+    """How often an object of a JSON file has the key, found without parsing. Raises BundleError.
+
+    Exact for valid JSON: inside a string a quotation mark always follows a backslash.
+    """
+    with _reading(str(path)):
+        stat = path.stat()
+        return _count_keys(path, key, stat.st_mtime_ns, stat.st_size)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, KeyError) as exc:
+        # zipfile: KeyError is a missing member, NotImplementedError an unknown compression.
+        raise damaged(where, str(exc).strip("'\"") or type(exc).__name__) from exc
+    except UnicodeDecodeError as exc:
+        raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
+    except json.JSONDecodeError as exc:
+        raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
+
+
+def _rows(file: Iterable[bytes], where: str) -> Iterator[Row]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        place = f"{where}, line {number}"
+        try:
+            values = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as exc:
+            raise damaged(place, f"it is not UTF-8 ({exc.reason})") from exc
+        except json.JSONDecodeError as exc:
+            raise damaged(place, f"{exc.msg} at column {exc.colno}") from exc
+        yield _row(place, values)
+
+
+def _row(place: str, values: object) -> Row:
+    if not isinstance(values, dict):
+        raise damaged(place, f"it holds a JSON {type(values).__name__} where an object should be")
+    return Row(place, values)
+
+
+class _Array:
+    """A reader of one JSON array that looks at a window of the text."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        self._file = file
+        self._where = where
+        self._text = ""
+        self._at = 0
+        self._line = 1
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._ended = False
+
+    def rows(self) -> Iterator[Row]:
+        if self._sign() != "[":
+            raise self._damaged("it should begin with '['")
+        self._at += 1
+        if self._sign() == "]":
+            return
+        while True:
+            self._sign()
+            place = f"{self._where}, line {self._line}"
+            yield _row(place, self._value())
+            sign = self._sign()
+            self._at += 1
+            if sign == "]":
+                return
+            if sign != ",":
+                raise self._damaged("it ends too early" if not sign else "',' or ']' should follow an object")
+
+    def _sign(self) -> str:
+        """The next sign that is no white space, "" at the end; it stays unread."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            assert found is not None  # the pattern matches the empty string
+            self._line += found.group().count("\n")
+            self._at = found.end()
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def _value(self) -> object:
+        while True:
+            try:
+                value, end = json.JSONDecoder().raw_decode(self._text, self._at)
+            except json.JSONDecodeError as exc:
+                if self._more():
+                    continue
+                line = self._line + self._text.count("\n", self._at, exc.pos)
+                raise damaged(f"{self._where}, line {line}", exc.msg) from exc
+            self._line += self._text.count("\n", self._at, end)
+            self._at = end
+            return value
+
+    def _more(self) -> bool:
+        if self._ended:
+            return False
+        rest = self._text[self._at :]
+        # As much again as there is: a long object is then tried a few times, not once per chunk.
+        read = self._file.read(max(_CHUNK, len(rest)))
+        self._ended = not read
+        self._text, self._at = rest + self._decode(read, final=self._ended), 0
+        return not self._ended
+
+    def _damaged(self, what: str) -> BundleError:
+        return damaged(f"{self._where}, line {self._line}", what)
+
+
+@lru_cache(maxsize=64)
+def _read_json(path: Path, changed: int, size: int) -> dict[str, Any]:
+    loaded = json.loads(path.read_text("utf-8"))
+    return _row(str(path), loaded).values
+
+
+@lru_cache(maxsize=64)
+def _read_text(path: Path, changed: int, size: int) -> str:
+    return path.read_text("utf-8")
+
+
+@lru_cache(maxsize=256)
+def _count_zip_lines(path: Path, member: str, changed: int, size: int) -> int:
+    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        return sum(1 for line in file if line.strip())
+
+
+@lru_cache(maxsize=16)
+def _count_keys(path: Path, key: str, changed: int, size: int) -> int:
+    if not size:
+        return 0
+    pattern = re.compile(rb'(?<!\\)"' + re.escape(key.encode()) + rb'"\s*:')
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        return sum(1 for _ in pattern.finditer(view))

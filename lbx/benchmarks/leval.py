@@ -1,0 +1,300 @@
+"""L-Eval (OpenLMLab, 2023): 20 tasks, 508 documents, several questions on each.
+
+Source: https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9 (Evaluation/auto_eval.py,
+Baselines/turbo16k-test.py); data come from the bundle. One line of LEval/{Exam,Generation}/{task}.jsonl:
+
+    {"instructions": ["...", "..."], "outputs": ["...", "..."], "input": "the document", "source": "coursera_a",
+     "evaluation": "exam"}
+
+``evaluation`` says how a document's questions are marked. "exam", "f1" and "rouge" are what auto_eval.py scores.
+Questions marked "LLM" (for a judge) or "human" it passes over, and so does ``score`` here: they can be run and their
+outputs are kept, but they have no n-gram score and no part in a task's number.
+
+Prompts are taken from the authors' published predictions, whose rows carry them (see ``_SOURCES``). Some begin with a
+stray sentence about a visual assistant, which is dropped. sci_fi's was never published; it has lbx's own words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.files import Row, damaged, read_jsonl
+from lbx.benchmarks.templates import fill_format
+from lbx.errors import BundleError
+from lbx.layout import Bundle
+from lbx.metrics import exam
+from lbx.metrics.f1 import qa_f1
+from lbx.metrics.rouge_n import rouge
+from lbx.records import Prompt, Sample, Score, Task, TaskScore, Truncation
+
+REPO = "L4NLP/LEval"
+PREDICTIONS = "OpenLMLab/LEval/Predictions"
+MAX_NEW_TOKENS = 512
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "choice": ("exact_match",),
+    "choices": ("exact_match",),
+    "math": ("exact_match",),
+    "code": ("exact_match",),
+    "topics": ("exact_match",),
+    "statements": ("exact_match", "loyalty", "fact"),
+    "f1": ("f1",),
+    "rouge": ("geometric_mean", "rouge1", "rouge2", "rougeL"),
+}
+"""What a task's kind stores. A sample's geometric_mean is lbx's; the task's is made of the three means, officially."""
+
+KINDS: dict[str, str] = {
+    "coursera": "choices",
+    "gsm100": "math",
+    "quality": "choice",
+    "topic_retrieval_longchat": "topics",
+    "tpo": "choice",
+    "codeU": "code",
+    "sci_fi": "statements",
+    "financial_qa": "f1",
+    "legal_contract_qa": "f1",
+    "multidoc_qa": "f1",
+    "narrative_qa": "f1",
+    "natural_question": "f1",
+    "scientific_qa": "f1",
+    "gov_report_summ": "rouge",
+    "meeting_summ": "rouge",
+    "news_summ": "rouge",
+    "paper_assistant": "rouge",
+    "patent_summ": "rouge",
+    "review_summ": "rouge",
+    "tv_show_summ": "rouge",
+}
+"""The closed tasks, then the open ones."""
+
+_OPEN = ("f1", "rouge")
+_SCORED = ("exam", "f1", "rouge")
+_OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
+_SOURCES = {
+    task: _OPEN_SOURCE if kind in _OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
+    for task, kind in KINDS.items()
+    if task != "sci_fi"
+}
+_STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
+_LENGTH_HINT = re.compile(r"\d+(?= words)")
+_TOPICS = ("first", "second", "third")
+
+_SCI_FI_BEFORE = "Here is a science-fiction story. A statement about it follows after its end.\n\n"
+_SCI_FI_AFTER = (
+    "\n\nThe statement: {}\n\n"
+    "Judge the statement twice, each time with True or False: first by the story alone, then by what is known of the "
+    "real world. Answer in exactly this form and say nothing else:\n"
+    "<by the story> [fact: <in the real world>]\nAnswer: "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A published prompt and the question it was published with."""
+
+    prompt: str
+    query: str
+
+
+class LEval:
+    """The benchmark family "leval"."""
+
+    name = "leval"
+    metric_version = 1
+    known_tasks = tuple(KINDS)
+
+    def tasks(self, bundle: Bundle) -> list[Task]:
+        """Those whose file is there; questions for the judge and for people are counted too."""
+        found = []
+        for task, kind in KINDS.items():
+            path = _data(bundle, task)
+            if path is not None:
+                questions = sum(len(row.get("instructions", list)) for row in read_jsonl(path))
+                found.append(Task(self.name, task, METRICS[kind], questions))
+        return found
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
+        path = _data(bundle, task)
+        if path is None:
+            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.")
+        position = count()
+        for document, row in enumerate(read_jsonl(path)):
+            yield from _samples(task, document, row, position)
+
+    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
+        """The published prompt around the document and the question; only the document may be cut."""
+        kind = KINDS[sample.task]
+        source = _SOURCES.get(sample.task, "lbx")
+        if kind == "statements":
+            before, document, after = _SCI_FI_BEFORE, sample.context, _SCI_FI_AFTER.format(sample.question)
+        elif kind in ("math", "topics", "code"):
+            template = _template(bundle, source)
+            instruction = template.prompt.removesuffix(template.query).rstrip()
+            before, document, after = f"{instruction}\n\n", sample.context, f"\n\n{sample.question}"
+        else:
+            text = _template(bundle, source).prompt
+            if kind in _OPEN:
+                text = _LENGTH_HINT.sub(str(len(sample.references[0].split())), text, count=1)
+            fields = {"0": sample.context, "1": sample.question}
+            before, document, after = fill_format(text, fields, document="0", source=source)
+        return Prompt(
+            before=before,
+            document=document,
+            after=after,
+            max_new_tokens=MAX_NEW_TOKENS,
+            truncation=Truncation.DOCUMENT_START if kind == "code" else Truncation.DOCUMENT_END,
+            source=source,
+        )
+
+    def score(self, sample: Sample, output: str) -> list[Score]:
+        """The task's official metric; nothing for questions marked "LLM" or "human".
+
+        ``extracted`` is what auto_eval.py compares. Where that script would stop with an exception the score is 0.
+        """
+        if sample.meta.get("evaluation", "exam") not in _SCORED or not sample.references:
+            return []
+        kind, reference = KINDS[sample.task], sample.references[0]
+        match kind:
+            case "f1":
+                return [Score("f1", qa_f1(output, [reference]))]
+            case "rouge":
+                return _rouge_scores(output, reference)
+            case "statements":
+                return _statement_scores(output, reference)
+        given, wanted = _exam_answers(kind, output, reference)
+        return [Score("exact_match", 0.0 if wanted is None else exam.exact_match(given, wanted), given)]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        """What auto_eval.py prints: percent with four decimals.
+
+        topic_retrieval adds exact_match/first, /second, /third and sci_fi loyalty and fact; their exact_match is the
+        mean of these rounded figures, itself not rounded, as printed.
+        """
+        kind = KINDS[task]
+        if kind == "rouge":
+            return _rouge_aggregate(rows)
+        if kind == "topics":
+            groups = {
+                f"exact_match/{name}": [row for row in rows if row.sample.meta["topic"] == place]
+                for place, name in enumerate(_TOPICS)
+            }
+            return _averaged([part for name, group in groups.items() for part in _part(name, group, "exact_match")])
+        if kind == "statements":
+            return _averaged(_part("loyalty", rows, "loyalty") + _part("fact", rows, "fact"))
+        metric = METRICS[kind][0]
+        return _part(metric, rows, metric)
+
+
+def _exam_answers(kind: str, output: str, reference: str) -> tuple[str, str | None]:
+    match kind:
+        case "choice" | "choices":
+            return exam.choice_answer(output, several=kind == "choices"), exam.choice_reference(reference)
+        case "math":
+            return exam.math_answer(output), exam.math_answer(reference)
+        case "code":
+            return exam.code_answer(output, reference), exam.code_reference(reference)
+        case _:
+            return output, reference
+
+
+def _statement_scores(output: str, reference: str) -> list[Score]:
+    given, wanted = exam.statement_answer(output), exam.statement_reference(reference)
+    if given is None or wanted is None:
+        return [Score(metric, 0.0) for metric in METRICS["statements"]]
+    loyalty, fact = (exam.exact_match(said, right) for said, right in zip(given, wanted, strict=True))
+    return [
+        Score("exact_match", (loyalty + fact) / 2, f"{given[0]} [fact: {given[1]}]"),
+        Score("loyalty", loyalty, given[0]),
+        Score("fact", fact, given[1]),
+    ]
+
+
+def _rouge_scores(output: str, reference: str) -> list[Score]:
+    found = rouge(output, [reference])
+    return [
+        Score("geometric_mean", (found.rouge1 * found.rouge2 * found.rouge_l) ** (1 / 3)),
+        Score("rouge1", found.rouge1),
+        Score("rouge2", found.rouge2),
+        Score("rougeL", found.rouge_l),
+    ]
+
+
+def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    # Officially each F is a percentage before the mean is taken.
+    figures = {
+        metric: [row.scores[metric] * 100 for row in rows if metric in row.scores] for metric in METRICS["rouge"][1:]
+    }
+    if not all(figures.values()):
+        return []
+    means = {metric: mean(values) for metric, values in figures.items()}
+    together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
+    n = len(figures["rouge1"])
+    return [
+        TaskScore(metric, n, value / 100, round(value, 4))
+        for metric, value in {"geometric_mean": together, **means}.items()
+    ]
+
+
+def _part(name: str, rows: Sequence[ScoredSample], metric: str) -> list[TaskScore]:
+    values = [row.scores[metric] for row in rows if metric in row.scores]
+    return [TaskScore(name, len(values), mean(values), round(mean(values, 100.0), 4))] if values else []
+
+
+def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
+    if not parts:
+        return []
+    n = max(part.n for part in parts) if parts[0].metric == "loyalty" else sum(part.n for part in parts)
+    score = mean([part.score for part in parts])
+    return [TaskScore("exact_match", n, score, mean([part.official for part in parts])), *parts]
+
+
+def _samples(task: str, document: int, row: Row, position: Iterator[int]) -> Iterator[Sample]:
+    context = row.get("input", str)
+    questions, answers = row.get("instructions", list), row.get("outputs", list)
+    if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
+        raise damaged(row.where, "instructions and outputs should be lists of as many texts")
+    meta: dict[str, object] = {"evaluation": row.get("evaluation", str)}
+    if row.values.get("source"):
+        meta["source"] = row.values["source"]
+    words = len(context.split())
+    for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
+        # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.
+        topic = {"topic": next(position) % 3} if KINDS[task] == "topics" else {}
+        yield Sample(
+            benchmark=LEval.name,
+            task=task,
+            sample_id=f"{document:03d}-{number:02d}",
+            context=context,
+            question=question,
+            references=(answer,),
+            length=words,
+            meta={**meta, **topic},
+        )
+
+
+def _data(bundle: Bundle, task: str) -> Path | None:
+    folder = bundle.snapshot("dataset", REPO)
+    kind = KINDS[task]
+    path = folder / "LEval" / ("Generation" if kind in _OPEN else "Exam") / f"{task}.jsonl" if folder else None
+    return path if path and path.is_file() else None
+
+
+def _template(bundle: Bundle, place: str) -> _Template:
+    """The first row's prompt, and its question: all rows of a file have the same, but for what varies by question."""
+    path = bundle.file(place)
+    if path is None:
+        raise BundleError(
+            f"The bundle at {bundle.root} has no data/files/{place}, which holds L-Eval's official prompt.",
+            fix="Bundle it with the data.",
+            command="lbx bundle bundle/leval.toml",
+        )
+    for row in islice(read_jsonl(path), 1):
+        return _Template(_STRAY.sub("", row.get("prompt", str)), row.get("query", str))
+    raise damaged(str(path), "it is empty")

@@ -1,0 +1,65 @@
+"""Official prompt templates, cut open around the document: before + document + after is the official text."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+
+from lbx.errors import BundleError
+
+
+def fill_format(template: str, values: Mapping[str, str], *, document: str, source: str) -> tuple[str, str, str]:
+    """A ``str.format`` template filled in, in three pieces.
+
+    Args:
+        template: with fields like ``{context}``; ``{}`` counts up from "0".
+        values: what the fields stand for.
+        document: the name in ``values`` of the document, whose first place is where the text is cut.
+        source: the template's file, for messages.
+
+    Raises:
+        BundleError: the template is not one, or has a field that ``values`` lacks.
+    """
+    pieces = [""]
+    held = ""
+    try:
+        for literal, name in _fields(template):
+            pieces[-1] += literal
+            if name == document and len(pieces) == 1:
+                held = values[name]
+                pieces.append("")
+            elif name is not None:
+                pieces[-1] += values[name]
+    except (ValueError, KeyError) as exc:
+        raise BundleError(
+            f"The prompt template in {source} cannot be filled in: {exc}.",
+            fix="The file is not the one that lbx was written for; bundle the pinned one.",
+            command="lbx bundle RECIPE",
+        ) from exc
+    return (pieces[0], held, pieces[1]) if len(pieces) == 2 else (pieces[0], "", "")
+
+
+def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
+    """A template with marks like ``$Q$`` filled in one after the other, in three pieces.
+
+    Args:
+        document: the document's mark and its text; a template without the mark gives ("...", "", "").
+        values: the other marks, in order. As officially, a mark that an earlier text brought along is filled too,
+            the document's included.
+    """
+    mark, text = document
+    before, found, after = template.partition(mark)
+    pieces = [before, text if found else "", after.replace(mark, text)]
+    for name, value in values.items():
+        pieces = [piece.replace(name, value) for piece in pieces]
+    return pieces[0], pieces[1], pieces[2]
+
+
+def _fields(template: str) -> Iterator[tuple[str, str | None]]:
+    """(literal text, name of the field after it); the last name is None where the template ends in text."""
+    count = 0
+    for literal, name, spec, conversion in string.Formatter().parse(template):
+        if spec or conversion:
+            raise ValueError(f"the field {{{name}}} asks for a conversion")
+        yield literal, str(count) if name == "" else name
+        count += name == ""

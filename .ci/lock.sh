@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Resolves the dependencies into requirements.lock, with hashes. torch and llama-cpp-python are resolved, so that
-# what they need is locked, but not written down: .ci/setup.sh says why.
+# Resolves the dependencies into requirements.lock, with hashes of every published file. Arguments go to uv
+# (e.g. --upgrade). torch and llama-cpp-python stay out (.ci/setup.sh says why); what they need goes in by name,
+# because resolving torch itself would lock the CUDA packages of one of its builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 python3 -m venv "$tools/venv"
-"$tools/venv/bin/pip" install --quiet pip-tools
-"$tools/venv/bin/pip-compile" --quiet --generate-hashes --strip-extras --no-header --annotation-style=line \
-    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-    --unsafe-package torch --unsafe-package llama-cpp-python \
-    --extra llama --extra hf --extra dev --output-file requirements.lock "$@" pyproject.toml
+"$tools/venv/bin/pip" install --quiet uv
+printf '%s\n' "torch; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'" > "$tools/overrides.txt"
+printf '%s\n' filelock fsspec networkx setuptools sympy typing-extensions diskcache > "$tools/needs.in"
+"$tools/venv/bin/uv" pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
+    --no-emit-index-url --no-emit-package torch --no-emit-package llama-cpp-python \
+    --override "$tools/overrides.txt" --extra llama --extra hf --extra dev \
+    --output-file requirements.lock "$@" pyproject.toml "$tools/needs.in"

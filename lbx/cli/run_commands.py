@@ -284,6 +284,6 @@ def _finish(run_id: str, output: Path, outcome: Outcome, *, as_json: bool) -> No
     else:
         found = f", {outcome.found:,} found done" if outcome.found else ""
         typer.echo(f"{run_id}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
-    if outcome.failed:
+    if outcome.failures:
         note(f"Why they failed: lbx report {output} failures")
         raise typer.Exit(_EXIT_SOME_FAILED)

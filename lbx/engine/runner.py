@@ -22,11 +22,12 @@ BATCH_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did: answered and failed now, and found done from before."""
+    """What a run did: answered and failed now, found done from before, and how many failures the file holds of it."""
 
     answered: int = 0
     failed: int = 0
     found: int = 0
+    failures: int = 0
 
 
 class Listener(Protocol):
@@ -99,6 +100,8 @@ class Runner:
             for task in self.work.tasks:
                 add_up(self.store, self.work.run_id, self.work.benchmarks[task.benchmark], task.name)
             self.store.finish_run(self.work.run_id, status)
+        failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [self.work.run_id])
+        self.outcome.failures = failures.rows[0][0]
         return self.outcome
 
     def _run_task(self, task: Task, batch: _Batch) -> None:

@@ -1,0 +1,68 @@
+"""A small real bundle, made by the command line itself, and a model whose answers are written down."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from lbx_process import Lbx
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.layout import Bundle
+
+NEEDLE = """
+lengths = [64, 128]
+depths = [0.0, 1.0]
+samples_per_cell = 2
+languages = ["en", "zh"]
+"""
+
+RECIPE = """
+name = "small"
+
+[[source]]
+kind = "path"
+path = "needle"
+to = "needle"
+"""
+
+
+@pytest.fixture(scope="session")
+def lbx() -> Lbx:
+    os.environ.pop("LBX_DEBUG", None)
+    return Lbx()
+
+
+@pytest.fixture(scope="session")
+def archive(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recipe")
+    (folder / "needle").mkdir()
+    (folder / "needle" / "needle.toml").write_text(NEEDLE)
+    (folder / "small.toml").write_text(RECIPE)
+    made = lbx("bundle", folder / "small.toml", "-o", folder / "out")
+    assert made.returncode == 0, made.stderr
+    return folder / "out" / "small.tar"
+
+
+@pytest.fixture(scope="session")
+def bundle(lbx: Lbx, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("unpacked") / "small"
+    done = lbx("unpack", archive, "--to", to)
+    assert done.returncode == 0, done.stderr
+    return to
+
+
+@pytest.fixture(scope="session")
+def answers(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that finds every needle in English and none in Chinese."""
+    needle, unpacked = BENCHMARKS["needle"], Bundle(bundle)
+    lines = [
+        {"key": str(sample.key), "text": " ".join(sample.references) if sample.language == "en" else "?"}
+        for task in needle.tasks(unpacked)
+        for sample in needle.samples(unpacked, task.name)
+    ]
+    path = tmp_path_factory.mktemp("answers") / "oracle.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path

@@ -1,0 +1,112 @@
+"""Bad input: one paragraph that says cause and fix, the right exit code, no traceback, nothing half-written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+from lbx_process import Lbx, fails
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
+
+
+def test_unknown_task_names_the_nearest(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.duckdb"
+    for name, near in (("needle/singel_en", "needle/single_en"), ("nedle", "needle")):
+        fails(lbx("run", "-b", bundle, "-m", answers, "-t", name, "-o", out), 2, name, near)
+    fails(lbx("run", "-b", bundle, "-m", answers, "-t", "longbench/qasper", "-o", out), 2, "bundle/longbench.toml")
+
+
+def test_wrong_bundle_folder(lbx: Lbx, answers: Path, tmp_path: Path) -> None:
+    fails(lbx("tasks", "--bundle", tmp_path / "none"), 1, "no bundle folder", "lbx unpack")
+    fails(lbx("tasks", "--bundle", tmp_path), 1, "not an unpacked bundle")
+
+
+def test_missing_empty_and_damaged_archives(lbx: Lbx, archive: Path, tmp_path: Path) -> None:
+    whole = archive.read_bytes()
+    bad = tmp_path / "bad.tar"
+    fails(lbx("verify", tmp_path / "none.tar"), 1, "none.tar")
+    bad.write_bytes(b"")
+    fails(lbx("unpack", bad, "--to", tmp_path / "out"), 1, "bad.tar")
+    bad.write_bytes(whole[: len(whole) // 2])
+    fails(lbx("unpack", bad, "--to", tmp_path / "out"), 1, "bad.tar")
+    changed = bytearray(whole)
+    changed[whole.index(b"samples_per_cell")] ^= 1
+    bad.write_bytes(changed)
+    fails(lbx("unpack", bad, "--to", tmp_path / "out"), 1, "needle.toml")
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.tar"], "nothing half-written"
+
+
+def test_recipe_with_a_typo(lbx: Lbx, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('name = "r"\n[[source]]\nkind = "path"\npaht = "x"\nto = "y"\n')
+    fails(lbx("bundle", recipe, "-o", tmp_path / "out"), 2, "paht", "path")
+    recipe.write_text("name = \n")
+    fails(lbx("bundle", recipe, "-o", tmp_path / "out"), 2, "r.toml")
+    fails(lbx("bundle", tmp_path / "none.toml", "-o", tmp_path / "out"), 2, "none.toml")
+    assert not list(tmp_path.glob("**/*.tar"))
+
+
+def test_no_model(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.duckdb"
+    fails(lbx("run", "-b", bundle, "-m", "nope.gguf", "-t", "needle", "-o", out), 2, "nope.gguf")
+    assert not out.exists()
+
+
+def test_a_gguf_that_is_none(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    model, out = tmp_path / "model.gguf", tmp_path / "results.duckdb"
+    model.write_bytes(b"not a model" * 100)
+    fails(lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", out), 1, "model.gguf", "GGUF")
+    assert not out.exists()
+
+
+def test_a_folder_without_tokenizer(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    out, model = tmp_path / "results.duckdb", tmp_path / "model"
+    shutil.copytree(DEMO, model, ignore=shutil.ignore_patterns("tokenizer*"))
+    fails(lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", out), 1, "tokenizer")
+    assert not out.exists()
+
+
+def test_results_files_that_are_none(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    run = ("run", "-b", bundle, "-m", answers, "-t", "needle", "-o")
+    fails(lbx("report", tmp_path / "none.duckdb"), 1, "no results file")
+    other = tmp_path / "other.duckdb"
+    with duckdb.connect(str(other)) as connection:
+        connection.execute("CREATE TABLE mine (x INTEGER)")
+    fails(lbx(*run, other), 1, "not a results file of lbx")
+    newer = tmp_path / "newer.duckdb"
+    assert lbx(*run, newer, "--limit", 1).returncode == 0
+    with duckdb.connect(str(newer)) as connection:
+        connection.execute("INSERT INTO lbx_schema VALUES (99, NULL)")
+    fails(lbx(*run, newer), 1, "newer lbx")
+    fails(lbx("report", newer), 1, "newer lbx")
+    fails(lbx(*run, tmp_path), 1, "is a folder")
+    fails(lbx(*run, tmp_path / "no" / "r.duckdb"), 1, "does not exist")
+
+
+def test_results_file_open_elsewhere(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    path = tmp_path / "results.duckdb"
+    with duckdb.connect(str(path)):
+        fails(lbx("run", "-b", bundle, "-m", answers, "-t", "needle", "-o", path), 1, "in use by another process")
+
+
+def test_other_settings_under_a_runs_name(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    path = tmp_path / "results.duckdb"
+    run = ("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path, "--run", "mine")
+    assert lbx(*run).returncode == 0
+    fails(lbx(*run, "--seed", 3), 1, "seed was 0 and is now 3", "--run NAME")
+
+
+def test_wrong_words(lbx: Lbx, tmp_path: Path) -> None:
+    fails(lbx("report", tmp_path / "x.duckdb", "leaderbord"), 2, "leaderbord", "leaderboard")
+    fails(lbx("nothing"), 2, "nothing")
+    fails(lbx("run"), 2, "--")
+    fails(lbx("report", tmp_path / "x.duckdb", "--format", "html5"), 2, "html5")
+
+
+def test_debug_shows_the_traceback(lbx: Lbx, tmp_path: Path) -> None:
+    assert "Traceback" in lbx("report", tmp_path / "none.duckdb", "--debug").stderr

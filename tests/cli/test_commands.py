@@ -1,0 +1,168 @@
+"""The commands as a person uses them, on a real bundle with a scripted model: what they print, how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from lbx_process import Lbx
+
+
+@pytest.fixture(scope="session")
+def results(lbx: Lbx, bundle: Path, answers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("results") / "results.duckdb"
+    done = lbx("run", "--bundle", bundle, "--model", answers, "--tasks", "needle", "-o", path)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_help_loads_no_heavy_library() -> None:
+    code = (
+        "import sys; sys.argv = ['lbx', '--help']\n"
+        "from lbx.cli.main import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "print('LOADED', [m for m in ('torch', 'transformers', 'llama_cpp', 'duckdb', 'numpy', 'huggingface_hub')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "LOADED []" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["bundle", "verify", "unpack", "tasks", "plan", "run", "score", "report", "sql", "doctor"]
+)
+def test_every_command_helps_with_an_example(lbx: Lbx, command: str) -> None:
+    done = lbx(command, "--help")
+    assert done.returncode == 0
+    assert f"Example: lbx {command}" in re.sub(r"\s+", " ", done.stdout)
+
+
+def test_tasks(lbx: Lbx, bundle: Path) -> None:
+    rows = json.loads(lbx("tasks", "--bundle", bundle, "--json").stdout)
+    assert {"needle/single_en", "needle/single_zh", "needle/multikey_en"} <= {row["task"] for row in rows}
+    assert all(row["samples"] == 8 for row in rows)
+
+
+def test_plan_counts_shared_documents_once(lbx: Lbx, bundle: Path, answers: Path) -> None:
+    done = lbx("plan", "--bundle", bundle, "--model", answers, "--tasks", "needle/single_en", "--json")
+    (row,) = json.loads(done.stdout)
+    assert (row["samples"], row["refused"], row["truncated"]) == (8, 0, 0)
+    assert row["longest"] < row["distinct_tokens"] < row["prompt_tokens"]
+
+
+def test_run_scores_what_was_found(lbx: Lbx, results: Path) -> None:
+    board = {row["task"]: row for row in json.loads(lbx("report", results, "task_scores", "--format", "json").stdout)}
+    assert board["single_en"]["score"] == 1.0
+    assert board["multikey_zh"]["score"] == 0.0
+    assert board["single_en"]["n"] == 8
+
+
+def test_same_command_again_does_nothing_again(lbx: Lbx, bundle: Path, answers: Path, results: Path) -> None:
+    done = lbx("run", "--bundle", bundle, "--model", answers, "--tasks", "needle", "-o", results, "--json")
+    said = json.loads(done.stdout)
+    assert (said["answered"], said["failed"]) == (0, 0)
+    assert said["found"] == 48
+
+
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
+def test_whole_report(lbx: Lbx, results: Path, output_format: str) -> None:
+    done = lbx("report", results, "--format", output_format)
+    assert done.returncode == 0, done.stderr
+    for word in ("oracle", "single_en", "multikey_zh"):
+        assert word in done.stdout
+
+
+def test_report_formats_agree(lbx: Lbx, results: Path) -> None:
+    rows = json.loads(lbx("report", results, "length_curve", "--format", "json").stdout)
+    csv = lbx("report", results, "length_curve", "--format", "csv").stdout.splitlines()
+    assert csv[0].split(",") == list(rows[0])
+    assert len(csv) == len(rows) + 1
+    markdown = lbx("report", results, "length_curve", "--format", "markdown").stdout
+    assert "| 64 | 128 |" in markdown
+
+
+def test_sql_formats(lbx: Lbx, results: Path, tmp_path: Path) -> None:
+    query = "SELECT count(*) AS n, max(score) AS best FROM scores"
+    assert json.loads(lbx("sql", results, query, "--format", "json").stdout) == [{"n": 48, "best": 1.0}]
+    assert lbx("sql", results, query, "--format", "csv").stdout == "n,best\n48,1.0\n"
+    assert "best" in lbx("sql", results, query).stdout
+    out = tmp_path / "x.parquet"
+    assert lbx("sql", results, query, "--format", "parquet", "-o", out).returncode == 0
+    assert duckdb.sql(f"SELECT n FROM '{out}'").fetchall() == [(48,)]
+
+
+def test_sql_cannot_write(lbx: Lbx, results: Path) -> None:
+    done = lbx("sql", results, "DELETE FROM runs")
+    assert done.returncode == 1
+    assert "read-only" in done.stderr
+
+
+def test_score_again_changes_nothing(lbx: Lbx, results: Path) -> None:
+    query = "SELECT * EXCLUDE (position) FROM task_scores ORDER BY ALL"
+    before = lbx("sql", results, query, "--format", "csv").stdout
+    assert lbx("score", results).returncode == 0
+    assert lbx("sql", results, query, "--format", "csv").stdout == before
+
+
+def test_failed_samples_are_rows_and_exit_code_3(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    table, path = tmp_path / "fails.jsonl", tmp_path / "results.duckdb"
+    table.write_text('{"*": {"error": "the card caught fire"}}')
+    command = ("run", "--bundle", bundle, "--model", table, "--tasks", "needle/single_en", "-o", path, "--run", "r")
+    done = lbx(*command)
+    assert done.returncode == 3
+    assert "lbx report" in done.stderr
+    rows = json.loads(lbx("report", path, "failures", "--format", "json").stdout)
+    assert len(rows) == 8
+    assert {row["error"] for row in rows} == {"the card caught fire"}
+    assert lbx(*command, "--json").returncode == 3, "failed samples are still failed when nothing was tried again"
+
+
+def test_failed_samples_are_asked_again_when_told_to(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    path, command = tmp_path / "results.duckdb", []
+    card = tmp_path / "card.toml"
+    card.write_text('name = "m"\nbackend = "scripted"\ncontext_window = 400\n[weights]\npath = "answers.jsonl"\n')
+    (tmp_path / "answers.jsonl").write_text('{"*": "1"}')
+    command = ["run", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en", "-o", path, "--json"]
+    first = lbx(*command)
+    assert first.returncode == 3, "prompts longer than the window must fail, not be cut"
+    failed = json.loads(first.stdout)["failed"]
+    assert failed > 0
+    again = json.loads(lbx(*command, "--retry-failed").stdout)
+    assert (again["failed"], again["answered"]) == (failed, 0)
+    errors = json.loads(lbx("report", path, "failures", "--format", "json").stdout)
+    assert "context window is 400 tokens" in errors[0]["error"]
+
+
+def test_a_run_can_be_extended(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    path = tmp_path / "results.duckdb"
+    command = ("run", "--bundle", bundle, "--model", answers, "-o", path, "--json")
+    few = json.loads(lbx(*command, "--tasks", "needle/single_en", "--limit", 3).stdout)
+    more = json.loads(lbx(*command, "--tasks", "needle/single_en,needle/multikey_en").stdout)
+    assert few["run_id"] == more["run_id"]
+    assert (few["answered"], more["answered"], more["found"]) == (3, 13, 3)
+
+
+def test_iterations_are_kept_apart(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    path, table = tmp_path / "results.duckdb", tmp_path / "always.jsonl"
+    table.write_text('{"*": "1"}')
+    lbx("run", "-b", bundle, "-m", table, "-t", "needle/single_zh", "-o", path, "--iterations", 3, "--seed", 7)
+    with duckdb.connect(str(path), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT iteration, seed, count(*) FROM generations GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    assert rows == [(0, 7, 8), (1, 8, 8), (2, 9, 8)]
+
+
+def test_doctor(lbx: Lbx) -> None:
+    done = lbx("doctor", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["libraries"]["duckdb"]
+    assert done.returncode == (0 if facts["llamacpp"]["usable"] or facts["hf"]["usable"] else 1)
+    if facts["llamacpp"]["usable"]:
+        assert facts["llamacpp"]["cpu_variant"]

@@ -1,0 +1,128 @@
+"""Kill a run at any time and the same command ends with the table of an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+from lbx_process import Lbx
+
+ROWS = """
+    SELECT g.task, g.sample_id, g.iteration, g.output, g.finish_reason, g.prompt_tokens, g.prompt_sha256,
+           s.metric, s.score
+    FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration) ORDER BY ALL
+"""
+RESULTS = "SELECT task, metric, n, score, official FROM task_results ORDER BY ALL"
+
+
+def slow(answers: Path, folder: Path) -> Path:
+    """The same answers, each after 20 ms, so that there is a middle to kill in."""
+    lines = [json.loads(line) | {"delay_s": 0.02} for line in answers.read_text().splitlines()]
+    path = folder / "slow.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def start(bundle: Path, model: Path, out: Path) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "lbx.cli",
+        "run",
+        "--bundle",
+        bundle,
+        "--model",
+        model,
+        "--tasks",
+        "needle",
+        "-o",
+        out,
+    ]
+    return subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_samples(process: subprocess.Popen[str]) -> None:
+    """Until the run says its first line, after which samples begin."""
+    assert process.stderr
+    line = process.stderr.readline()
+    assert "samples of" in line, line
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+@pytest.fixture(scope="module")
+def model(answers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return slow(answers, tmp_path_factory.mktemp("slow"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(lbx: Lbx, bundle: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "results.duckdb"
+    assert lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", path).returncode == 0
+    return path
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_continues(
+    lbx: Lbx, bundle: Path, model: Path, undisturbed: Path, tmp_path: Path, kill: signal.Signals
+) -> None:
+    path = tmp_path / "results.duckdb"
+    chance = random.Random(kill)
+    for _ in range(3):
+        process = start(bundle, model, path)
+        wait_for_samples(process)
+        time.sleep(chance.uniform(0, 0.6))
+        process.send_signal(kill)
+        process.communicate()
+        expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[kill]
+        assert process.returncode in (expected, 0)
+    assert lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", path).returncode == 0
+    assert rows(path, ROWS) == rows(undisturbed, ROWS)
+    assert rows(path, RESULTS) == rows(undisturbed, RESULTS)
+    assert rows(path, "SELECT status FROM runs") == [("done",)]
+
+
+def test_an_interrupted_run_says_so_and_keeps_what_it_has(bundle: Path, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "results.duckdb"
+    process = start(bundle, model, path)
+    wait_for_samples(process)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "the same command continues" in " ".join(said.split())
+    assert "Traceback" not in said
+    assert rows(path, "SELECT status FROM runs") == [("interrupted",)]
+    answered = rows(path, "SELECT count(*) FROM generations")[0][0]
+    assert rows(path, "SELECT count(*) FROM scores WHERE headline")[0][0] == answered
+
+
+def test_a_full_disk_stops_the_run_cleanly(
+    lbx: Lbx, bundle: Path, model: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    """A file size limit stands for the full disk: the same refusal from the operating system, without root."""
+    path = tmp_path / "results.duckdb"
+    assert lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", path, "--limit", 1).returncode == 0
+    limit = 8192  # bytes: the write-ahead log reaches it after a few commits
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
+        "from lbx.cli.main import main; main()"
+    )
+    command = ["run", "-b", bundle, "-m", model, "-t", "needle", "-o", path]
+    done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "could not be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert lbx(*command).returncode == 0
+    assert rows(path, ROWS) == rows(undisturbed, ROWS)

@@ -24,7 +24,7 @@ root="${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}"
 kept="$root/$VERSION-$hash-$tag-$(uname -m)"
 
 find_wheel() {
-    find "$kept" -maxdepth 1 -name "llama_cpp_python-$VERSION-*.whl" 2>/dev/null | head -n 1
+    [ ! -d "$kept" ] || find "$kept" -maxdepth 1 -name "llama_cpp_python-$VERSION-*.whl" -print -quit
 }
 
 wheel=$(find_wheel)
@@ -38,6 +38,7 @@ if [ -z "$wheel" ]; then
     work=$(mktemp -d "$root/.build-XXXXXX")
     trap 'rm -rf "$work"' EXIT
     echo "llama-wheel: building llama-cpp-python $VERSION for $tag (minutes); it is kept in $kept" >&2
+    # Without pip's cache: it would hand out a wheel that was built with other flags.
     CMAKE_ARGS="$FLAGS" "$PYTHON" -m pip wheel --no-deps --no-cache-dir --wheel-dir "$work" \
         "llama-cpp-python==$VERSION" >&2 || fail "the build failed; what pip said is above"
     # One rename: another build that finished first keeps its place, and a killed one leaves nothing half made.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,13 +212,14 @@ def _load_tokenizer(transformers: Any, folder: Path) -> Any:
 
 def _load_model(transformers: Any, folder: Path, options: HfOptions, dtype: Any) -> Any:
     try:
-        return transformers.AutoModelForCausalLM.from_pretrained(
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
             dtype=dtype,
             attn_implementation=options.attention,
+            output_loading_info=True,
         )
     except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
         raise BackendError(
@@ -226,6 +227,19 @@ def _load_model(transformers: Any, folder: Path, options: HfOptions, dtype: Any)
             fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "
             "supported.",
         ) from exc
+    _check_complete(report, folder)
+    return model
+
+
+def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
+    """transformers fills weights that the files lack with random numbers, and says so in its log only."""
+    lacking = sorted(map(str, [*report.get("missing_keys", ()), *report.get("mismatched_keys", ())]))
+    if lacking:
+        raise BackendError(
+            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or of another shape, "
+            f"e.g. {lacking[0]}.",
+            fix="A file of the model may be missing, or config.json belongs to another model.",
+        )
 
 
 def _device(torch: Any, wanted: str) -> Any:

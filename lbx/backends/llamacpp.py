@@ -17,6 +17,7 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.llama_library import cpu_variant, library, log
 from lbx.backends.llama_tokens import LlamaTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
+from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
 from lbx.backends.weights import fingerprint, shards
 from lbx.errors import BackendError
@@ -161,6 +162,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     model = _load_model(llama_cpp, weights, options)
     try:
         window = _window(llama_cpp, model, card, options)
+        _check_memory(llama_cpp, model, card, options, window)
         context = _make_context(llama_cpp, model, card, options, window)
     except BaseException:
         llama_cpp.llama_model_free(model)
@@ -228,6 +230,18 @@ def _window(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions) 
             fix="Lower it; or set rope_scaling (yarn), or extend_context = true, under the card's [options].",
         )
     return window
+
+
+def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> None:
+    if options.n_gpu_layers and options.offload_kqv and llama_cpp.llama_supports_gpu_offload():
+        return  # the cache goes to the GPU, whose driver refuses what it does not have
+    needed, available = kv_cache_bytes(llama_cpp, model, options, window), available_bytes()
+    if available is not None and needed > available:
+        raise BackendError(
+            f"The KV cache of {card.name} for {window} tokens takes {needed / 2**30:.1f} GiB; "
+            f"{available / 2**30:.1f} GiB are available.",
+            fix=f"Lower context_window in the model card: {window * available // needed} tokens would fill it.",
+        )
 
 
 def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> Any:

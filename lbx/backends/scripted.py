@@ -136,7 +136,8 @@ def read_answers(path: Path) -> dict[str, Entry]:
             entries[typed(row["key"], str, f"{where} key")] = from_table(Entry, rest, where)
             continue
         for key, value in row.items():
-            entries[key] = from_table(Entry, {"text": value} if isinstance(value, str) else value, f"{where} {key}")
+            fields = {"text": value} if isinstance(value, str) else typed(value, dict, f"{where} {key}")
+            entries[key] = from_table(Entry, fields, f"{where} {key}")
     return entries
 
 

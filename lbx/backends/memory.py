@@ -1,0 +1,47 @@
+"""How much memory a KV cache takes, and how much there is.
+
+llama.cpp allocates the whole cache at once, and Linux grants memory that it does not have: without this check a
+context window that is too large ends with the process killed, and no word why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lbx.backends.llama_tokens import metadata
+from lbx.backends.options import LlamaOptions
+
+# Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.
+_BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
+
+
+def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, window: int) -> int:
+    """Size of the KV cache of ``window`` tokens; 0 where it is not made of keys and values in every layer."""
+    if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
+        return 0
+    heads = llama_cpp.llama_model_n_head_kv(model)
+    per_head = llama_cpp.llama_model_n_embd(model) // max(1, llama_cpp.llama_model_n_head(model))
+    architecture = metadata(llama_cpp, model, "general.architecture")
+    numbers = {
+        part: int(metadata(llama_cpp, model, f"{architecture}.attention.{part}_length") or per_head) * heads
+        for part in ("key", "value")
+    }
+    blocks = numbers["key"] * _BLOCK_BYTES[options.cache_type_k] + numbers["value"] * _BLOCK_BYTES[options.cache_type_v]
+    return int(window * llama_cpp.llama_model_n_layer(model) * blocks // 32)
+
+
+def available_bytes() -> int | None:
+    """Memory that this process may take: what the system has free, at most the control group's limit; None: unknown."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        pass
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text("ascii").strip()
+        found += [int(limit)] if limit.isdecimal() else []
+    except OSError:
+        pass
+    return min(found, default=None)

@@ -1,0 +1,59 @@
+"""Two backends with the same tiny model, loaded once."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def tiny_hf(tmp_path_factory) -> Path:
+    """Folder of a tiny random Llama: config, safetensors, tokenizer."""
+    pytest.importorskip("torch", reason="needs lbx[hf]")
+    pytest.importorskip("transformers", reason="needs lbx[hf]")
+    from tiny import make_model
+
+    with contextlib.redirect_stderr(io.StringIO()):  # the progress bar of save_pretrained
+        return make_model(tmp_path_factory.mktemp("tiny") / "hf")
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tiny_hf) -> Path:
+    """The same model as a GGUF file."""
+    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
+    pytest.importorskip("gguf", reason="needs lbx[dev]")
+    from tiny import make_gguf
+
+    return make_gguf(tiny_hf, tiny_hf.parent / "tiny.gguf")
+
+
+def _loaded(path: Path):
+    from lbx.backends import load, resolve_model
+
+    return load(resolve_model(str(path)))
+
+
+@pytest.fixture(scope="session")
+def hf(tiny_hf):
+    backend = _loaded(tiny_hf)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="session")
+def llama(tiny_gguf):
+    backend = _loaded(tiny_gguf)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["hf", "llama"])
+def backend(request):
+    """Each of the two in turn."""
+    return request.getfixturevalue(request.param)

@@ -1,0 +1,118 @@
+"""Model cards: strict reading, and what a bad one says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lbx.backends import BACKENDS, read_card
+from lbx.backends.options import OPTIONS, HfOptions, LlamaOptions
+from lbx.errors import UsageError
+from lbx.records import Sampling
+
+MODELS = Path(__file__).parents[2] / "models"
+GOOD = 'backend = "llamacpp"\n[weights]\npath = "m.gguf"\n'
+
+
+@pytest.fixture
+def card(tmp_path):
+    def read(text: str):
+        path = tmp_path / "card.toml"
+        path.write_text(text, "utf-8")
+        return read_card(path)
+
+    return read
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.toml")), ids=lambda p: p.name)
+def test_cards_of_the_project_are_valid(path):
+    assert read_card(path).backend in BACKENDS
+
+
+def test_the_example_card_shows_the_defaults():
+    example = read_card(MODELS / "example.toml")
+    assert example.options == LlamaOptions()
+    assert example.weights.repo
+    assert example.sampling == Sampling(temperature=0.6, top_p=0.95, top_k=20)
+    assert example.chat.kwargs == {"enable_thinking": True}
+
+
+def test_a_short_card_has_defaults(card, tmp_path):
+    found = card(GOOD)
+    assert found.name == "card"
+    assert found.weights.path == tmp_path / "m.gguf"
+    assert found.context_window is None
+    assert found.sampling is None
+    assert found.chat.choose("own") == "own"
+
+
+def test_chat_settings(card, tmp_path):
+    (tmp_path / "chat.jinja").write_text("{{ messages }}")
+    assert card(GOOD + '[chat]\ntemplate_file = "chat.jinja"').chat.choose("own") == "{{ messages }}"
+    assert card(GOOD + '[chat]\ntemplate = "x"').chat.choose(None) == "x"
+    off = card(GOOD + "[chat]\nenabled = false").chat
+    assert off.choose("own") is None
+    assert off.settings("own") != card(GOOD).chat.settings("own")
+
+
+def test_numbers_may_be_whole(card):
+    assert card(GOOD + "[sampling]\ntemperature = 1").sampling == Sampling(temperature=1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("backend = ", "not valid TOML"),
+        ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp?"),
+        ('[weights]\npath = "m"', "backend = '' does not exist. There is hf, llamacpp, scripted."),
+        ("contextwindow = 5\n" + GOOD, "no setting 'contextwindow'. Did you mean context_window?"),
+        ('context_window = "5"\n' + GOOD, "context_window must be a whole number, not '5'"),
+        ("context_window = true\n" + GOOD, "context_window must be a whole number, not True"),
+        ("context_window = 0\n" + GOOD, "context_window = 0 is not a number of tokens"),
+        ('name = " "\n' + GOOD, "name is empty"),
+        ('backend = "hf"', "needs exactly one of path, bundle, repo; it has none"),
+        (GOOD + 'repo = "a/b"', "it has path and repo"),
+        (GOOD + 'revision = "main"', "revision goes with repo only"),
+        (GOOD + 'patth = "main"', "[weights] has no setting 'patth'. Did you mean path?"),
+        (GOOD + "[options]\nn_gpu_layer = 3", "no setting 'n_gpu_layer'. Did you mean n_gpu_layers"),
+        (GOOD + '[options]\ndtype = "float32"', "no setting 'dtype'"),
+        (GOOD + '[options]\ncache_type_v = "q8_0"', "needs flash attention"),
+        (GOOD + '[options]\ncache_type_k = "f17"', "cache_type_k = 'f17' is none of f16"),
+        (GOOD + "[options]\nprefill_chunk = 0", "must be at least 1"),
+        ('backend = "hf"\n[weights]\npath="m"\n[options]\ndevice = "gpu"', "device = 'gpu' is none of"),
+        (GOOD + "[sampling]\ntemprature = 1", "no setting 'temprature'. Did you mean temperature?"),
+        (GOOD + "[sampling]\ntop_p = 0", "top_p = 0.0 is out of range"),
+        (GOOD + "[sampling]\ntemperature = nan", "temperature = nan is out of range"),
+        (GOOD + "[chat]\nkwargs = 3", "kwargs must be a table"),
+        (GOOD + '[chat]\ntemplate = "x"\ntemplate_file = "y"', "both template and template_file"),
+        (GOOD + '[chat]\ntemplate_file = "y"', "cannot be read"),
+        ("weights = 3\n" + 'backend = "hf"', "weights must be a table"),
+    ],
+)
+def test_bad_cards_are_explained(card, text, message):
+    with pytest.raises(UsageError) as caught:
+        card(text)
+    assert message in str(caught.value)
+    assert "card.toml" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_registries_name_the_same_backends():
+    assert list(BACKENDS) == list(OPTIONS)
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:3"])
+def test_devices(device):
+    assert HfOptions(device=device).device == device
+
+
+def test_importing_the_room_loads_no_library():
+    code = (
+        "import sys, lbx.backends, lbx.backends.llamacpp, lbx.backends.hf, lbx.backends.scripted\n"
+        "print(sorted({'torch', 'transformers', 'llama_cpp', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

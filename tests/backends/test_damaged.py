@@ -1,0 +1,180 @@
+"""Models that cannot be loaded: one sentence each, no traceback, and the process lives on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lbx.backends import load, read_card, resolve_model
+from lbx.errors import BackendError
+
+
+@pytest.fixture
+def folder(tiny_hf, tmp_path) -> Path:
+    """A copy of the tiny model to damage."""
+    return Path(shutil.copytree(tiny_hf, tmp_path / "hf"))
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BackendError) as caught:
+        load(resolve_model(str(path)))
+    assert "\n" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- GGUF
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"GGML"])
+def test_not_a_gguf_file(tmp_path, content):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    assert "is not a GGUF file" in refusal(path)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.3, 0.999])
+def test_a_gguf_file_that_was_cut_off(tiny_gguf, tmp_path, share):
+    data = tiny_gguf.read_bytes()
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data[: int(len(data) * share)])
+    said = refusal(path)
+    assert "llama.cpp cannot load" in said
+    assert "it gave no reason" not in said
+    assert "cut off" in said
+
+
+def test_llama_loads_a_good_file_after_a_bad_one(tiny_gguf, tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(tiny_gguf.read_bytes()[:5000])
+    refusal(path)
+    load(resolve_model(str(tiny_gguf))).close()
+
+
+def test_an_assertion_of_llama_ends_in_a_sentence(tiny_gguf, tmp_path):
+    """Two tokens with the same text: llama.cpp asserts, which no exception handler can stop."""
+    data = tiny_gguf.read_bytes()
+    user, other = b"\x08\x00\x00\x00\x00\x00\x00\x00<|user|>", b"\x07\x00\x00\x00\x00\x00\x00\x00<think>"
+    assert data.count(user) == data.count(other) == 1
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data.replace(b"<|user|>", b"</think>", 1))
+    code = f"from lbx.backends import load, resolve_model\nload(resolve_model({str(path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("llama.cpp gave up: llama-vocab.cpp:")
+    assert "damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_context_beyond_training_is_refused(tiny_gguf, tiny_hf, tmp_path):
+    for backend, path in (("llamacpp", tiny_gguf), ("hf", tiny_hf)):
+        card = tmp_path / f"{backend}.toml"
+        text = f'backend = "{backend}"\ncontext_window = 4096\n[weights]\npath = {str(path)!r}\n'
+        card.write_text(text)
+        with pytest.raises(BackendError, match="context of 2048 tokens; context_window = 4096 is beyond it"):
+            load(read_card(card))
+        card.write_text(text + "[options]\nextend_context = true\n")
+        backend_object = load(read_card(card))
+        assert backend_object.info.context_window == 4096
+        backend_object.close()
+
+
+def test_a_context_that_memory_cannot_hold(tiny_gguf, tmp_path):
+    card = tmp_path / "huge.toml"
+    card.write_text(
+        f'backend = "llamacpp"\ncontext_window = 2000000000\n[weights]\npath = {str(tiny_gguf)!r}\n'
+        "[options]\nextend_context = true\n"
+    )
+    with pytest.raises(BackendError, match=r"for 2000000000 tokens takes 476\.8 GiB; .* are available"):
+        load(read_card(card))
+
+
+# --- Hugging Face
+
+
+def test_safetensors_that_were_cut_off(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:50_000])
+    assert "cannot be loaded" in refusal(folder)
+
+
+def test_a_missing_tensor_is_not_filled_with_random_numbers(folder):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "model.layers.1.mlp.up_proj.weight" in refusal(folder)
+
+
+def test_pickled_weights_are_refused(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "only pickled ones" in refusal(folder)
+
+
+def test_a_folder_without_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    assert "has no tokenizer" in refusal(folder)
+
+
+def test_a_damaged_tokenizer(folder):
+    (folder / "tokenizer.json").write_text('{"version": "1.0"')
+    assert "tokenizer in" in refusal(folder)
+
+
+def test_a_damaged_config(folder):
+    (folder / "config.json").write_text("{")
+    assert "cannot be loaded" in refusal(folder)
+
+
+def test_code_in_the_folder_is_not_run(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert "cannot be loaded" in refusal(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_gpu_that_is_not_there(tiny_hf, tmp_path):
+    card = tmp_path / "gpu.toml"
+    card.write_text(f'backend = "hf"\n[weights]\npath = {str(tiny_hf)!r}\n[options]\ndevice = "cuda:77"\n')
+    with pytest.raises(BackendError, match="no GPU cuda:77"):
+        load(read_card(card))
+
+
+# --- libraries
+
+
+@pytest.mark.parametrize(("module", "extra"), [("llama_cpp", "llama"), ("transformers", "hf"), ("torch", "hf")])
+def test_a_missing_library_names_the_command(tiny_hf, tiny_gguf, monkeypatch, module, extra):
+    from lbx.backends import llama_library
+
+    llama_library.library.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BackendError) as caught:
+        load(resolve_model(str(tiny_gguf if extra == "llama" else tiny_hf)))
+    assert caught.value.command == f"pip install 'lbx[{extra}]'"
+    llama_library.library.cache_clear()
+
+
+def test_loading_and_answering_is_silent(tiny_hf, tiny_gguf):
+    """Neither library writes to the terminal, and warnings are errors."""
+    code = (
+        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.records import Request, SampleKey\n"
+        "for path in sys.argv[1:]:\n"
+        "    backend = load(resolve_model(path))\n"
+        "    ids = backend.tokenizer.encode('a long text ' * 3000, special=False)\n"
+        "    backend.generate(Request(SampleKey('a', 'b', 'c'), tuple(ids[:1000]), 4))\n"
+        "    backend.close()\n"
+    )
+    command = [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code, str(tiny_hf), str(tiny_gguf)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "80"})
+    assert done.stdout == ""
+    assert done.stderr == ""

@@ -1,0 +1,262 @@
+"""What holds for every backend that runs a real model, checked on the same weights in both formats."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from tiny import CHAT, SENTENCES
+
+from lbx.backends.loop import answer
+from lbx.errors import BackendError, PromptError
+from lbx.records import Request, SampleKey, Sampling
+
+TEXT = "\n".join(SENTENCES * 20)
+
+
+def request_for(backend, length: int, **changes) -> Request:
+    """A request with the first ``length`` tokens of a text, BOS included."""
+    ids = [backend.tokenizer.bos_id, *backend.tokenizer.encode(TEXT, special=False)][:length]
+    assert len(ids) == length
+    fields = {"key": SampleKey("made", "up", str(length)), "token_ids": tuple(ids), "max_new_tokens": 24} | changes
+    return Request(**fields)
+
+
+def cold(backend) -> None:
+    """Make the backend forget the previous prompt, by asking it something that shares no token."""
+    backend.prefill([7])
+
+
+def said(completion):
+    return completion.text, completion.output_tokens, completion.finish_reason
+
+
+# --- tokens
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        TEXT,
+        " leading and  double spaces , kept .",
+        "小船 été \U0001f6f6 \x00 nul",
+        "a <|user|> in a document</s><s> and <think>thoughts</think><|end|>",
+        "\n\n\n",
+        "lone \ud83d surrogate",
+    ],
+)
+def test_both_libraries_give_the_same_ids_and_the_text_back(hf, llama, text, special):
+    ids = hf.tokenizer.encode(text, special=special)
+    assert ids == llama.tokenizer.encode(text, special=special)
+    assert hf.tokenizer.decode(ids) == llama.tokenizer.decode(ids)
+    if not special:
+        assert hf.tokenizer.decode(ids) == text.replace("\ud83d", "\ufffd")
+
+
+def test_control_tokens_in_a_document_stay_text(backend):
+    tokenizer = backend.tokenizer
+    marks = set(tokenizer.control_tokens.values())
+    assert set(tokenizer.control_tokens) == {"<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>"}
+    for mark, number in tokenizer.control_tokens.items():
+        assert tokenizer.encode(mark, special=True) == [number]
+        spelled = tokenizer.encode(mark, special=False)
+        assert not marks & set(spelled)
+        assert tokenizer.decode(spelled) == mark
+        assert tokenizer.decode([number]) == ""
+
+
+def test_facts_about_bos_and_template(backend):
+    tokenizer = backend.tokenizer
+    assert (tokenizer.bos_token, tokenizer.bos_id, tokenizer.eos_token) == ("<s>", 0, "</s>")
+    assert tokenizer.adds_bos
+    assert tokenizer.chat_template == CHAT
+    assert 0 not in tokenizer.encode("plain", special=False), "encode never adds BOS"
+
+
+def test_half_a_character_decodes_to_a_replacement_character(hf, llama):
+    ids = hf.tokenizer.encode("\U0001f6f6", special=False)
+    assert len(ids) > 1
+    assert hf.tokenizer.decode(ids[:-1]) == llama.tokenizer.decode(ids[:-1])
+    assert "\ufffd" in llama.tokenizer.decode(ids[:-1])
+
+
+def test_thinking_stays_in_the_text(backend):
+    ids = backend.tokenizer.encode("<think>so it is</think>(B)", special=True)
+    assert backend.tokenizer.decode(ids) == "<think>so it is</think>(B)"
+
+
+# --- answers
+
+
+@pytest.mark.parametrize("length", [1, 40, 511, 512, 513, 1100])
+def test_both_libraries_give_the_same_greedy_answer(hf, llama, length):
+    request = request_for(hf, length, max_new_tokens=40)
+    assert said(hf.generate(request)) == said(llama.generate(request))
+
+
+def test_generate_agrees_with_transformers_own(hf):
+    import torch
+
+    request = request_for(hf, 600)
+    ids = torch.tensor([request.token_ids])
+    with torch.inference_mode():
+        out = hf._model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, pad_token_id=1
+        )
+    assert hf.generate(request).text == hf.tokenizer.decode(out[0, 600:].tolist())
+
+
+def test_logits_of_both_libraries_are_close(hf, llama):
+    ids = request_for(hf, 700).token_ids
+    ours, theirs = hf.prefill(ids).logits, llama.prefill(ids).logits
+    assert ours.dtype == theirs.dtype == np.float32
+    assert ours.shape == theirs.shape == (llama.tokenizer.size,)
+    assert np.abs(ours - theirs).max() < 0.01 * np.ptp(ours)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        (1500, 1500, 1024),
+        (1500, 1024, 512),  # the chunk with the last token is computed again
+        (1024, 1025, 1024),
+        (700, 1400, 512),
+        (511, 1400, 0),
+        (1400, 511, 0),
+    ],
+)
+def test_a_kept_prefix_changes_nothing_to_the_bit(backend, first, second, kept):
+    request = request_for(backend, second, max_new_tokens=12)
+    cold(backend)
+    fresh, none = backend.prefill(request.token_ids)
+    assert none == 0
+    cold(backend)
+    fresh_answer = backend.generate(request)
+    cold(backend)
+    backend.generate(request_for(backend, first, max_new_tokens=12))
+    warm, count = backend.prefill(request.token_ids)
+    assert count == kept
+    assert np.array_equal(fresh, warm)
+    cold(backend)
+    backend.generate(request_for(backend, first, max_new_tokens=12))
+    warm_answer = backend.generate(request)
+    assert warm_answer.cached_tokens == kept
+    assert said(fresh_answer) == said(warm_answer)
+
+
+def test_a_prefix_that_differs_inside_a_chunk_is_not_kept(backend):
+    request = request_for(backend, 1500, max_new_tokens=4)
+    other = list(request.token_ids)
+    other[600] = (other[600] + 1) % 300 + 10
+    cold(backend)
+    fresh = backend.generate(request)
+    backend.generate(dataclasses.replace(request, token_ids=tuple(other)))
+    again = backend.generate(request)
+    assert again.cached_tokens == 512
+    assert said(again) == said(fresh)
+
+
+def test_sampling_depends_on_seed_and_key_only(backend):
+    hot = Sampling(temperature=1.0, top_p=0.95, seed=5)
+    request = request_for(backend, 600, sampling=hot)
+    first = said(backend.generate(request))
+    backend.generate(request_for(backend, 90, sampling=hot))
+    assert said(backend.generate(request)) == first
+    other_seed = dataclasses.replace(request, sampling=dataclasses.replace(hot, seed=6))
+    other_key = dataclasses.replace(request, key=request.key._replace(iteration=1))
+    assert said(backend.generate(other_seed)) != first
+    assert said(backend.generate(other_key)) != first
+
+
+def test_end_of_sequence_ends_the_answer_uncounted(backend):
+    request = request_for(backend, 60)
+    greedy = backend.tokenizer
+    ids = _greedy_ids(backend, request, 6)
+    end = ids[5]
+    first = ids.index(end)
+    completion = answer(backend, request, tokenizer=greedy, eos_ids={end}, window=backend.info.context_window)
+    assert completion.finish_reason == "stop"
+    assert completion.output_tokens == first
+    assert completion.text == greedy.decode(ids[:first])
+
+
+def test_end_of_sequence_and_end_of_turn_are_known(hf, llama):
+    assert hf.info.settings["eos_ids"] == llama.info.settings["eos_ids"] == [1, 4]
+
+
+def test_a_stop_string_is_not_part_of_the_text(backend):
+    request = request_for(backend, 60)
+    whole = backend.generate(request)
+    assert whole.finish_reason == "length"
+    assert whole.output_tokens == 24
+    stop = whole.text[8:11]
+    completion = backend.generate(dataclasses.replace(request, stop=("never said", stop)))
+    assert completion.text == whole.text[: whole.text.index(stop)]
+    assert completion.finish_reason == "stop"
+    assert completion.output_tokens < 24
+
+
+def test_min_new_tokens_holds_the_end_back(backend):
+    request = request_for(backend, 60, min_new_tokens=3)
+    ids = _greedy_ids(backend, request, 1)
+    completion = answer(
+        backend,
+        request,
+        tokenizer=backend.tokenizer,
+        eos_ids={ids[0]},
+        window=backend.info.context_window,
+    )
+    assert completion.output_tokens >= 3
+
+
+def test_a_stop_string_cannot_be_the_first_token(backend):
+    """samsum: the line break that ends the answer may not begin it."""
+    request = request_for(backend, 60)
+    first = backend.tokenizer.decode(_greedy_ids(backend, request, 1))
+    ended = backend.generate(dataclasses.replace(request, stop=(first,)))
+    assert said(ended) == ("", 0, "stop")
+    held = backend.generate(dataclasses.replace(request, stop=(first,), min_new_tokens=1))
+    assert held.text
+    assert not held.text.startswith(first)
+
+
+def test_what_does_not_fit_is_a_prompt_error_with_numbers(backend):
+    with pytest.raises(PromptError, match=r"2000 tokens .* 49: together 2049, but the context window is 2048"):
+        backend.generate(dataclasses.replace(request_for(backend, 200), token_ids=(5,) * 2000, max_new_tokens=49))
+    full = dataclasses.replace(request_for(backend, 200), token_ids=(5,) * 2047, max_new_tokens=1)
+    assert backend.generate(full).output_tokens <= 1
+
+
+def test_info_names_what_can_change_an_output(hf, llama):
+    assert hf.info.context_window == llama.info.context_window == 2048
+    assert {"dtype", "attention", "prefill_chunk", "device", "weights", "chat"} <= set(hf.info.settings)
+    assert {"flash_attention", "cache_type_k", "cache_type_v", "prefill_chunk", "weights", "chat"} <= set(
+        llama.info.settings
+    )
+    assert hf.info.settings["chat"] == llama.info.settings["chat"]
+    assert llama.info.hardware["variant"]
+    assert llama.info.hardware["threads"] >= 1
+
+
+def test_a_closed_backend_says_so(tiny_hf, tiny_gguf):
+    from lbx.backends import load, resolve_model
+
+    for path in (tiny_hf, tiny_gguf):
+        backend = load(resolve_model(str(path)))
+        backend.close()
+        backend.close()
+        with pytest.raises(BackendError, match="closed"):
+            backend.generate(Request(SampleKey("a", "b", "c"), (0, 5), 4))
+
+
+def _greedy_ids(backend, request: Request, count: int) -> list[int]:
+    """The first greedy tokens, taken from the logits by hand."""
+    logits = backend.prefill(request.token_ids).logits
+    ids = []
+    for _ in range(count):
+        ids.append(int(np.argmax(logits)))
+        logits = backend.step(ids[-1])
+    return ids

@@ -1,0 +1,94 @@
+"""The sampler: cuts, seeds, and what it refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from lbx.backends.sampling import Sampler, uniform
+from lbx.errors import BackendError
+from lbx.records import Request, SampleKey, Sampling
+
+PROBABILITIES = np.array([0.05, 0.4, 0.3, 0.15, 0.1])
+LOGITS = np.log(PROBABILITIES).astype(np.float32)
+
+
+def sampler(number: int = 0, min_new_tokens: int = 0, endings=(), **sampling) -> Sampler:
+    key = SampleKey("b", "t", str(number))
+    request = Request(key, (1,), 8, min_new_tokens=min_new_tokens, sampling=Sampling(**sampling))
+    return Sampler(request, endings)
+
+
+def drawn(**sampling) -> Counter[int]:
+    return Counter(sampler(n, **sampling).choose(LOGITS, 0) for n in range(4000))
+
+
+def test_greedy_takes_the_likeliest_and_the_lower_id_of_a_tie():
+    assert sampler().choose(LOGITS, 0) == 1
+    assert sampler().choose(np.array([0.0, 2.0, 2.0], np.float32), 0) == 1
+    assert sampler(temperature=1.0, top_k=1).choose(np.array([0.0, 2.0, 2.0], np.float32), 0) == 1
+
+
+def test_draws_follow_the_distribution():
+    counts = drawn(temperature=1.0)
+    found = np.array([counts[n] for n in range(5)]) / 4000
+    assert np.abs(found - PROBABILITIES).max() < 0.03  # four standard deviations
+
+
+def test_temperature_sharpens():
+    counts = drawn(temperature=0.5)
+    squared = PROBABILITIES**2 / (PROBABILITIES**2).sum()
+    assert abs(counts[1] / 4000 - squared[1]) < 0.035
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [
+        ({"top_k": 2}, {1, 2}),
+        ({"top_p": 0.39}, {1}),
+        ({"top_p": 0.41}, {1, 2}),
+        ({"top_p": 0.8}, {1, 2, 3}),
+        ({"min_p": 0.5}, {1, 2}),
+        ({"min_p": 0.9}, {1}),
+        ({"top_k": 4, "top_p": 0.9}, {1, 2, 3, 4}),  # of the four's 0.95, 0.85 stand before the last
+        ({"top_k": 3, "min_p": 0.4}, {1, 2}),
+    ],
+)
+def test_cuts_keep_the_likeliest(cut, left):
+    assert set(drawn(temperature=1.0, **cut)) == left
+
+
+def test_top_p_agrees_with_transformers():
+    torch = pytest.importorskip("torch")
+    from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    logits = np.random.default_rng(3).normal(0, 3, 60).astype(np.float32)
+    scores = torch.tensor(logits)[None]
+    for warper in (TemperatureLogitsWarper(0.8), TopKLogitsWarper(30), TopPLogitsWarper(0.9), MinPLogitsWarper(0.05)):
+        scores = warper(None, scores)
+    allowed = set(torch.isfinite(scores[0]).nonzero().flatten().tolist())
+    settings = {"temperature": 0.8, "top_k": 30, "top_p": 0.9, "min_p": 0.05}
+    found = Counter(sampler(n, **settings).choose(logits, 0) for n in range(4000))
+    assert set(found) <= allowed
+    expected = torch.softmax(scores[0], 0).numpy()
+    assert max(abs(found[n] / 4000 - expected[n]) for n in range(60)) < 0.035
+
+
+def test_endings_are_held_back_for_the_first_tokens_only():
+    hold = sampler(min_new_tokens=2, endings=(1,))
+    assert [hold.choose(LOGITS, step) for step in range(4)] == [2, 2, 1, 1]
+    assert LOGITS[1] == np.float32(np.log(0.4)), "the caller's logits are not changed"
+
+
+def test_uniform_is_fixed_by_its_arguments():
+    assert uniform(1, "a/b/c", 2) == uniform(1, "a/b/c", 2)
+    assert len({uniform(s, k, n) for s in (1, 2) for k in ("a", "b") for n in (0, 1)}) == 8
+    assert all(0 <= uniform(0, "k", n) < 1 for n in range(2000))
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_broken_numbers_are_an_error_not_token_zero(broken):
+    with pytest.raises(BackendError, match="NaN"):
+        sampler().choose(np.array([0, broken, 1], np.float32), 0)

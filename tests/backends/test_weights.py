@@ -1,0 +1,130 @@
+"""From what the user typed to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lbx.backends import load, resolve_model, weights_path
+from lbx.backends.cards import ModelCard, Weights
+from lbx.backends.options import HfOptions, LlamaOptions
+from lbx.backends.weights import fingerprint
+from lbx.errors import BackendError, UsageError
+from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle
+
+
+@pytest.fixture
+def bundle(tmp_path) -> Bundle:
+    root = tmp_path / "bundle"
+    for name, text in {TAG_MANIFEST: "", BUNDLE_JSON: "{}", f"{HUB}/models--org--m/refs/main": "c0ffee"}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Bundle(root)
+
+
+def put(path: Path, data: bytes = b"x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def card(backend: str = "llamacpp", **weights) -> ModelCard:
+    options = LlamaOptions() if backend == "llamacpp" else HfOptions()
+    return ModelCard(name="m", backend=backend, weights=Weights(**weights), options=options)
+
+
+def test_a_card_by_path_and_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = put(tmp_path / "models/mine.toml", b'backend = "scripted"\n[weights]\npath = "a.jsonl"\n')
+    by_name = resolve_model("mine")
+    assert by_name.name == "mine"
+    assert resolve_model(str(path)).weights.path == path.parent / "a.jsonl"
+    assert by_name.weights.path == Path("models/a.jsonl")
+    with pytest.raises(UsageError, match=r"no model mini.*Did you mean mine"):
+        resolve_model("mini")
+
+
+def test_weights_named_directly(tmp_path):
+    assert resolve_model(str(put(tmp_path / "a.gguf"))).backend == "llamacpp"
+    assert resolve_model(str(put(tmp_path / "a.gguf"))).name == "a"
+    assert resolve_model(str(put(tmp_path / "t.jsonl"))).backend == "scripted"
+    folder = put(tmp_path / "Model-8B/config.json").parent
+    assert (resolve_model(str(folder)).backend, resolve_model(str(folder)).name) == ("hf", "Model-8B")
+    ggufs = put(tmp_path / "quants/a.gguf").parent
+    assert resolve_model(str(ggufs)).backend == "llamacpp"
+
+
+def test_a_wrong_path_names_its_neighbours(tmp_path):
+    put(tmp_path / "llama.gguf")
+    with pytest.raises(UsageError, match=r"Did you mean llama\.gguf"):
+        resolve_model(str(tmp_path / "lama.gguf"))
+    with pytest.raises(UsageError, match="no model that lbx can run"):
+        resolve_model(str(put(tmp_path / "weights.bin")))
+    with pytest.raises(UsageError, match="neither config"):
+        resolve_model(str(put(tmp_path / "empty/notes.txt").parent))
+
+
+def test_the_backend_must_agree(tmp_path):
+    path = str(put(tmp_path / "a.gguf"))
+    assert resolve_model(path, backend="llamacpp").backend == "llamacpp"
+    with pytest.raises(UsageError, match="runs with the backend llamacpp, not hf"):
+        resolve_model(path, backend="hf")
+    with pytest.raises(UsageError, match="Did you mean llamacpp"):
+        resolve_model(path, backend="lamacpp")
+
+
+def test_a_repository_in_the_bundle(bundle):
+    folder = put(bundle.root / HUB / "models--org--m/snapshots/c0ffee/config.json").parent
+    found = resolve_model("org/m", bundle=bundle)
+    assert (found.backend, found.name) == ("hf", "org/m")
+    assert weights_path(found, bundle) == folder
+    with pytest.raises(UsageError, match="There is no model org/n"):
+        resolve_model("org/n", bundle=bundle)
+
+
+def test_a_place_in_the_bundle(bundle):
+    path = put(bundle.root / FILES / "models/demo.gguf")
+    assert weights_path(card(bundle="models/demo.gguf"), bundle) == path
+    with pytest.raises(BackendError, match="does not hold models/other"):
+        weights_path(card(bundle="models/other.gguf"), bundle)
+    with pytest.raises(BackendError, match="does not hold org/x at v2"):
+        weights_path(card(repo="org/x", revision="v2"), bundle)
+    with pytest.raises(UsageError, match="--bundle"):
+        weights_path(card(bundle="models/demo.gguf"), None)
+
+
+def test_one_gguf_of_several(bundle):
+    folder = bundle.root / HUB / "models--org--m/snapshots/c0ffee"
+    four = put(folder / "m-Q4_K_M.gguf")
+    put(folder / "m-Q8_0.gguf")
+    split = [put(folder / f"big/m-F16-0000{n}-of-00002.gguf") for n in (1, 2)]
+    assert weights_path(card(repo="org/m", file="*Q4*.gguf"), bundle) == four
+    assert weights_path(card(repo="org/m", file="big/*.gguf"), bundle) == split[0]
+    with pytest.raises(BackendError, match=r"there are 2.*m-Q4_K_M\.gguf, m-Q8_0\.gguf"):
+        weights_path(card(repo="org/m", file="m-*.gguf"), bundle)
+    with pytest.raises(BackendError, match=r"'\*Q5\*' .*there are 0.*Q8_0"):
+        weights_path(card(repo="org/m", file="*Q5*"), bundle)
+    split[1].unlink()
+    with pytest.raises(BackendError, match="part of the model is missing"):
+        load(card(repo="org/m", file="big/*.gguf"), bundle=bundle)
+
+
+def test_missing_weights_name_their_neighbours(tmp_path):
+    put(tmp_path / "model-q4.gguf")
+    with pytest.raises(BackendError, match=r"Did you mean model-q4\.gguf"):
+        weights_path(card(path=tmp_path / "model-q8.gguf"), None)
+
+
+def test_the_fingerprint_follows_content_not_place(tmp_path):
+    data = bytes(range(256)) * 12_000  # 3 MB: the middle is not read
+    first = put(tmp_path / "a/m.gguf", data)
+    same = put(tmp_path / "b/m.gguf", data)
+    assert fingerprint(first) == fingerprint(same)
+    for changed in (b"X" + data[1:], data[:-1] + b"X", data + b"X"):
+        assert fingerprint(put(same, changed)) != fingerprint(first)
+    folder = put(tmp_path / "hf/config.json").parent
+    before = fingerprint(folder)
+    put(folder / "chat_template.jinja")
+    assert fingerprint(folder) != before

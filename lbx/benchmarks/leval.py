@@ -7,8 +7,10 @@ Baselines/turbo16k-test.py); data come from the bundle. One line of LEval/{Exam,
      "evaluation": "exam"}
 
 ``evaluation`` says how a document's questions are marked. "exam", "f1" and "rouge" are what auto_eval.py scores.
-Questions marked "LLM" (for a judge) or "human" it passes over, and so does ``score`` here: they can be run and their
-outputs are kept, but they have no n-gram score and no part in a task's number.
+Questions marked "LLM" (for a judge) or "human" it passes over. Nearly all of these repeat a scored question on the
+same document, word for word: such a question is asked once, and ``meta["judged_by"]`` of its sample names the others.
+The few that repeat nothing are samples of their own, whose output is kept for the judge; ``score`` gives them nothing,
+so they have no part in a task's number.
 
 Prompts are taken from the authors' published predictions, whose rows carry them (see ``_SOURCES``). Some begin with a
 stray sentence about a visual assistant, which is dropped. sci_fi's was never published; it has lbx's own words.
@@ -21,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import ScoredSample
@@ -110,13 +113,12 @@ class LEval:
     known_tasks = tuple(KINDS)
 
     def tasks(self, bundle: Bundle) -> list[Task]:
-        """Those whose file is there; questions for the judge and for people are counted too."""
+        """Those whose file is there."""
         found = []
         for task, kind in KINDS.items():
             path = _data(bundle, task)
             if path is not None:
-                questions = sum(len(row.get("instructions", list)) for row in read_jsonl(path))
-                found.append(Task(self.name, task, METRICS[kind], questions))
+                found.append(Task(self.name, task, METRICS[kind], len(_questions(path))))
         return found
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
@@ -124,9 +126,7 @@ class LEval:
         path = _data(bundle, task)
         if path is None:
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.")
-        position = count()
-        for document, row in enumerate(read_jsonl(path)):
-            yield from _samples(task, document, row, position)
+        return (_sample(task, question) for question in _questions(path))
 
     def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
         """The published prompt around the document and the question; only the document may be cut."""
@@ -255,28 +255,78 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
     return [TaskScore("exact_match", n, score, mean([part.official for part in parts])), *parts]
 
 
-def _samples(task: str, document: int, row: Row, position: Iterator[int]) -> Iterator[Sample]:
-    context = row.get("input", str)
+class _Question(NamedTuple):
+    """One question as its line holds it.
+
+    Attributes:
+        document, number: the line, and the question's place in it.
+        position: its place in the whole file.
+        judged_by: the marks of its copies, "LLM" or "human".
+    """
+
+    document: int
+    number: int
+    position: int
+    context: str
+    question: str
+    answer: str
+    evaluation: str
+    source: str
+    judged_by: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> tuple[str, str, str]:
+        return self.context, self.question, self.answer
+
+
+def _questions(path: Path) -> list[_Question]:
+    """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
+    position = count()
+    every = [
+        question
+        for document, row in enumerate(read_jsonl(path))
+        for question in _row_questions(document, row, position)
+    ]
+    asked = [question for question in every if question.evaluation in _SCORED]
+    places = {question.content: place for place, question in reversed(list(enumerate(asked)))}
+    for question in every:
+        if question.evaluation in _SCORED:
+            continue
+        if (place := places.get(question.content)) is None:
+            asked.append(question)
+        else:
+            asked[place] = asked[place]._replace(judged_by=(*asked[place].judged_by, question.evaluation))
+    documents: dict[str, int] = {}
+    for question in asked:
+        documents.setdefault(question.context, len(documents))
+    return sorted(asked, key=lambda question: documents[question.context])
+
+
+def _row_questions(document: int, row: Row, position: Iterator[int]) -> Iterator[_Question]:
     questions, answers = row.get("instructions", list), row.get("outputs", list)
     if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
         raise damaged(row.where, "instructions and outputs should be lists of as many texts")
-    meta: dict[str, object] = {"evaluation": row.get("evaluation", str)}
-    if row.values.get("source"):
-        meta["source"] = row.values["source"]
-    words = len(context.split())
+    context, evaluation = row.get("input", str), row.get("evaluation", str)
+    source = str(row.values.get("source") or "")
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
+        yield _Question(document, number, next(position), context, question, answer, evaluation, source)
+
+
+def _sample(task: str, asked: _Question) -> Sample:
+    meta: dict[str, Any] = {"evaluation": asked.evaluation, "source": asked.source, "judged_by": list(asked.judged_by)}
+    if KINDS[task] == "topics":
         # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.
-        topic = {"topic": next(position) % 3} if KINDS[task] == "topics" else {}
-        yield Sample(
-            benchmark=LEval.name,
-            task=task,
-            sample_id=f"{document:03d}-{number:02d}",
-            context=context,
-            question=question,
-            references=(answer,),
-            length=words,
-            meta={**meta, **topic},
-        )
+        meta["topic"] = asked.position % 3
+    return Sample(
+        benchmark=LEval.name,
+        task=task,
+        sample_id=f"{asked.document:03d}-{asked.number:02d}",
+        context=asked.context,
+        question=asked.question,
+        references=(asked.answer,),
+        length=len(asked.context.split()),
+        meta=meta,
+    )
 
 
 def _data(bundle: Bundle, task: str) -> Path | None:

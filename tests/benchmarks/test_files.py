@@ -1,0 +1,114 @@
+"""Data files read in pieces, and what is said of damaged ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lbx.benchmarks import files
+from lbx.errors import BundleError
+
+values = st.dictionaries(
+    st.text(max_size=5), st.none() | st.integers() | st.text(max_size=20) | st.lists(st.text()), max_size=4
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(values, max_size=6), st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 40))
+def test_an_array_read_in_pieces(
+    rows: list[dict[str, object]], indent: int | None, ascii_only: bool, chunk: int
+) -> None:
+    text = json.dumps(rows, indent=indent, ensure_ascii=ascii_only)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_CHUNK", chunk)
+        got = list(files._Array(io.BytesIO(text.encode("utf-8", "surrogatepass")), "x").rows())
+    assert [row.values for row in got] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ('{"a": 1}', "line 1", "begin with"),
+        ('[{"a": 1}\n{"a": 2}]', "line 2", "should follow"),
+        ('[\n{"a": 1},\n{"a": ?}]', "line 3", "Expecting value"),
+        ('[\n{"a": 1},\n{"a":', "line 3", "Expecting value"),
+        ('[\n{"a": 1}\n', "line 3", "too early"),
+        ("[\n1]", "line 2", "JSON int"),
+        ("", "line 1", "begin with"),
+        (b"[\xff]", "", "UTF-8"),
+    ],
+)
+def test_a_damaged_array(tmp_path: Path, text: str | bytes, where: str, what: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BundleError) as caught:
+        list(files.read_json_array(path))
+    message = str(caught.value)
+    assert all(part in message for part in (str(path), where, what, "lbx verify")), message
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (b'{"a": 1}\n{"a": \n', "line 2", "Expecting value"),
+        (b'{"a": 1}\n\n"a"\n', "line 3", "JSON str"),
+        (b'{"a": "\xff"}', "line 1", "UTF-8"),
+    ],
+)
+def test_a_damaged_line(tmp_path: Path, text: bytes, where: str, what: str) -> None:
+    path, archive = tmp_path / "data.jsonl", tmp_path / "data.zip"
+    path.write_bytes(text)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("data/x.jsonl", text)
+    for read in (lambda: files.read_jsonl(path), lambda: files.read_zip_jsonl(archive, "data/x.jsonl")):
+        with pytest.raises(BundleError) as caught:
+            list(read())
+        assert where in str(caught.value)
+        assert what in str(caught.value)
+
+
+def test_a_damaged_zip(tmp_path: Path) -> None:
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("data/x.jsonl", "\n".join(json.dumps({"n": n, "text": str(n) * 50}) for n in range(500)))
+    whole = path.read_bytes()
+    with pytest.raises(BundleError, match=r"no item named.*y\.jsonl"):
+        list(files.read_zip_jsonl(path, "data/y.jsonl"))
+    path.write_bytes(whole[:-30])
+    with pytest.raises(BundleError, match=r"data\.zip is damaged: File is not a zip file"):
+        files.zip_members(path)
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
+    with pytest.raises(BundleError, match=r"data\.zip, data/x\.jsonl"):
+        list(files.read_zip_jsonl(path, "data/x.jsonl"))
+
+
+def test_counting_does_not_parse(tmp_path: Path) -> None:
+    rows = [{"_id": str(n), "text": 'a "_id": in a text, and \\"_id\\":'} for n in range(7)]
+    path = tmp_path / "data.json"
+    for indent in (None, 2):
+        path.write_text(json.dumps(rows, indent=indent), "utf-8")
+        assert files.count_keys(path, "_id") == 7
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"a": 1}')
+    assert files.read_json(path) == {"a": 1}
+    path.write_text('{"a": 22}')
+    assert files.read_json(path) == {"a": 22}
+
+
+def test_fields(tmp_path: Path) -> None:
+    row = files.Row("x, line 3", {"a": 1})
+    assert row.get("a", int) == 1
+    with pytest.raises(BundleError, match="x, line 3 is damaged: the field 'b' is missing"):
+        row.get("b", str)
+    with pytest.raises(BundleError, match="the field 'a' is int, not str"):
+        row.get("a", str)

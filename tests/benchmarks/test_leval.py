@@ -1,0 +1,193 @@
+"""L-Eval on the real data, prompts and predictions beside the checkout."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lbx.benchmarks import LEval
+from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.leval import KINDS, PREDICTIONS
+from lbx.errors import BundleError
+from lbx.layout import Bundle
+from lbx.records import Sample, Truncation
+
+MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
+QUESTIONS = {
+    "coursera": 172, "gsm100": 100, "quality": 202, "topic_retrieval_longchat": 150, "tpo": 269, "sci_fi": 64,
+    "financial_qa": 52, "legal_contract_qa": 130, "multidoc_qa": 136, "natural_question": 104, "scientific_qa": 161,
+    "gov_report_summ": 13, "meeting_summ": 156, "news_summ": 11, "paper_assistant": 61, "patent_summ": 13,
+    "review_summ": 120, "tv_show_summ": 13,
+}  # fmt: skip
+"""Those of the published prediction files; one each of scientific_qa and paper_assistant is for the judge alone."""
+
+OPEN = [task for task, kind in KINDS.items() if kind in ("f1", "rouge")]
+
+
+def published(bundle: Bundle, place: str) -> list[dict[str, Any]]:
+    path = bundle.file(f"{PREDICTIONS}/{place}")
+    assert path
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_tasks(bundle: Bundle) -> None:
+    assert {task.name: task.samples for task in LEval().tasks(bundle)} == QUESTIONS
+
+
+@pytest.mark.parametrize("task", QUESTIONS)
+def test_real_questions(bundle: Bundle, task: str) -> None:
+    samples = list(LEval().samples(bundle, task))
+    assert len(samples) == QUESTIONS[task]
+    assert len({sample.sample_id for sample in samples}) == len(samples)
+    assert samples[0].sample_id == "000-00"
+    documents = [context for context, _ in groupby(sample.context for sample in samples)]
+    assert len(documents) == len(set(documents))  # questions on one document follow each other
+    for sample in samples:
+        prompt = LEval().prompt(bundle, sample)
+        assert prompt.document == sample.context
+        assert sample.question in prompt.after
+        assert prompt.text.count(sample.context) >= 1
+        assert "visual assistant" not in prompt.before
+        assert (prompt.max_new_tokens, prompt.truncation) == (512, Truncation.DOCUMENT_END)
+
+
+@pytest.mark.parametrize("task", QUESTIONS)
+def test_the_reference_itself_scores_one(bundle: Bundle, task: str) -> None:
+    scored = []
+    for sample in LEval().samples(bundle, task):
+        reference = sample.references[0]
+        output = f"The answer is {reference}." if task == "gsm100" else reference
+        scores = LEval().score(sample, output)
+        judged = sample.meta["evaluation"] in ("LLM", "human")
+        assert bool(scores) != judged
+        if scores:
+            scored.append(ScoredSample(sample, {score.metric: score.score for score in scores}))
+    first = LEval().aggregate(task, scored)[0]
+    assert first.official == pytest.approx(100.0)
+    assert first.score == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("task", ["coursera", "quality", "tpo"])
+def test_prompts_with_places_for_both(bundle: Bundle, task: str) -> None:
+    template = published(bundle, f"exam_eval/turbo-16k-0613/{task}.pred.jsonl")[0]["prompt"]
+    for sample in LEval().samples(bundle, task):
+        assert LEval().prompt(bundle, sample).text == template.format(sample.context, sample.question)
+
+
+@pytest.mark.parametrize("task", ["gsm100", "topic_retrieval_longchat"])
+def test_prompts_that_are_an_instruction(bundle: Bundle, task: str) -> None:
+    instruction = published(bundle, f"exam_eval/turbo-16k-0613/{task}.pred.jsonl")[0]["prompt"]
+    stray, _, rest = instruction.partition(". ")
+    assert "visual assistant" in stray
+    for sample in LEval().samples(bundle, task):
+        assert LEval().prompt(bundle, sample).text == "\n\n".join([rest.strip(), sample.context, sample.question])
+
+
+def test_the_code_prompt(bundle: Bundle) -> None:
+    """codeU's published prompt is instruction and question in one; its data are not beside the checkout."""
+    rows = published(bundle, "exam_eval/turbo-16k-0613/codeU.pred.jsonl")
+    sample = Sample("leval", "codeU", "000-00", "def f(): ...", rows[0]["query"], (rows[0]["gt"],))
+    prompt = LEval().prompt(bundle, sample)
+    assert prompt.text == f"{rows[0]['prompt'][: -len(rows[0]['query'])]}\n\ndef f(): ...\n\n{rows[0]['query']}"
+    assert prompt.truncation is Truncation.DOCUMENT_START
+
+
+def test_open_prompts_are_the_published_ones(bundle: Bundle) -> None:
+    """The judge's questions were published with their own number of words each: all prompts come out the same."""
+    rows = published(bundle, "llm_gpt4_eval/turbo-16k-0613.pred.jsonl")
+    templates = {(row["query"], row["gt"]): row["prompt"] for row in rows}
+    judged = {"LLM": 0, "human": 0}
+    for task in set(OPEN) & QUESTIONS.keys():
+        for sample in LEval().samples(bundle, task):
+            text = LEval().prompt(bundle, sample).text
+            hint = re.search(r"around (\d+) words", text[-200:])
+            assert hint
+            assert int(hint.group(1)) == len(sample.references[0].split())
+            marks = [mark for mark in (sample.meta["evaluation"], *sample.meta["judged_by"]) if mark in judged]
+            for mark in marks:
+                judged[mark] += 1
+            if "LLM" in marks:
+                template = templates[sample.question, sample.references[0]]
+                assert text == template.format(sample.context, sample.question)
+    assert judged == {"LLM": 74, "human": 75}  # of 96 and 85; the rest is narrative_qa's, whose data are not here
+
+
+def test_published_predictions_find_their_questions(shared: Callable[[str], Path], bundle: Bundle) -> None:
+    """Each row of a published file is one sample, in the same order."""
+    for path in sorted(shared("data/predictions/leval/ngram_eval/llama2-13b-chat-4k").iterdir()):
+        task = path.name.removesuffix(".pred.jsonl")
+        if task not in QUESTIONS:
+            continue
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        samples = [sample for sample in LEval().samples(bundle, task) if sample.meta["evaluation"] != "LLM"]
+        assert [(row["query"], row["gt"]) for row in rows] == [(s.question, s.references[0]) for s in samples], task
+
+
+def test_where_each_prompt_is_from(bundle: Bundle) -> None:
+    for task in KINDS:
+        sample = Sample("leval", task, "000-00", "doc", "question", ("one two",))
+        source = LEval().prompt(bundle, sample).source
+        if task == "sci_fi":
+            assert source == "lbx"
+        else:
+            assert bundle.file(source)
+            assert ("llm_gpt4_eval" in source) == (task in OPEN)
+
+
+def test_sci_fi_asks_for_what_the_metric_reads(bundle: Bundle) -> None:
+    sample = next(iter(LEval().samples(bundle, "sci_fi")))
+    assert "[fact: " in LEval().prompt(bundle, sample).after
+    wrong = {score.metric: score.score for score in LEval().score(sample, "False [fact: False]")}
+    assert wrong == {"exact_match": 0.5, "loyalty": 0.0, "fact": 1.0}
+    assert {score.score for score in LEval().score(sample, "False")} == {0.0}
+
+
+def test_topics_are_told_apart_by_row(bundle: Bundle) -> None:
+    samples = list(LEval().samples(bundle, "topic_retrieval_longchat"))
+    assert [sample.meta["topic"] for sample in samples[:6]] == [0, 1, 2, 0, 1, 2]
+    rows = [ScoredSample(sample, {"exact_match": float(sample.meta["topic"] == 0)}) for sample in samples]
+    numbers = {score.metric: (score.n, score.official) for score in LEval().aggregate("topic_retrieval_longchat", rows)}
+    assert numbers == {
+        "exact_match": (150, 100 / 3),
+        "exact_match/first": (50, 100.0),
+        "exact_match/second": (50, 0.0),
+        "exact_match/third": (50, 0.0),
+    }
+
+
+def test_a_question_marked_twice_is_asked_once(make_bundle: MakeBundle) -> None:
+    rows = [
+        {"input": "d", "instructions": ["a", "b"], "outputs": ["A", "B"], "evaluation": "f1"},
+        {"input": "e", "instructions": ["c"], "outputs": ["C"], "evaluation": "f1"},
+        {"input": "d", "instructions": ["b", "x"], "outputs": ["B", "X"], "evaluation": "LLM"},
+        {"input": "d", "instructions": ["b"], "outputs": ["B"], "evaluation": "human"},
+    ]
+    text = "\n".join(json.dumps(row) for row in rows).encode()
+    bundle = make_bundle({"hub:L4NLP/LEval/LEval/Generation/multidoc_qa.jsonl": text})
+    samples = list(LEval().samples(bundle, "multidoc_qa"))
+    assert [(s.sample_id, s.question) for s in samples] == [
+        ("000-00", "a"),
+        ("000-01", "b"),
+        ("002-01", "x"),
+        ("001-00", "c"),
+    ]
+    assert [s.meta["judged_by"] for s in samples] == [[], ["LLM", "human"], [], []]
+    assert [len(LEval().score(s, "b")) for s in samples] == [1, 1, 0, 1]
+    assert LEval().tasks(bundle)[0].samples == 4
+
+
+def test_damaged_and_missing_files(make_bundle: MakeBundle) -> None:
+    row = {"input": "d", "instructions": ["a", "b"], "outputs": ["c"], "evaluation": "exam"}
+    bundle = make_bundle({"hub:L4NLP/LEval/LEval/Exam/tpo.jsonl": json.dumps(row).encode()})
+    with pytest.raises(BundleError, match=r"tpo\.jsonl, line 1 is damaged: instructions and outputs"):
+        list(LEval().samples(bundle, "tpo"))
+    with pytest.raises(BundleError, match=r"does not hold L4NLP/LEval, quality\.jsonl"):
+        list(LEval().samples(bundle, "quality"))
+    with pytest.raises(BundleError, match=r"lbx bundle bundle/leval\.toml"):
+        LEval().prompt(bundle, Sample("leval", "tpo", "000-00", "d", "q", ("A",)))

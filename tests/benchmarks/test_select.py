@@ -1,0 +1,117 @@
+"""What the names after --tasks mean."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lbx.benchmarks import BENCHMARKS, KNOWN_TASKS, RECIPES, select
+from lbx.errors import UsageError
+from lbx.layout import Bundle
+from lbx.records import Sample
+
+MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
+
+
+@pytest.fixture
+def small(make_bundle: MakeBundle) -> Bundle:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for task in ("qasper", "qasper_e", "trec"):
+            archive.writestr(f"data/{task}.jsonl", "{}\n")
+    row = {"input": "d", "instructions": ["a"], "outputs": ["A"], "evaluation": "exam"}
+    return make_bundle(
+        {
+            "hub:THUDM/LongBench/data.zip": buffer.getvalue(),
+            "hub:L4NLP/LEval/LEval/Exam/tpo.jsonl": json.dumps(row).encode(),
+        }
+    )
+
+
+def names(bundle: Bundle, *wanted: str) -> list[str]:
+    return [task.full_name for task in select(bundle, wanted)]
+
+
+def test_names(small: Bundle) -> None:
+    assert names(small, "leval") == ["leval/tpo"]
+    assert names(small, "longbench") == ["longbench/qasper", "longbench/trec"]
+    assert names(small, "longbench_e") == ["longbench/qasper_e"]
+    assert names(small, "longbench/qasper_e", "leval/tpo") == ["longbench/qasper_e", "leval/tpo"]
+    assert names(small, "longbench/trec", "longbench", "leval/tpo") == [
+        "longbench/trec",
+        "longbench/qasper",
+        "leval/tpo",
+    ]
+    everything = names(small, "all")
+    assert everything[:1] == ["needle/single_en"]
+    assert everything[-4:] == ["longbench/qasper", "longbench/trec", "longbench/qasper_e", "leval/tpo"]
+    assert list(BENCHMARKS) == ["needle", "longbench", "longbench_v2", "leval"]
+    assert all(benchmark.name == name for name, benchmark in BENCHMARKS.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("longbench/qaspar", "longbench/qasper"),
+        ("levle", "leval"),
+        ("qasper", "longbench/qasper"),
+        ("longbench_v3", "longbench_v2"),
+        ("needle/single_de", "needle/single_en"),
+    ],
+)
+def test_an_unknown_name_gets_its_nearest(small: Bundle, name: str, near: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        select(small, [name])
+    assert caught.value.exit_code == 2
+    assert f'no task "{name}"' in str(caught.value)
+    assert re_words(str(caught.value), near)
+    assert f"lbx tasks --bundle {small.root}" in str(caught.value)
+
+
+def re_words(text: str, near: str) -> bool:
+    return near in text.replace("?", " ").split()
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("longbench/vcsum", "bundle/longbench.toml"),
+        ("longbench_v2", "bundle/longbench_v2.toml"),
+        ("leval/codeU", "bundle/leval.toml"),
+    ],
+)
+def test_a_task_that_is_not_in_the_bundle(small: Bundle, name: str, recipe: str) -> None:
+    with pytest.raises(UsageError, match=f"does not hold the data of {name}.*lbx bundle {recipe}"):
+        select(small, [name])
+
+
+def test_no_name_at_all(small: Bundle) -> None:
+    with pytest.raises(UsageError, match="No task is named"):
+        select(small, [])
+
+
+def test_every_family_that_needs_data_has_a_recipe() -> None:
+    assert KNOWN_TASKS.keys() == RECIPES.keys() == BENCHMARKS.keys() - {"needle"}
+
+
+CASES = [(family, task) for family, tasks in KNOWN_TASKS.items() for task in tasks]
+anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=120)
+
+
+@settings(max_examples=15)
+@given(output=anything, reference=anything)
+@pytest.mark.parametrize(("family", "task"), CASES)
+def test_no_output_upsets_a_benchmark(family: str, task: str, output: str, reference: str) -> None:
+    meta = {"all_classes": [reference, "x"], "evaluation": "exam", "difficulty": "easy", "length": "short", "topic": 0}
+    for references in ((reference,), (reference, "Paragraph 1 段落1 True [fact: False]"), ()):
+        sample = Sample(family, task, "x", "", "", references, meta=meta)
+        for answer in (output, reference):
+            scores = BENCHMARKS[family].score(sample, answer)
+            assert all(0.0 <= score.score <= 1.0 for score in scores)

@@ -1,0 +1,113 @@
+"""The project's own ROUGE and edit similarity against the packages that the official scripts call."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lbx.metrics import code, lcs, rouge_l, rouge_n
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from fuzzywuzzy import fuzz
+    from rouge import Rouge
+    from rouge_score.rouge_scorer import RougeScorer
+
+# Few different tokens, so that subsequences are long and ties are many.
+sentences = st.text(alphabet="ab c.\n。", max_size=60)
+lines = st.text(alphabet="abc (", max_size=240)
+
+
+def official_rouge_l(prediction: str, reference: str) -> float:
+    try:
+        return float(Rouge().get_scores([prediction], [reference], avg=True)["rouge-l"]["f"])
+    except Exception:  # as LongBench has it: whatever goes wrong is a 0
+        return 0.0
+
+
+@settings(max_examples=150)
+@given(sentences, sentences)
+def test_rouge_l_is_the_package_s(prediction: str, reference: str) -> None:
+    assert rouge_l.rouge_l(prediction, [reference]).official == official_rouge_l(prediction, reference)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6))
+def test_rouge_l_of_long_sentences(seed: int) -> None:
+    """Many tokens, so that some of the backtrace's ties fall differently from what a wrong rule would do."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices([str(n) for n in range(12)] + ["x."], k=rng.randrange(1, 90))) for _ in range(2)]
+    assert rouge_l.rouge_l(texts[0], [texts[1]]).official == official_rouge_l(*texts)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_recursion_limit_takes_all(language: str) -> None:
+    measure, limit = (rouge_l.rouge_l, 991) if language == "en" else (rouge_l.rouge_l_zh, 990)
+    word = "w" if language == "en" else "。"  # jieba leaves each a word of its own
+    at = measure(" ".join([word] * (limit - 1)), [" ".join([word] * (limit - 1))])
+    beyond = measure(" ".join([word] * limit), [" ".join([word] * limit)])
+    assert at.frames == limit
+    assert at.official == at.unlimited > 0.99
+    assert beyond.frames == limit + 1
+    assert (beyond.official, beyond.unlimited > 0.99) == (0.0, True)
+
+
+def test_counted_frames_are_the_frames_that_the_package_needs() -> None:
+    """With one frame less than counted the package gives up, with as many it does not."""
+    text = " ".join(f"t{n}" for n in range(100))
+    reference = text + " more of it"
+    frames = rouge_l.rouge_l(text, [reference]).frames
+    before = sys.getrecursionlimit()
+    depth = len(_stack())
+    outcomes = []
+    try:
+        for spare in range(2, 30, 3):
+            sys.setrecursionlimit(depth + frames + spare)
+            outcomes.append(official_rouge_l(text, reference) > 0)
+    finally:
+        sys.setrecursionlimit(before)
+    assert outcomes == sorted(outcomes)  # fails, fails, ..., works
+    assert True in outcomes
+    assert False in outcomes
+
+
+def _stack() -> list[object]:
+    frame, found = sys._getframe(), []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+@settings(max_examples=150)
+@given(st.text(alphabet="ab 1É-\n", max_size=60), st.text(alphabet="ab 1É-\n", max_size=60))
+def test_rouge_n_is_the_package_s(prediction: str, reference: str) -> None:
+    official = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False).score(reference, prediction)
+    got = rouge_n.rouge(prediction, [reference])
+    assert got.rouge1 == official["rouge1"].fmeasure
+    assert got.rouge2 == official["rouge2"].fmeasure
+    assert got.rouge_l == official["rougeL"].fmeasure
+
+
+@settings(max_examples=150)
+@given(lines, lines)
+def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
+    assert code.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
+
+
+@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
+def test_lcs_rows_are_the_table(x: list[str], y: list[str]) -> None:
+    table = [[0] * (len(y) + 1) for _ in range(len(x) + 1)]
+    for i, left in enumerate(x, 1):
+        for j, top in enumerate(y, 1):
+            table[i][j] = table[i - 1][j - 1] + 1 if left == top else max(table[i - 1][j], table[i][j - 1])
+    steps = lcs.rows(x, lcs.positions(y), len(y))
+    assert [[row[j + 1] - row[j] for j in range(len(y))] for row in table[1:]] == [
+        [step >> j & 1 for j in range(len(y))] for step in steps
+    ]
+    assert lcs.length(x, y) == lcs.length(y, x) == table[-1][-1]

@@ -27,7 +27,7 @@ PAYLOAD = "data/"
 _DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 _REQUIRED = (BAGIT, BAG_INFO, MANIFEST, TAG_MANIFEST, BUNDLE_JSON)
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_OXUM = re.compile(r"^Payload-Oxum: (\d{1,18})\.(\d{1,12})$", re.MULTILINE)
+_OXUM = re.compile(r"^Payload-Oxum: (\d{1,20})\.(\d{1,12})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

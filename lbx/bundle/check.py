@@ -286,7 +286,7 @@ def _files_below(root: Path) -> list[str]:
 
 def _damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:
     named = ", ".join(problems[:_NAMED]) + (f" and {len(problems) - _NAMED} more" if len(problems) > _NAMED else "")
-    return BundleError(f"{where} is damaged: {len(problems)} of its files are not as they were made: {named}.", fix=fix)
+    return BundleError(f"{where} is damaged. Files that differ from its manifest ({len(problems)}): {named}.", fix=fix)
 
 
 def _report(path: Path, contents: Contents, archive_sha256: str = "", sums: str = "") -> VerifyReport:

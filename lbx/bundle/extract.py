@@ -60,12 +60,11 @@ def unpack(archive: Path, to: Path, progress: Progress | None = None) -> UnpackR
         BundleError: the archive is damaged or unsafe, ``to`` holds something else, or the disk is too small.
             Nothing is left behind.
     """
-    contents = read_contents(archive)
-    if _occupied(to, contents):
-        return UnpackResult(
-            to, contents.name, contents.digest, len(contents.entries), contents.payload_bytes, contents.sources, True
-        )
     try:
+        contents = read_contents(archive)
+        if _occupied(to, contents):
+            files, size = len(contents.entries), contents.payload_bytes
+            return UnpackResult(to, contents.name, contents.digest, files, size, contents.sources, already=True)
         to.parent.mkdir(parents=True, exist_ok=True)
         _sweep(to)
         _require_space(to, contents)

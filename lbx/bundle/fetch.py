@@ -7,9 +7,11 @@ A finished file lies in the store under the hash that was expected of it, an unf
 from __future__ import annotations
 
 import hashlib
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -67,6 +69,7 @@ class Fetcher:
         self._store = store
         self._retry = retry
         self._client = httpx2.Client(
+            verify=_certificates(),
             follow_redirects=True,
             timeout=httpx2.Timeout(retry.read_s, connect=retry.connect_s),
             headers={"Accept-Encoding": "identity", "User-Agent": "lbx"},
@@ -167,7 +170,7 @@ class Fetcher:
             if start and not _continues(response, start):
                 start, digests = 0, _Digests(wanted, wanted.size or 0)
             with part.open("ab" if start else "wb") as out:
-                for block in response.iter_bytes(BLOCK):
+                for block in response.iter_bytes():  # as it comes: what a fixed size gathers is lost in a break
                     out.write(block)
                     digests.update(block)
                     if wanted.size is not None and digests.count > wanted.size:
@@ -190,6 +193,14 @@ class Fetcher:
 
     def _part(self, wanted: Wanted) -> Path:
         return self._store / f"{wanted.algorithm}-{wanted.digest}.part"
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """The certificates to trust, read once a process because that takes a tenth of a second."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 class _Digests:

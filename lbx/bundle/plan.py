@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -21,8 +20,6 @@ from lbx.bundle.progress import Progress
 from lbx.bundle.recipe import HttpsSource, HubSource, PathSource, Source
 from lbx.errors import FetchError, UsageError
 from lbx.layout import FILES, HUB, repo_folder
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +149,9 @@ def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:
 
 def _refs(root: str, revision: str, commit: str) -> list[Item]:
     """The revision asked for, and ``main``, which offline libraries look up when told no revision."""
-    names = {"main"} if _COMMIT.fullmatch(revision) else {revision, "main"}
     content = commit.encode()
-    return [Item(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in sorted(names)]
+    names = sorted({revision, "main"})
+    return [Item(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
 
 
 def _choose(names: Iterable[str], patterns: Sequence[str], source: Source, where: str) -> list[str]:

@@ -1,0 +1,57 @@
+"""Archives made by hand: bundles that are right in every respect but the one under test."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lbx.bundle.bag import render_tags
+
+FILES = {"data/files/a.txt": b"first", "data/files/b/c.txt": b"second" * 400, "data/files/empty.txt": b""}
+
+
+@dataclass
+class Member:
+    """One entry to write: a header that may claim anything, and the bytes that follow it."""
+
+    info: tarfile.TarInfo
+    content: bytes = b""
+
+
+def member(name: str, content: bytes = b"", **claims: object) -> Member:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for claim, value in claims.items():
+        setattr(info, claim, value)
+    return Member(info, content)
+
+
+def members(
+    files: Mapping[str, bytes] = FILES, listed: Mapping[str, bytes] | None = None, top: str = "x"
+) -> list[Member]:
+    """A whole bundle's members; ``listed`` is what its manifest says, where that differs from ``files``."""
+    listed = files if listed is None else listed
+    described = [
+        {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for path, content in listed.items()
+    ]
+    tags = render_tags("x", "", [{"kind": "path", "files": described}], 0)
+    return [member(f"{top}/{path}", content) for path, content in [*tags.items(), *sorted(files.items())]]
+
+
+def write(path: Path, entries: Iterable[Member], tar_format: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, "w", format=tar_format) as tar:
+        for entry in entries:
+            tar.addfile(entry.info, io.BytesIO(entry.content))
+    return path
+
+
+def forged(tmp_path: Path, change: Callable[[list[Member]], object]) -> Path:
+    """A good archive's members, changed in place, as an archive."""
+    entries = members()
+    change(entries)
+    return write(tmp_path / "x.tar", entries)

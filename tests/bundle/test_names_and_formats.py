@@ -1,0 +1,119 @@
+"""Names that may stand in a bundle, and formats that may travel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbx.bundle.formats import names_code, why_refused
+from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "empty"),
+        ("/etc/passwd", "absolute"),
+        ("C:/x", "absolute"),
+        ("c:x", "absolute"),
+        ("a/../b", "leads out"),
+        ("..", "leads out"),
+        ("a//b", "empty or '.'"),
+        ("a/./b", "empty or '.'"),
+        ("a/", "empty or '.'"),
+        ("a\nb", "control"),
+        ("a\0b", "control"),
+        ("a\\b", "control"),
+        ("a%0Ab", "percent"),
+        ("a\ud800", "broken"),
+        ("e\u0301.txt", "NFC"),
+        ("x" * 256, "too long"),
+        ("/".join(["x" * 200] * 6), "too long"),
+    ],
+)
+def test_unsafe_names(path: str, reason: str) -> None:
+    assert reason in why_unsafe(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["a", "a/b.txt", "..a/b..", "长/文本.jsonl", "\u00e9.txt", "a b", "-x", ".gitattributes"]
+)
+def test_safe_names(path: str) -> None:
+    assert why_unsafe(path) == ""
+
+
+@given(st.text(max_size=30))
+def test_a_safe_name_stays_below_its_folder(path: str) -> None:
+    if why_unsafe(path) == "":
+        root = Path("/root/folder")
+        joined = root / path
+        assert joined.parts[: len(root.parts)] == root.parts
+        assert ".." not in joined.parts
+        assert joined.as_posix() == f"{root}/{path}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ("a/b", "a/b", "twice"),
+        ("README.md", "readme.md", "upper and lower"),
+        ("Data/x", "data/y", "upper and lower"),
+        ("stra\u00dfe", "STRASSE", "upper and lower"),
+        ("a", "a/b", "is a file"),
+        ("a/b", "a", "both a file and a folder"),
+    ],
+)
+def test_paths_that_cannot_lie_side_by_side(first: str, second: str, reason: str) -> None:
+    names = PathSet()
+    assert names.why_not(first) == ""
+    assert reason in names.why_not(second)
+
+
+def test_paths_that_can() -> None:
+    names = PathSet()
+    assert [names.why_not(path) for path in ("a/b", "a/c", "ab", "a.b/c")] == [""] * 4
+
+
+@pytest.mark.parametrize(("name", "fine"), [("long-bench_1.2+x", True), ("", False), (".x", False), ("a/b", False)])
+def test_bundle_names(name: str, fine: bool) -> None:
+    assert is_bundle_name(name) is fine
+
+
+@pytest.mark.parametrize("name", ["x.bin", "X.PT", "a/b.pkl", "m.ckpt", "m.pth", "modeling.py", "lib.so", "run.sh"])
+def test_unsafe_formats(name: str) -> None:
+    assert why_refused(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["m.safetensors", "m.gguf", "d.parquet", "d.jsonl", "d.json", "t.txt", "tokenizer.model", "d.zip", "LICENSE"],
+)
+def test_safe_formats(name: str) -> None:
+    assert why_refused(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"auto_map": {"AutoConfig": "configuration_x.C"}}, True),
+        ({"text_config": {"auto_map": {}}}, True),
+        ({"model_type": "llama", "note": "auto_map"}, False),
+        ([], False),
+    ],
+)
+def test_configurations_that_name_code(tmp_path: Path, content: object, found: bool) -> None:
+    path = tmp_path / "blob"
+    path.write_text(json.dumps(content))
+    assert names_code("config.json", path) is found
+    assert names_code("deep/tokenizer_config.json", path) is found
+    assert names_code("data.json", path) is False
+
+
+def test_a_broken_configuration_names_no_code(tmp_path: Path) -> None:
+    path = tmp_path / "blob"
+    path.write_bytes(b"{" * 100_000)
+    assert names_code("config.json", path) is False

@@ -1,0 +1,148 @@
+"""Recipes: what is understood, what is refused, and what two of them make together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lbx.bundle.recipe import HttpsSource, HubSource, PathSource, load_recipes
+from lbx.errors import UsageError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHA = "0" * 64
+HTTPS = f'[[source]]\nkind = "https"\nurl = "https://example.org/a"\nsha256 = "{SHA}"\nto = "x/a"\n'
+HUB = '[[source]]\nkind = "hub"\nrepo = "o/r"\ntype = "dataset"\n'
+PATH = '[[source]]\nkind = "path"\npath = "here"\nto = "there"\n'
+
+
+def test_every_kind_of_source_is_read(recipe: Callable[..., Path]) -> None:
+    path = recipe('description = "d"\n' + HUB + 'files = ["*.json"]\n' + HTTPS + PATH)
+    loaded = load_recipes([path])
+    assert loaded.name == "demo"
+    assert loaded.description == "d"
+    assert loaded.sources == (
+        HubSource("o/r", "dataset", "main", ("*.json",)),
+        HttpsSource("https://example.org/a", SHA, "x/a"),
+        PathSource("here", to="there"),
+    )
+    assert loaded.sources[2].full_path == path.parent / "here"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "fix"),
+    [
+        (HUB + 'revison = "main"', 'unknown key "revison"', '"revision"'),
+        ('descripton = "x"\n' + HUB, 'unknown key "descripton"', '"description"'),
+        (HUB.replace("hub", "hup"), "unknown kind 'hup'", '"hub"'),
+        (HUB.replace('kind = "hub"\n', ""), "has no kind", "Known"),
+        (HUB.replace('type = "dataset"\n', ""), 'no "type"', "repo, type"),
+        (HUB.replace('"dataset"', '"datasets"'), "neither", ""),
+        (HUB.replace("o/r", "o/r/x"), "no repository name", ""),
+        (HUB.replace("o/r", "../etc"), "no repository name", ""),
+        (HUB + "files = 'a'", "must be a list", ""),
+        (HUB + "files = []", "at least one", ""),
+        (HUB + "files = [1]", "at least one", ""),
+        (HUB + "revision = 3", "must be a string", ""),
+        (HUB + 'revision = "../x"', "revision", ""),
+        (HUB + 'revision = ""', "is empty", ""),
+        (HTTPS.replace("https://", "http://"), "no https address", ""),
+        (HTTPS.replace(SHA, "abc"), "64 lower-case hex", ""),
+        (HTTPS.replace("x/a", "../a"), "leads out", ""),
+        (HTTPS.replace("x/a", "/a"), "absolute", ""),
+        (PATH.replace('to = "there"', ""), "either `to` or `repo`", ""),
+        (PATH + 'repo = "o/r"', "either `to` or `repo`", ""),
+        ("source = 3", "must be a list", ""),
+        ("source = [3]", "not a table", ""),
+        ("source = []", "no [[source]]", ""),
+        ("", 'no "source"', ""),
+        ("[[source]\n", "not valid TOML", ""),
+    ],
+)
+def test_a_wrong_recipe_is_named_with_its_mistake(recipe: Callable[..., Path], text: str, cause: str, fix: str) -> None:
+    path = recipe(text)
+    with pytest.raises(UsageError) as caught:
+        load_recipes([path])
+    assert str(path) in caught.value.cause
+    assert cause in caught.value.cause
+    assert fix in caught.value.fix
+
+
+def test_a_wrong_source_is_counted(recipe: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match=r"number 2 has an unknown key"):
+        load_recipes([recipe(HUB + PATH + "colour = 'red'")])
+
+
+def test_a_missing_recipe_names_the_nearest(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    recipe(HUB, "longbench")
+    with pytest.raises(UsageError, match=r"Did you mean .*longbench\.toml"):
+        load_recipes([tmp_path / "longbensh.toml"])
+    with pytest.raises(UsageError, match="no recipe"):
+        load_recipes([tmp_path / "no/such/place.toml"])
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_recipes([tmp_path])
+
+
+def test_a_recipe_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_recipes([path])
+
+
+def test_a_name_that_cannot_name_a_file_is_refused(recipe: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match=r"cannot be named '\.\./x'"):
+        load_recipes([recipe(HUB)], name="../x")
+
+
+def test_recipes_compose(recipe: Callable[..., Path]) -> None:
+    a = recipe(HUB + 'files = ["a"]\n' + HTTPS, "a")
+    b = recipe(HTTPS + HUB + 'files = ["b", "a"]\nallow = ["b"]\n' + PATH, "b")
+    both = load_recipes([a, b, a])
+    assert both.name == "a+b"
+    assert [type(source).__name__ for source in both.sources] == ["HubSource", "HttpsSource", "PathSource"]
+    assert both.sources[0] == HubSource("o/r", "dataset", files=("a", "b"), allow=("b",))
+    assert load_recipes([a, b], name="mine").name == "mine"
+
+
+def test_all_files_and_some_files_make_all(recipe: Callable[..., Path]) -> None:
+    both = load_recipes([recipe(HUB + 'files = ["a"]\n', "a"), recipe(HUB, "b")])
+    assert both.sources == (HubSource("o/r", "dataset"),)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (HUB, HUB + 'revision = "v2"\n'),
+        (HTTPS, HTTPS.replace(SHA, "1" * 64)),
+        (HTTPS, HTTPS.replace("example.org/a", "example.org/b")),
+        (PATH, PATH.replace('"here"', '"elsewhere"')),
+        (PATH, HTTPS.replace("x/a", "there")),
+    ],
+)
+def test_contradicting_recipes_are_refused_by_name(recipe: Callable[..., Path], one: str, other: str) -> None:
+    a, b = recipe(one, "a"), recipe(other, "b")
+    with pytest.raises(UsageError, match=r"a\.toml.*b\.toml.*contradict"):
+        load_recipes([a, b])
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "bundle").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_projects_recipes_are_valid(path: Path) -> None:
+    loaded = load_recipes([path])
+    assert loaded.name == path.stem
+    assert loaded.description
+
+
+def test_the_projects_recipes_compose() -> None:
+    paths = sorted((REPOSITORY / "bundle").glob("*.toml"))
+    assert len(load_recipes(paths, name="all").sources) == sum(len(load_recipes([path]).sources) for path in paths)
+
+
+def test_https_sources_are_pinned_to_a_commit_and_lie_without_it() -> None:
+    for path in (REPOSITORY / "bundle").glob("*.toml"):
+        for source in load_recipes([path]).sources:
+            if isinstance(source, HttpsSource):
+                owner, repo, commit, *rest = source.url.removeprefix("https://raw.githubusercontent.com/").split("/")
+                assert len(commit) == 40
+                assert source.to == "/".join([owner, repo, *rest])

@@ -1,0 +1,131 @@
+"""What others can do with a bundle, without lbx: tar, sha256sum, BagIt, huggingface_hub offline."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import bagit
+import pytest
+from conftest import DATASET, MODEL
+from hubserver import HubServer, serve
+
+from lbx.bundle import CreateResult, create, unpack, verify, verify_folder
+from lbx.errors import BundleError
+from lbx.layout import Bundle
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LONG = "deep/" * 30 + "文本.jsonl"
+
+
+def run(*command: object, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture
+def made(bundle: Callable[..., CreateResult], hub: HubServer) -> CreateResult:
+    long = hub.hub / "datasets/org/data" / LONG
+    long.parent.mkdir(parents=True)
+    long.write_text("{}\n")
+    return bundle(DATASET + MODEL)
+
+
+def test_tar_and_sha256sum_check_and_unpack_it(made: CreateResult, tmp_path: Path) -> None:
+    assert run("sha256sum", "-c", made.sums.name, cwd=made.archive.parent) == "demo.tar: OK\n"
+    (tmp_path / "plain").mkdir()
+    run("tar", "xf", made.archive, cwd=tmp_path / "plain")
+    root = tmp_path / "plain/demo"
+    run("sha256sum", "--quiet", "--strict", "-c", "tagmanifest-sha256.txt", "manifest-sha256.txt", cwd=root)
+    assert any(path.as_posix().endswith(LONG) for path in root.rglob("*"))
+    ours = unpack(made.archive, tmp_path / "ours").root
+    assert run("diff", "-r", root, ours, cwd=tmp_path) == ""
+    assert verify_folder(root).digest == made.digest
+    assert Bundle(root).digest == made.digest
+
+
+def test_tag_files_come_first_and_all_names_are_sorted(made: CreateResult) -> None:
+    names = run("tar", "tf", made.archive, "--quoting-style=literal", cwd=made.archive.parent).splitlines()
+    tags = [name for name in names if not name.startswith("demo/data/")]
+    payload = [name for name in names if name.startswith("demo/data/")]
+    assert names == sorted(tags) + sorted(payload)
+    assert len(tags) == 5
+
+
+def test_bagit_accepts_it(made: CreateResult, tmp_path: Path) -> None:
+    root = unpack(made.archive, tmp_path / "root").root
+    bag = bagit.Bag(str(root))
+    assert bag.version_info == (1, 0)
+    assert bag.validate(processes=1)
+    assert bag.info["Payload-Oxum"] == f"{made.bytes}.{made.files}"
+    (root / "data/hub/models--org--model/refs/main").write_text("0" * 40)
+    with pytest.raises(bagit.BagValidationError):
+        bag.validate(processes=1)
+
+
+def test_the_hub_library_finds_a_model_offline_by_its_name(made: CreateResult, tmp_path: Path) -> None:
+    root = unpack(made.archive, tmp_path / "root").root
+    before = verify_folder(root).digest
+    code = (
+        "import json, huggingface_hub as h\n"
+        "one = h.hf_hub_download('org/model', 'config.json')\n"
+        "all = h.snapshot_download('org/model')\n"
+        "data = h.hf_hub_download('org/data', 'a.jsonl', repo_type='dataset')\n"
+        "print(json.dumps([one, all, data]))"
+    )
+    offline = {"HF_HUB_CACHE": str(root / "data/hub"), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    config, folder, data = map(Path, json.loads(run(sys.executable, "-c", code, cwd=tmp_path, **offline)))
+    assert config.is_relative_to(root)
+    assert json.loads(config.read_text()) == {"model_type": "llama"}
+    assert folder == Bundle(root).snapshot("model", "org/model")
+    assert data.read_text() == '{"question": "why?"}\n'
+    assert verify_folder(root).digest == before  # a read-only mount is enough
+
+
+def test_the_real_data_makes_the_journey(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    hub, upstream = shared("data/hub"), shared("data/upstream")
+    recipes = [REPOSITORY / "bundle" / f"{name}.toml" for name in ("longbench", "longbench_v2", "leval")]
+    with serve(hub, upstream) as server:
+        made = create(recipes, tmp_path / "out", name="real", hub=server.url, mirror=server.mirror)
+    report = verify(made.archive)
+    assert (report.digest, report.files, report.sums) == (made.digest, made.files, "real.SHA256SUMS")
+    root = Bundle(unpack(made.archive, tmp_path / "root").root)
+    for repo in ("THUDM/LongBench", "THUDM/LongBench-v2", "L4NLP/LEval"):
+        folder, served = root.snapshot("dataset", repo), hub / "datasets" / repo
+        assert folder is not None
+        for path in (path for path in served.rglob("*") if path.is_file()):
+            assert (folder / path.relative_to(served)).read_bytes() == path.read_bytes()
+    for owner, repo, commit in ((p.parts[-3], p.parts[-2], p.name) for p in upstream.glob("*/*/*")):
+        served = upstream / owner / repo / commit
+        for path in (path for path in served.rglob("*") if path.is_file()):
+            here = root.file(f"{owner}/{repo}/{path.relative_to(served).as_posix()}")
+            assert here is not None
+            assert here.read_bytes() == path.read_bytes()
+    whole = bytearray(made.archive.read_bytes())
+    whole[whole.index(b"PK\x03\x04") + 1_000_000] ^= 1
+    made.archive.write_bytes(whole)
+    with pytest.raises(
+        BundleError, match=r"differ from its manifest \(1\): data/hub/datasets--THUDM--LongBench/.*data\.zip"
+    ):
+        verify(made.archive)
+
+
+def test_the_hub_can_be_served_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "upstream").mkdir()
+    (tmp_path / "upstream/file.txt").write_text("hello")
+    script = Path(__file__).with_name("hubserver.py")
+    command = [sys.executable, script, "--hub", tmp_path / "hub", "--upstream", tmp_path / "upstream", "--port", "0"]
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        fetch = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
+        assert run(sys.executable, "-c", fetch, f"{url}/upstream/file.txt", cwd=tmp_path) == "hello\n"
+        process.kill()

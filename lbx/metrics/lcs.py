@@ -8,7 +8,7 @@ bits hold all that a backtrace needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 
 def positions(tokens: Sequence[str]) -> dict[str, int]:
@@ -19,21 +19,19 @@ def positions(tokens: Sequence[str]) -> dict[str, int]:
     return masks
 
 
-def rows(x: Sequence[str], masks: Mapping[str, int], width: int) -> list[int]:
-    """The table's rows 1..len(x) as step bits.
+def rows(matches: Iterable[int], width: int) -> list[int]:
+    """The table's rows as step bits, one for each token down its side.
 
     Args:
-        x: the tokens down the table's side.
-        masks: ``positions(y)`` of the tokens along its top.
+        matches: the token's bits in ``positions(y)``, 0 where y has none of it (such a row repeats the one above).
         width: len(y).
     """
     full = (1 << width) - 1
     flat = full  # bits where the row does NOT grow
     steps = []
-    for token in x:
-        if mask := masks.get(token, 0):
-            hits = flat & mask
-            flat = ((flat + hits) | (flat - hits)) & full
+    for mask in matches:
+        hits = flat & mask
+        flat = ((flat + hits) | (flat - hits)) & full
         steps.append(full ^ flat)
     return steps
 

@@ -14,7 +14,7 @@ recurses: the depth is counted, and both numbers come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lbx.metrics import chinese, lcs
@@ -103,26 +103,35 @@ def _compare(predicted: _Text, expected: _Text) -> tuple[float, int]:
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8)), deepest
 
 
-def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[Iterable[str], int]:
+def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
     """The subsequence's tokens, and how many calls deep the package would have gone for it.
 
     At a cell whose tokens differ, "the cell above is larger than the cell to the left" holds exactly where the
-    row steps up at that column: a row's bits are all the table that is needed, and a run of moves to the left
-    ends at the highest bit that is either a step or a match.
+    row steps up at that column: a row's bits are all the table that is needed. A run of moves to the left ends at
+    the highest bit that is a step or a match; rows without any match repeat the row above them, so that the path
+    goes left once and then straight up through them.
     """
-    steps = lcs.rows(reference, candidate.masks, len(candidate.tokens))
+    masks = candidate.masks
+    hits = [(row, masks[token]) for row, token in enumerate(reference, 1) if token in masks]
+    steps = lcs.rows((mask for _, mask in hits), len(candidate.tokens))
     found: list[str] = []
     i, j = len(reference), len(candidate.tokens)
     frames = 1
-    while i and j:
-        matches = candidate.masks.get(reference[i - 1], 0)
-        stop = ((steps[i - 1] | matches) & ((1 << j) - 1)).bit_length()
-        frames += j - stop
+    for (row, mask), step in zip(reversed(hits), reversed(steps), strict=True):
+        if i > row:
+            stop = (step & ((1 << j) - 1)).bit_length()
+            frames += j - stop
+            if not stop:
+                return found, frames
+            frames += i - row
+            i, j = row, stop
+        stop = ((step | mask) & ((1 << j) - 1)).bit_length()
+        frames += j - stop + bool(stop)
         j = stop
-        if j:
-            frames += 1
-            if matches >> (j - 1) & 1:
-                found.append(reference[i - 1])
-                j -= 1
-            i -= 1
-    return found, frames
+        if j and mask >> (j - 1) & 1:
+            found.append(reference[row - 1])
+            j -= 1
+        if not j:
+            return found, frames
+        i -= 1
+    return found, frames + (j if i else 0)

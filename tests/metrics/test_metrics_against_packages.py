@@ -45,6 +45,23 @@ def test_rouge_l_of_long_sentences(seed: int) -> None:
     assert rouge_l.rouge_l(texts[0], [texts[1]]).official == official_rouge_l(*texts)
 
 
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abce"), max_size=12))
+def test_frames_are_the_depth_of_the_recursion(reference: list[str], candidate: list[str]) -> None:
+    table = _table(reference, candidate)
+
+    def depth(i: int, j: int) -> int:
+        if i == 0 or j == 0:
+            return 1
+        if reference[i - 1] == candidate[j - 1]:
+            return 1 + depth(i - 1, j - 1)
+        return 1 + (depth(i - 1, j) if table[i - 1][j] > table[i][j - 1] else depth(i, j - 1))
+
+    if reference and candidate:
+        got = rouge_l.rouge_l(" ".join(candidate), [" ".join(reference)])
+        assert got.frames == depth(len(reference), len(candidate))
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_recursion_limit_takes_all(language: str) -> None:
     measure, limit = (rouge_l.rouge_l, 991) if language == "en" else (rouge_l.rouge_l_zh, 990)
@@ -102,12 +119,19 @@ def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
 def test_lcs_rows_are_the_table(x: list[str], y: list[str]) -> None:
-    table = [[0] * (len(y) + 1) for _ in range(len(x) + 1)]
-    for i, left in enumerate(x, 1):
-        for j, top in enumerate(y, 1):
-            table[i][j] = table[i - 1][j - 1] + 1 if left == top else max(table[i - 1][j], table[i][j - 1])
-    steps = lcs.rows(x, lcs.positions(y), len(y))
+    table = _table(x, y)
+    masks = lcs.positions(y)
+    steps = lcs.rows((masks.get(token, 0) for token in x), len(y))
     assert [[row[j + 1] - row[j] for j in range(len(y))] for row in table[1:]] == [
         [step >> j & 1 for j in range(len(y))] for step in steps
     ]
     assert lcs.length(x, y) == lcs.length(y, x) == table[-1][-1]
+
+
+def _table(x: list[str], y: list[str]) -> list[list[int]]:
+    """The textbook's table of lengths."""
+    table = [[0] * (len(y) + 1) for _ in range(len(x) + 1)]
+    for i, left in enumerate(x, 1):
+        for j, top in enumerate(y, 1):
+            table[i][j] = table[i - 1][j - 1] + 1 if left == top else max(table[i - 1][j], table[i][j - 1])
+    return table

@@ -129,19 +129,19 @@ def test_logits_of_both_libraries_are_close(hf, llama):
     ],
 )
 def test_a_kept_prefix_changes_nothing_to_the_bit(backend, first, second, kept):
-    request = request_for(backend, second, max_new_tokens=12)
+    request = request_for(backend, second, max_new_tokens=6)
     cold(backend)
     fresh, none = backend.prefill(request.token_ids)
     assert none == 0
     cold(backend)
     fresh_answer = backend.generate(request)
     cold(backend)
-    backend.generate(request_for(backend, first, max_new_tokens=12))
+    backend.generate(request_for(backend, first, max_new_tokens=6))
     warm, count = backend.prefill(request.token_ids)
     assert count == kept
     assert np.array_equal(fresh, warm)
     cold(backend)
-    backend.generate(request_for(backend, first, max_new_tokens=12))
+    backend.generate(request_for(backend, first, max_new_tokens=6))
     warm_answer = backend.generate(request)
     assert warm_answer.cached_tokens == kept
     assert said(fresh_answer) == said(warm_answer)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
+EXPORTER = Path(__file__).parents[2] / "models" / "demo" / "export_gguf.py"
 SENTENCES = [
     "The lighthouse keeper counted seven ships before the fog came in.",
     "A small model reads a long report and answers one question about it.",
@@ -70,65 +74,11 @@ def make_model(folder: Path, window: int = 2048) -> Path:
 
 
 def make_gguf(folder: Path, out: Path) -> Path:
-    """The same model as GGUF: matrices in float16, norms in float32."""
-    import json
-
-    import gguf
-    import numpy as np
-    from safetensors.numpy import load_file
-
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    tensors = load_file(folder / "model.safetensors")
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    writer = gguf.GGUFWriter(out, "llama")
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(kv_heads)
-    writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
-    _add_tokenizer(writer, folder)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
-    rotary = {"q_proj.weight": heads, "k_proj.weight": kv_heads}
-    for name, tensor in tensors.items():
-        count = rotary.get(".".join(name.split(".")[-2:]))
-        kind = np.float16 if tensor.ndim > 1 else np.float32
-        rows = _interleave(tensor, count) if count else tensor
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), np.ascontiguousarray(rows, dtype=kind))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    """The same model as GGUF, by the demo's exporter; the chat template is added with gguf's own tool."""
+    spec = importlib.util.spec_from_file_location("demo_export_gguf", EXPORTER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    plain = module.export_gguf(folder, out.with_name("plain.gguf"), "f16")
+    tool = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", CHAT]
+    subprocess.run([*tool, str(plain), str(out)], check=True, capture_output=True)
     return out
-
-
-def _interleave(tensor, heads):
-    """Rotary halves to rotary pairs: llama.cpp's order of the rows of a head."""
-    rows = tensor.shape[0]
-    return tensor.reshape(heads, 2, rows // heads // 2, -1).swapaxes(1, 2).reshape(tensor.shape)
-
-
-def _add_tokenizer(writer, folder: Path) -> None:
-    import json
-
-    import gguf
-
-    parsed = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    added = {t["id"]: t for t in parsed["added_tokens"]}
-    vocab = dict(parsed["model"]["vocab"]) | {t["content"]: t["id"] for t in added.values()}
-    texts = sorted(vocab, key=lambda text: vocab[text])
-    kinds = {True: gguf.TokenType.CONTROL, False: gguf.TokenType.USER_DEFINED}
-    types = [kinds[added[n]["special"]] if n in added else gguf.TokenType.NORMAL for n in range(len(texts))]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(texts)
-    writer.add_token_types(types)
-    writer.add_token_merges([" ".join(m) if isinstance(m, list) else m for m in parsed["model"]["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    writer.add_add_bos_token(True)
-    writer.add_chat_template(CHAT)

@@ -230,6 +230,12 @@ def _count_zip_lines(path: Path, member: str, changed: int, size: int) -> int:
 def _count_keys(path: Path, key: str, changed: int, size: int) -> int:
     if not size:
         return 0
-    pattern = re.compile(rb'(?<!\\)"' + re.escape(key.encode()) + rb'"\s*:')
+    needle, found = f'"{key}"'.encode(), 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        return sum(1 for _ in pattern.finditer(view))
+        # find, not a pattern: over half a gigabyte it is many times faster.
+        at = view.find(needle)
+        while at >= 0:
+            end = at + len(needle)
+            found += view[max(at - 1, 0) : at] != b"\\" and view[end : end + 64].lstrip()[:1] == b":"
+            at = view.find(needle, end)
+    return found

@@ -13,7 +13,7 @@ from lbx.bundle.bag import PAYLOAD, Contents, Entry, parse_tags
 from lbx.bundle.fetch import read_blocks
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.bundle.progress import Meter, Progress, silent
-from lbx.bundle.tar import HashingReader, Member, TarReader
+from lbx.bundle.tar import ArchiveStream, Member, TarReader
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
 
@@ -31,8 +31,8 @@ class VerifyReport:
         digest: SHA-256 of the tag manifest, hex; equals ``Bundle.digest`` and covers every other byte of the bundle.
         files, bytes: number and total size of the payload files, all of them hashed.
         sources: as in bundle.json.
-        archive_sha256: of the archive's bytes; "" for a folder.
-        sums: the file beside the archive that the sum was compared with; "" where there is none.
+        archive_sha256: of the archive's bytes, where NAME.SHA256SUMS lies beside it to compare with; "" otherwise.
+        sums: the name of that file, or "".
         problems: always empty in a report that was returned; there for scripts that read the JSON.
     """
 
@@ -59,7 +59,7 @@ class Sink(Protocol):
         ...
 
     def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
-        """One payload file; must read all blocks. Its hash is known to be right only after ``scan`` goes on."""
+        """One payload file; must read all blocks. The last step raises where ``scan`` stops at a wrong hash."""
         ...
 
 
@@ -110,17 +110,27 @@ def verify_folder(root: Path, progress: Progress | None = None) -> VerifyReport:
     return _report(root, contents)
 
 
-def scan(archive: Path, sink: Sink, stage: str, progress: Progress) -> VerifyReport:
-    """Read an archive through, give its files to ``sink``, and return the evidence only when all of it is right."""
+def scan(archive: Path, sink: Sink, stage: str, progress: Progress, *, name_all: bool = True) -> VerifyReport:
+    """Read an archive through, give its files to ``sink``, and return the evidence only when all of it is right.
+
+    Args:
+        name_all: go on after a changed file to name them all; False stops before ``sink`` has taken it.
+    """
     try:
         with _open(archive) as file:
-            stream = HashingReader(file)
-            reading = _Reading(archive, TarReader(stream, archive), sink, stage, progress)
-            contents = reading.run()
+            sums, promised = _sum_beside(archive)
+            stream = ArchiveStream(file, hashed=bool(promised))
+            reading = _Reading(archive, TarReader(stream, archive), sink, name_all=name_all)
+            contents = reading.run(stage, progress)
     except OSError as exc:
         raise BundleError(f"{archive} cannot be read: {exc}.") from exc
-    sums = _check_sum(archive, stream.sha256)
-    return _report(archive, contents, stream.sha256, sums)
+    found = stream.sha256()
+    if found != promised:
+        raise BundleError(
+            f"{archive} has sha256 {found}, but {sums} beside it says {promised}.",
+            fix="One of the two is damaged, or of another bundle: copy both again.",
+        )
+    return _report(archive, contents, found, sums)
 
 
 def read_contents(archive: Path) -> Contents:
@@ -130,7 +140,7 @@ def read_contents(archive: Path) -> Contents:
         BundleError: as ``verify``.
     """
     with _open(archive) as file:
-        reading = _Reading(archive, TarReader(HashingReader(file), archive), Discard(), "verify", silent)
+        reading = _Reading(archive, TarReader(ArchiveStream(file), archive), Discard())
         return reading.read_tags()
 
 
@@ -151,14 +161,13 @@ def _open(archive: Path) -> Any:
 class _Reading:
     """One pass over an archive: tag files, then payload, then what is missing."""
 
-    def __init__(self, archive: Path, tar: TarReader, sink: Sink, stage: str, progress: Progress) -> None:
+    def __init__(self, archive: Path, tar: TarReader, sink: Sink, *, name_all: bool = True) -> None:
         self._archive = archive
         self._tar = tar
         self._members = iter(tar)
         self._next: tuple[str, Member] | None = None
         self._sink = sink
-        self._stage = stage
-        self._progress = progress
+        self._name_all = name_all
         self._top = ""
         self._names = PathSet()
         self._tags: dict[str, bytes] = {}
@@ -177,10 +186,11 @@ class _Reading:
         self._next = step
         return parse_tags(self._tags, f"{self._archive}")
 
-    def run(self) -> Contents:
+    def run(self, stage: str, progress: Progress) -> Contents:
+        """Take all members, and find out what is missing."""
         contents = self.read_tags()
         self._sink.begin(contents, self._tags)
-        meter = Meter(self._progress, self._stage, contents.payload_bytes)
+        meter = Meter(progress, stage, contents.payload_bytes)
         problems: list[str] = []
         seen: set[str] = set()
         step = self._next
@@ -231,6 +241,8 @@ class _Reading:
                 yield block
                 here += len(block)
                 meter.at(entry.path, here)
+            if not self._name_all and digest.hexdigest() != entry.sha256:
+                raise _damage(self._archive, [f"{entry.path} (changed)"], "`lbx verify` names all that changed.")
 
         self._sink.payload(entry, passing())
         meter.finish(entry.path, entry.size)
@@ -243,24 +255,20 @@ class _Reading:
         )
 
 
-def _check_sum(archive: Path, sha256: str) -> str:
-    """Compare the archive's sum with NAME.SHA256SUMS beside it; the name of that file, or "" where there is none."""
+def _sum_beside(archive: Path) -> tuple[str, str]:
+    """The name of NAME.SHA256SUMS beside an archive and the sum it gives; two empty strings where there is none."""
     sums = archive.with_name(f"{archive.name.removesuffix('.tar')}.SHA256SUMS")
     try:
         lines = sums.read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
-        return ""
+        return "", ""
     except OSError as exc:
         raise BundleError(f"{sums} cannot be read: {exc.strerror}.") from exc
-    listed = {name.lstrip(" *"): digest for digest, _, name in (line.partition(" ") for line in lines)}
-    if archive.name not in listed:
-        raise BundleError(f"{sums} does not list {archive.name}.", fix="Copy both files again, under their own names.")
-    if listed[archive.name] != sha256:
-        raise BundleError(
-            f"{archive} has sha256 {sha256}, but {sums.name} beside it says {listed[archive.name]}.",
-            fix="One of the two is damaged, or of another bundle: copy both again.",
-        )
-    return sums.name
+    for line in lines:
+        digest, _, name = line.partition(" ")
+        if name.lstrip(" *") == archive.name:
+            return sums.name, digest or "nothing"
+    raise BundleError(f"{sums} does not list {archive.name}.", fix="Copy both files again, under their own names.")
 
 
 def _compare(path: Path, entry: Entry) -> list[str]:

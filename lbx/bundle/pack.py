@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.bundle.bag import render_tags
+from lbx.bundle.disk import sync_folder
 from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
 from lbx.bundle.formats import names_code, why_refused
 from lbx.bundle.hub import Hub
@@ -25,7 +26,6 @@ from lbx.bundle.plan import Item, Planned, Planner, refusal
 from lbx.bundle.progress import Meter, Progress, silent
 from lbx.bundle.recipe import load_recipes
 from lbx.bundle.retry import Retry
-from lbx.bundle.sync import sync_folder
 from lbx.bundle.tar import TarWriter, size_of_tar
 from lbx.errors import FetchError, UsageError
 from lbx.layout import TAG_MANIFEST
@@ -212,10 +212,10 @@ def _write_archive(
             except ValueError as exc:
                 raise _changed(file) from exc
             meter.finish(path, file.size)
-        tar.close()
+        sha256 = tar.close()
         out.flush()
         os.fsync(out.fileno())
-    return tar.sha256
+    return sha256
 
 
 def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:

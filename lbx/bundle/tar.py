@@ -7,13 +7,13 @@ knows regular files (ustar, with pax records for long names and sizes), and name
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from lbx.bundle.hashing import BackgroundSha256
 from lbx.errors import BundleError
 
 BLOCK = 1 << 20
@@ -52,23 +52,28 @@ class Member:
     other_kind: str = ""
 
 
-class HashingReader:
-    """A file read once from start to end, with the SHA-256 and the number of all bytes that passed."""
+class ArchiveStream:
+    """A file read once from start to end, counting its bytes, and hashing all of them where that is wanted.
 
-    def __init__(self, stream: BinaryIO) -> None:
+    Args:
+        hashed: whether ``sha256`` will be asked for.
+    """
+
+    def __init__(self, stream: BinaryIO, *, hashed: bool = False) -> None:
         self._stream = stream
-        self._sha256 = hashlib.sha256()
+        self._sha256 = BackgroundSha256() if hashed else None
         self.position = 0
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
-        self._sha256.update(data)
+        if self._sha256 is not None:
+            self._sha256.update(data)
         self.position += len(data)
         return data
 
-    @property
     def sha256(self) -> str:
-        return self._sha256.hexdigest()
+        """Of all bytes, hex, once they have been read; "" where it was not wanted."""
+        return self._sha256.hexdigest() if self._sha256 is not None else ""
 
 
 class TarReader:
@@ -82,7 +87,7 @@ class TarReader:
         BundleError (while iterating): no tar, damaged, or cut short; names the place.
     """
 
-    def __init__(self, stream: HashingReader, archive: Path) -> None:
+    def __init__(self, stream: ArchiveStream, archive: Path) -> None:
         self._stream = stream
         self._archive = archive
         self._member: Member | None = None
@@ -227,19 +232,15 @@ class TarWriter:
     """Writes a tar whose bytes depend on nothing but names, contents and ``mtime``.
 
     Args:
-        stream: where to; every byte written is also counted into ``sha256``.
+        stream: where to.
         mtime: seconds since 1970, the same for every member.
     """
 
     def __init__(self, stream: BinaryIO, mtime: int) -> None:
         self._stream = stream
         self._mtime = mtime
-        self._sha256 = hashlib.sha256()
+        self._sha256 = BackgroundSha256()
         self._written = 0
-
-    @property
-    def sha256(self) -> str:
-        return self._sha256.hexdigest()
 
     def add(self, name: str, size: int, blocks: Iterable[bytes]) -> None:
         """One regular file, mode 0644, owner 0:0. ``blocks`` must give exactly ``size`` bytes.
@@ -255,10 +256,11 @@ class TarWriter:
             raise ValueError(f"{name}: {self._written - start} bytes instead of {size}")
         self._write(bytes(-size % _UNIT))
 
-    def close(self) -> None:
-        """Write the end mark. The stream stays open."""
+    def close(self) -> str:
+        """Write the end mark; the SHA-256 of every byte written, hex. The stream stays open."""
         self._write(bytes(2 * _UNIT))
         self._write(bytes(-self._written % _RECORD))
+        return self._sha256.hexdigest()
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)

@@ -59,7 +59,7 @@ class NeedleSettings:
 
     seed: int = 2026
     languages: tuple[str, ...] = ("en", "zh")
-    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
     depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     samples_per_cell: int = 4
     multikey_needles: int = 4

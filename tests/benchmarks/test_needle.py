@@ -43,7 +43,7 @@ def test_tasks_of_the_defaults(bundle: Bundle) -> None:
     assert [t.name for t in tasks] == [
         "single_en", "single_zh", "multikey_en", "multikey_zh", "multiquery_en", "multiquery_zh",
     ]  # fmt: skip
-    assert {(t.benchmark, t.metrics, t.samples) for t in tasks} == {("needle", ("recall",), 100)}
+    assert {(t.benchmark, t.metrics, t.samples) for t in tasks} == {("needle", ("recall",), 120)}
     for task in tasks:
         samples = list(Needle().samples(bundle, task.name))
         assert len(samples) == task.samples

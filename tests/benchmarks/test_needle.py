@@ -297,3 +297,8 @@ def test_bytes_that_are_no_text_are_named(bundle: Bundle) -> None:
 def test_settings_made_in_code_are_checked() -> None:
     with pytest.raises(UsageError, match="samples_per_cell"):
         NeedleSettings(samples_per_cell=-1)
+
+
+def test_the_demo_bundle_says_the_defaults(bundle: Bundle) -> None:
+    text = (Path(__file__).parents[2] / "bundle" / "needle" / "needle.toml").read_text("utf-8")
+    assert NeedleSettings.from_bundle(configure(bundle, text)) == DEFAULTS

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lbx.bundle.names import PathSet, why_unsafe
+from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.errors import BundleError
 from lbx.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, TAG_MANIFEST
 
@@ -160,6 +160,10 @@ def _parse_description(content: bytes, where: str) -> dict[str, Any]:
     fields = {"name": str, "description": str, "sources": list}
     if not all(isinstance(described.get(field), kind) for field, kind in fields.items()):
         raise BundleError(f"{where}: {BUNDLE_JSON} lacks name, description or sources.", fix="Bundle anew.")
+    if not is_bundle_name(described["name"]):
+        raise BundleError(
+            f"{where}: {BUNDLE_JSON} gives the bundle the name {described['name']!r}.", fix="Bundle anew."
+        )
     return described
 
 
@@ -169,7 +173,7 @@ def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) 
     for file in _listed_files(described, where):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
             raise BundleError(
-                f"{where}: {BUNDLE_JSON} and {MANIFEST} disagree about {file.path}.", fix="Do not trust this bundle."
+                f"{where}: {BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}.", fix="Do not trust this bundle."
             )
         entries[file.path] = file
     for path in sorted(set(sums) - set(entries)):
@@ -183,7 +187,7 @@ def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[Entry]:
             for file in source["files"]:
                 path, size, digest = str(file["path"]), file["size"], str(file["sha256"])
                 if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                    raise BundleError(f"{where}: {BUNDLE_JSON} gives {path} no valid size.", fix="Bundle anew.")
+                    raise BundleError(f"{where}: {BUNDLE_JSON} gives {path!r} no valid size.", fix="Bundle anew.")
                 yield Entry(path, size, digest)
     except (TypeError, KeyError) as exc:
         raise BundleError(

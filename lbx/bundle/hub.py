@@ -142,7 +142,8 @@ class Hub:
             status = exc.response.status_code
             if status == 429 or status >= 500:
                 return AgainError(f"{where} answered {status}")
-            return FetchError(f"The {kind} {repo} cannot be read: {where} answered {status}.")
+            fix = "Check HF_TOKEN." if status in (401, 403) else ""
+            return FetchError(f"The {kind} {repo} cannot be read: {where} answered {status}.", fix=fix)
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
             return AgainError(f"{where} does not answer ({describe(exc)})")
         return FetchError(

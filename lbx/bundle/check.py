@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from lbx.bundle.bag import PAYLOAD, Contents, Entry, parse_tags
+from lbx.bundle.evidence import Evidence
 from lbx.bundle.fetch import read_blocks
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.bundle.progress import Meter, Progress, silent
@@ -22,8 +23,8 @@ _NAMED = 10
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+@dataclass(frozen=True)
+class VerifyReport(Evidence):
     """The evidence of a bundle that passed.
 
     Attributes:
@@ -45,10 +46,6 @@ class VerifyReport:
     archive_sha256: str = ""
     sums: str = ""
     problems: Sequence[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
-        return asdict(self)
 
 
 class Sink(Protocol):

@@ -22,6 +22,7 @@ from typing import Any
 from lbx.bundle.bag import Contents, Entry
 from lbx.bundle.check import VerifyReport, read_contents, scan
 from lbx.bundle.disk import sync_folder
+from lbx.bundle.evidence import Evidence
 from lbx.bundle.progress import Progress, silent
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
@@ -29,8 +30,8 @@ from lbx.layout import TAG_MANIFEST
 _INCOMING = ".incoming"
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackResult:
+@dataclass(frozen=True)
+class UnpackResult(Evidence):
     """Where a bundle now lies.
 
     Attributes:

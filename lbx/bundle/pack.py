@@ -19,6 +19,7 @@ from typing import Any
 
 from lbx.bundle.bag import render_tags
 from lbx.bundle.disk import sync_folder
+from lbx.bundle.evidence import Evidence
 from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
 from lbx.bundle.formats import names_code, why_refused
 from lbx.bundle.hub import Hub
@@ -31,8 +32,8 @@ from lbx.errors import FetchError, UsageError
 from lbx.layout import TAG_MANIFEST
 
 
-@dataclass(frozen=True, slots=True)
-class CreateResult:
+@dataclass(frozen=True)
+class CreateResult(Evidence):
     """What ``create`` wrote.
 
     Attributes:

@@ -75,6 +75,8 @@ def test_the_bundle_says_where_everything_came_from(bundle: Make, hub: HubServer
     assert files[1] == [
         {"path": "data/files/owner/repo/prompt.txt", "size": 10, "sha256": hashlib.sha256(b"Read this.").hexdigest()}
     ]
+    told = json.loads(made.to_json())
+    assert (told["archive"], told["digest"], told["sources"][0]["repo"]) == (str(made.archive), made.digest, "org/data")
     assert made.files == len(files[0]) + 1
     assert made.bytes == sum(file["size"] for file in files[0]) + 10
 

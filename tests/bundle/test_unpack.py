@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tarfile
 from collections.abc import Callable
@@ -37,6 +38,7 @@ def test_the_folder_holds_exactly_the_bag(good: Path, tmp_path: Path) -> None:
     with tarfile.open(good) as tar:
         inside = {info.name.removeprefix("x/"): tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
     assert files_of(result.root) == inside
+    assert json.loads(result.to_json())["root"] == str(result.root)
     assert Bundle(result.root).digest == result.digest == verify(good).digest
     assert [path.name for path in (tmp_path / "deep/er").iterdir()] == ["root"]
     assert {path.stat().st_mode & 0o777 for path in result.root.rglob("*") if path.is_file()} == {0o644}

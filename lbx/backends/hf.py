@@ -95,15 +95,14 @@ class HfBackend:
 
         Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
         """
-        from transformers.cache_utils import DynamicCache, DynamicLayer
+        from lbx.backends.hf_cache import can_be_cut_back, make_cache
 
         if self._model is None:
             raise BackendError(f"The model {self._info.model} is closed.")
-        # Sliding windows and recurrent states forget what a cut would need: only plain layers can be cut back.
-        if length and all(type(layer) is DynamicLayer for layer in self._cache.layers):
+        if length and can_be_cut_back(self._cache):
             self._cache.crop(length - self._cache.get_seq_length())
         else:
-            self._cache = DynamicCache(config=self._model.config)
+            self._cache = make_cache(self._model.config)
             length = 0
         self._kept = []
         return length

@@ -1,0 +1,58 @@
+"""A KV cache for transformers that grows in place. Imported only where transformers already is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+_BLOCK = 256
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not typed
+    """The keys and values of one layer, with room to spare behind them.
+
+    ``DynamicLayer`` copies everything it holds for each new token; at 100,000 tokens that is most of the work of a
+    decode step. Here a token is written behind the others, and all is copied only when the room is used up. What
+    attention sees, ``keys`` and ``values`` of shape (batch, heads, tokens, head size), holds the same numbers.
+    """
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
+            self._rooms = (self.keys, self.values)
+        held = self.keys.shape[-2]
+        self._rooms = (
+            _with_room(self._rooms[0], self.keys, key_states),
+            _with_room(self._rooms[1], self.values, value_states),
+        )
+        self.keys, self.values = (room[..., : held + key_states.shape[-2], :] for room in self._rooms)
+        return self.keys, self.values
+
+
+def _with_room(room: torch.Tensor, held: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """The room with the new states behind those held; a larger one where they do not fit."""
+    before, needed = held.shape[-2], held.shape[-2] + new.shape[-2]
+    if needed > room.shape[-2]:
+        tokens = -(-max(needed, room.shape[-2] * 5 // 4) // _BLOCK) * _BLOCK
+        room = new.new_empty((*new.shape[:-2], tokens, new.shape[-1]))
+        room[..., :before, :] = held
+    room[..., before:needed, :] = new
+    return room
+
+
+def make_cache(config: Any) -> DynamicCache:
+    """An empty cache for one sequence of a model of this configuration."""
+    cache = DynamicCache(config=config)
+    # Sliding windows and recurrent states keep their own kinds of layer.
+    cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+def can_be_cut_back(cache: DynamicCache) -> bool:
+    """Whether cropping leaves what a shorter prompt would have left: only layers that keep everything can do so."""
+    return all(type(layer) is GrowingLayer for layer in cache.layers)

@@ -16,7 +16,7 @@ from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.bundle.progress import Meter, Progress, silent
 from lbx.bundle.tar import ArchiveStream, Member, TarReader
 from lbx.errors import BundleError
-from lbx.layout import TAG_MANIFEST
+from lbx.layout import TAG_MANIFEST, Bundle
 
 _TAG_LIMIT = 256 << 20
 _NAMED = 10
@@ -88,8 +88,7 @@ def verify_folder(root: Path, progress: Progress | None = None) -> VerifyReport:
     Raises:
         BundleError: a file is missing, changed or not the bundle's; names up to 10 of them.
     """
-    if not root.is_dir():
-        raise BundleError(f"There is no bundle folder at {root}.", command=f"lbx unpack NAME.tar --to {root}")
+    Bundle(root)  # refuses what is no bundle at all before the whole folder is walked
     try:
         found = _files_below(root)
         tags = {path: (root / path).read_bytes() for path in found if not path.startswith(PAYLOAD)}

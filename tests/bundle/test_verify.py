@@ -357,5 +357,6 @@ def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="no bundle folder"):
         verify_folder(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BundleError, match="not a complete bundle"):
-        verify_folder(tmp_path / "empty")
+    for folder in (tmp_path / "empty", Path("/")):
+        with pytest.raises(BundleError, match="is not an unpacked bundle"):
+            verify_folder(folder)

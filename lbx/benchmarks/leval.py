@@ -22,12 +22,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.files import Row, damaged, read_jsonl
+from lbx.benchmarks.sources import Source, find_jsonl
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import BundleError
 from lbx.layout import Bundle
@@ -116,17 +116,17 @@ class LEval:
         """Those whose file is there."""
         found = []
         for task, kind in KINDS.items():
-            path = _data(bundle, task)
-            if path is not None:
-                found.append(Task(self.name, task, METRICS[kind], len(_questions(path))))
+            source = _data(bundle, task)
+            if source is not None:
+                found.append(Task(self.name, task, METRICS[kind], len(_questions(source))))
         return found
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
-        path = _data(bundle, task)
-        if path is None:
+        source = _data(bundle, task)
+        if source is None:
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.")
-        return (_sample(task, question) for question in _questions(path))
+        return (_sample(task, question) for question in _questions(source))
 
     def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
         """The published prompt around the document and the question; only the document may be cut."""
@@ -279,13 +279,11 @@ class _Question(NamedTuple):
         return self.context, self.question, self.answer
 
 
-def _questions(path: Path) -> list[_Question]:
+def _questions(source: Source) -> list[_Question]:
     """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
     position = count()
     every = [
-        question
-        for document, row in enumerate(read_jsonl(path))
-        for question in _row_questions(document, row, position)
+        question for document, row in enumerate(source.rows()) for question in _row_questions(document, row, position)
     ]
     asked = [question for question in every if question.evaluation in _SCORED]
     places = {question.content: place for place, question in reversed(list(enumerate(asked)))}
@@ -329,11 +327,9 @@ def _sample(task: str, asked: _Question) -> Sample:
     )
 
 
-def _data(bundle: Bundle, task: str) -> Path | None:
-    folder = bundle.snapshot("dataset", REPO)
-    kind = KINDS[task]
-    path = folder / "LEval" / ("Generation" if kind in _OPEN else "Exam") / f"{task}.jsonl" if folder else None
-    return path if path and path.is_file() else None
+def _data(bundle: Bundle, task: str) -> Source | None:
+    group = "Generation" if KINDS[task] in _OPEN else "Exam"
+    return find_jsonl(bundle.snapshot("dataset", REPO), f"LEval/{group}/{task}.jsonl", config=task)
 
 
 def _template(bundle: Bundle, place: str) -> _Template:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean, numpy_percent
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.files import Row, count_zip_lines, damaged, read_json, read_zip_jsonl, zip_members
+from lbx.benchmarks.files import Row, damaged, read_json
+from lbx.benchmarks.sources import Source, find_zipped
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import BundleError
 from lbx.layout import Bundle
@@ -120,30 +120,26 @@ class LongBench:
 
     def tasks(self, bundle: Bundle) -> list[Task]:
         """Those whose file is in data.zip. Raises BundleError where the zip is damaged."""
-        path = _data(bundle)
-        if path is None:
-            return []
-        members = set(zip_members(path))
         return [
             Task(
                 benchmark=self.name,
                 name=task,
                 metrics=METRICS[kind_of(task).metric],
-                samples=count_zip_lines(path, _member(task)),
+                samples=source.count(),
                 language=kind_of(task).language,
             )
             for task in self.known_tasks
-            if _member(task) in members
+            if (source := _data(bundle, task))
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """See ``Benchmark.samples``. The id is the row's ``_id`` (a repeated one gets "-2")."""
-        path = _data(bundle)
-        if path is None:
-            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, data.zip.")
-        classes = _classes(path, task) if kind_of(task).metric == "classification" else ()
+        source = _data(bundle, task)
+        if source is None:
+            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.")
+        classes = _classes(source) if kind_of(task).metric == "classification" else ()
         seen: dict[str, int] = {}
-        for number, row in enumerate(read_zip_jsonl(path, _member(task))):
+        for number, row in enumerate(source.rows()):
             sample = _sample(task, row, number, classes)
             seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
             yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
@@ -228,23 +224,17 @@ def _buckets(metric: str, scored: Sequence[tuple[int, float]]) -> list[TaskScore
     ]
 
 
-def _data(bundle: Bundle) -> Path | None:
-    folder = bundle.snapshot("dataset", REPO)
-    path = folder / "data.zip" if folder else None
-    return path if path and path.is_file() else None
+def _data(bundle: Bundle, task: str) -> Source | None:
+    return find_zipped(bundle.snapshot("dataset", REPO), "data.zip", f"data/{task}.jsonl", config=task)
 
 
-def _member(task: str) -> str:
-    return f"data/{task}.jsonl"
-
-
-def _classes(path: Path, task: str) -> tuple[str, ...]:
+def _classes(source: Source) -> tuple[str, ...]:
     """The last row's classes: eval.py scores every row of a file with them."""
-    last: object = None
-    for row in read_zip_jsonl(path, _member(task)):
-        last = row.values.get("all_classes")
+    where, last = REPO, None
+    for row in source.rows():
+        where, last = row.where, row.values.get("all_classes")
     if not isinstance(last, list) or not all(isinstance(name, str) for name in last):
-        raise damaged(f"{path}, {_member(task)}", "the last row's all_classes is no list of names")
+        raise damaged(where, "the last row's all_classes is no list of names")
     return tuple(last)
 
 

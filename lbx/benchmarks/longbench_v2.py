@@ -10,11 +10,11 @@ and prompt come from the bundle. One object of data.json's array:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.files import Row, count_keys, read_json_array, read_text
+from lbx.benchmarks.files import Row, read_text
+from lbx.benchmarks.sources import Source, find_json_array
 from lbx.benchmarks.templates import fill_marks
 from lbx.errors import BundleError
 from lbx.layout import Bundle
@@ -45,17 +45,17 @@ class LongBenchV2:
 
     def tasks(self, bundle: Bundle) -> list[Task]:
         """The one task, where data.json is there."""
-        path = _data(bundle)
-        if path is None:
+        source = _data(bundle)
+        if source is None:
             return []
-        return [Task(self.name, TASK, ("accuracy", "compensated", "empty"), count_keys(path, "_id"))]
+        return [Task(self.name, TASK, ("accuracy", "compensated", "empty"), source.count())]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """See ``Benchmark.samples``. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
-        path = _data(bundle)
-        if path is None:
+        source = _data(bundle)
+        if source is None:
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, data.json.")
-        return (_sample(task, row) for row in read_json_array(path))
+        return (_sample(task, row) for row in source.rows())
 
     def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
         """0shot.txt with every field stripped."""
@@ -115,10 +115,8 @@ def _task_score(name: str, rows: Sequence[ScoredSample], metric: str) -> list[Ta
     return [TaskScore(name, len(values), mean(values), round(mean(values, 100), 1))]
 
 
-def _data(bundle: Bundle) -> Path | None:
-    folder = bundle.snapshot("dataset", REPO)
-    path = folder / "data.json" if folder else None
-    return path if path and path.is_file() else None
+def _data(bundle: Bundle) -> Source | None:
+    return find_json_array(bundle.snapshot("dataset", REPO), "data.json", key="_id", config="default")
 
 
 def _sample(task: str, row: Row) -> Sample:

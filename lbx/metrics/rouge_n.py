@@ -1,19 +1,19 @@
 """ROUGE-1, ROUGE-2 and ROUGE-L of Google's ``rouge-score`` 0.1.2 without a stemmer, as L-Eval uses it.
 
-Tokens are runs of a-z and 0-9 of the lower-cased text, and repeated ones count: this is not the ROUGE-L of
-``lbx.metrics.rouge_l``. The F of each is the ``fmeasure`` of that package, in 0..1.
+The words are that package's own: runs of a-z and 0-9 of the lower-cased text. Repeated ones count: this is not the
+ROUGE-L of ``lbx.metrics.rouge_l``. The F of each is the package's ``fmeasure``, in 0..1; its arithmetic is done here,
+because its longest common subsequence is a table filled cell by cell in Python.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.metrics import lcs
+from rouge_score.tokenize import tokenize
 
-_TOKEN = re.compile(r"[a-z0-9]+")
+from lbx.metrics import lcs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Rouge:
 
 def rouge(prediction: str, references: Sequence[str]) -> Rouge:
     """The three figures; 0 where there is no reference, or no token on one side."""
-    predicted = _TOKEN.findall(prediction.lower())
+    predicted = tokenize(prediction, None)
     best = Rouge(0.0, 0.0, 0.0)
     for reference in references:
-        expected = _TOKEN.findall(reference.lower())
+        expected = tokenize(reference, None)
         best = Rouge(
             max(best.rouge1, _ngram_f(predicted, expected, 1)),
             max(best.rouge2, _ngram_f(predicted, expected, 2)),

@@ -1,0 +1,138 @@
+"""A task's data in whichever form the bundle holds it: what the authors published, or the hub's parquet of it.
+
+The hub converts datasets to parquet on its branch ``refs/convert/parquet``, laid out as CONFIG/SPLIT/0000.parquet;
+sites whose mirror carries only that can bundle it, and get the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from lbx.benchmarks.files import (
+    Row,
+    count_keys,
+    count_zip_lines,
+    damaged,
+    read_json_array,
+    read_jsonl,
+    read_zip_jsonl,
+    zip_members,
+)
+
+_BATCH = 64
+
+
+class Source(Protocol):
+    """Rows of one task. Both verbs raise BundleError where a file is damaged."""
+
+    def rows(self) -> Iterator[Row]: ...
+
+    def count(self) -> int:
+        """How many rows, without parsing them where the format allows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    path: Path
+
+    def rows(self) -> Iterator[Row]:
+        return read_jsonl(self.path)
+
+    def count(self) -> int:
+        return sum(1 for _ in self.rows())
+
+
+@dataclass(frozen=True, slots=True)
+class ZippedJsonLines:
+    path: Path
+    member: str
+
+    def rows(self) -> Iterator[Row]:
+        return read_zip_jsonl(self.path, self.member)
+
+    def count(self) -> int:
+        return count_zip_lines(self.path, self.member)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonArray:
+    """``key`` is a field that every object has."""
+
+    path: Path
+    key: str
+
+    def rows(self) -> Iterator[Row]:
+        return read_json_array(self.path)
+
+    def count(self) -> int:
+        return count_keys(self.path, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """Shards in order."""
+
+    paths: Sequence[Path]
+
+    def rows(self) -> Iterator[Row]:
+        import duckdb
+
+        where = str(self.paths[0].parent)
+        try:
+            with duckdb.connect(config={"threads": 1}) as connection:
+                found = connection.execute("SELECT * FROM read_parquet(?)", [[str(path) for path in self.paths]])
+                names = [column[0] for column in found.description or []]
+                number = 0
+                while batch := found.fetchmany(_BATCH):
+                    for values in batch:
+                        number += 1
+                        yield Row(f"{where}, row {number}", dict(zip(names, values, strict=True)))
+        except duckdb.Error as exc:
+            raise damaged(where, str(exc).partition("\n")[0]) from exc
+
+    def count(self) -> int:
+        import duckdb
+
+        try:
+            with duckdb.connect(config={"threads": 1}) as connection:
+                sql = "SELECT count(*) FROM read_parquet(?)"
+                row = connection.execute(sql, [[str(path) for path in self.paths]]).fetchone()
+        except duckdb.Error as exc:
+            raise damaged(str(self.paths[0].parent), str(exc).partition("\n")[0]) from exc
+        return int(row[0]) if row else 0
+
+
+def find_jsonl(folder: Path | None, place: str, config: str) -> Source | None:
+    """The JSON lines file at ``place``, else the parquet of ``config``, else None."""
+    if folder is None:
+        return None
+    path = folder / place
+    return JsonLines(path) if path.is_file() else find_parquet(folder, config)
+
+
+def find_zipped(folder: Path | None, place: str, member: str, config: str) -> Source | None:
+    """The member of the zip at ``place``, else the parquet of ``config``, else None."""
+    if folder is None:
+        return None
+    path = folder / place
+    if path.is_file():
+        return ZippedJsonLines(path, member) if member in zip_members(path) else None
+    return find_parquet(folder, config)
+
+
+def find_json_array(folder: Path | None, place: str, key: str, config: str) -> Source | None:
+    """The JSON array at ``place``, else the parquet of ``config``, else None."""
+    if folder is None:
+        return None
+    path = folder / place
+    return JsonArray(path, key) if path.is_file() else find_parquet(folder, config)
+
+
+def find_parquet(folder: Path, config: str) -> Source | None:
+    """The shards of a configuration's only split, or None."""
+    paths = sorted((folder / config).glob("*/*.parquet"))
+    return Parquet(tuple(paths)) if paths else None

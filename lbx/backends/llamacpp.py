@@ -26,6 +26,8 @@ from lbx.records import Completion, Request
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
+__all__ = ["LlamaBackend", "cpu_variant", "load"]
+
 MAGIC = b"GGUF"
 _HARDWARE = ("threads", "n_gpu_layers", "offload_kqv")
 

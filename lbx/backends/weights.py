@@ -44,11 +44,11 @@ def _find(text: str, bundle: Bundle | None) -> ModelCard:
     path = Path(text).expanduser()
     if path.suffix == ".toml" and path.is_file():
         return read_card(path)
-    if path.exists():
-        return _bare(path.name if path.name else path.resolve().name, Weights(path=path), path)
     named = CARDS / f"{text}.toml"
     if "/" not in text and named.is_file():
         return read_card(named)
+    if path.exists():
+        return _bare(path.name or path.resolve().name, Weights(path=path), path)
     if bundle is not None and text.count("/") == 1:
         snapshot = bundle.snapshot("model", text)
         if snapshot is not None:

@@ -38,6 +38,7 @@ def card(backend: str = "llamacpp", **weights) -> ModelCard:
 def test_a_card_by_path_and_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = put(tmp_path / "models/mine.toml", b'backend = "scripted"\n[weights]\npath = "a.jsonl"\n')
+    put(tmp_path / "mine/notes.txt")  # a folder of the same name is not what is meant
     by_name = resolve_model("mine")
     assert by_name.name == "mine"
     assert resolve_model(str(path)).weights.path == path.parent / "a.jsonl"

@@ -6,7 +6,8 @@
     ├── FetchError            a source could not be fetched, or is not what the hub says it is
     ├── BackendError          a model cannot be loaded, or a library is missing
     ├── PromptError           one prompt cannot be made to fit; the sample fails, the run goes on
-    └── StoreError            the results file cannot be opened, read or written
+    ├── StoreError            the results file cannot be opened, read or written
+    └── InterruptedByUserError  exit code 130 (Ctrl-C) or 143 (terminated): everything finished is safe
 
 Every error carries its cause, and where there is one, the fix and the next command. The command line
 prints the three as one paragraph; foreign exceptions are mapped once, ``raise XError(...) from exc``.
@@ -65,3 +66,11 @@ class PromptError(LbxError):
 
 class StoreError(LbxError):
     """The results file cannot be opened, read or written."""
+
+
+class InterruptedByUserError(LbxError):
+    """Stopped from outside; everything finished before is safe, and the same command goes on."""
+
+    def __init__(self, cause: str, *, exit_code: int = 130) -> None:
+        super().__init__(cause, fix="The same command goes on.")
+        self.exit_code = exit_code

@@ -55,7 +55,8 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
 
 
 def test_just_names_what_the_readme_does() -> None:
-    listed = subprocess.run(["just", "--summary"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
+    just = Path(sys.executable).with_name("just")
+    listed = subprocess.run([just, "--summary"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
     named = set(re.findall(r"(?:`|bin/)just ([a-z-]+)", README))
     assert {"demo", "test", "real"} <= named <= set(listed)
 

@@ -6,8 +6,10 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 i
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -15,7 +17,7 @@ import typer
 from lbx import __version__
 from lbx.cli import bundle_commands, doctor, report_commands, run_commands
 from lbx.cli.output import show_error
-from lbx.errors import LbxError
+from lbx.errors import InterruptedByUserError, LbxError
 
 app = typer.Typer(
     name="lbx",
@@ -42,16 +44,32 @@ def options(
         os.environ["LBX_DEBUG"] = "1"
 
 
-app.command("bundle")(bundle_commands.bundle)
-app.command("verify")(bundle_commands.verify)
-app.command("unpack")(bundle_commands.unpack)
-app.command("tasks")(run_commands.tasks)
-app.command("plan")(run_commands.plan)
-app.command("run")(run_commands.run)
-app.command("score")(run_commands.score)
-app.command("report")(report_commands.report)
-app.command("sql")(report_commands.sql)
-app.command("doctor")(doctor.doctor)
+def _stoppable(command: Callable[..., None]) -> Callable[..., None]:
+    """Ctrl-C as an error of ours: click would say "Aborted!" and exit with 1."""
+
+    @functools.wraps(command)
+    def run(**arguments: object) -> None:
+        try:
+            command(**arguments)
+        except KeyboardInterrupt:
+            raise InterruptedByUserError("Interrupted. What was not finished has left nothing half-written.") from None
+
+    return run
+
+
+for _name, _command in {
+    "bundle": bundle_commands.bundle,
+    "verify": bundle_commands.verify,
+    "unpack": bundle_commands.unpack,
+    "tasks": run_commands.tasks,
+    "plan": run_commands.plan,
+    "run": run_commands.run,
+    "score": run_commands.score,
+    "report": report_commands.report,
+    "sql": report_commands.sql,
+    "doctor": doctor.doctor,
+}.items():
+    app.command(_name)(_stoppable(_command))
 
 
 def main() -> None:

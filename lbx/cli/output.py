@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from lbx.errors import LbxError
 
@@ -43,29 +51,14 @@ def show_error(error: LbxError) -> None:
     stderr().print(text)
 
 
-class RunProgress:
-    """A bar on a terminal; in a log a line per task, and one now and then inside a long task."""
+class _Watched:
+    """Something with a bar on a terminal and none in a log."""
 
-    def __init__(self) -> None:
+    def __init__(self, *columns: ProgressColumn) -> None:
         console = stderr()
-        self._bar = (
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[tokens]:,} tokens"),
-                TimeRemainingColumn(),
-                console=console,
-            )
-            if console.is_terminal
-            else None
-        )
-        self._id: TaskID | None = None
-        self._name = ""
-        self._total = self._done = self._failed = self._tokens = 0
-        self._last = time.monotonic()
+        self._bar = Progress(*columns, console=console) if console.is_terminal else None
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> Self:
         if self._bar:
             self._bar.start()
         return self
@@ -73,6 +66,23 @@ class RunProgress:
     def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.stop()
+
+
+class RunProgress(_Watched):
+    """A bar on a terminal; in a log a line per task, and one now and then inside a long task."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[tokens]:,} tokens"),
+            TimeRemainingColumn(),
+        )
+        self._id: TaskID | None = None
+        self._name = ""
+        self._total = self._done = self._failed = self._tokens = 0
+        self._last = time.monotonic()
 
     def task(self, task: Task, samples: int) -> None:
         self._name, self._total, self._done, self._failed, self._tokens = task.full_name, samples, 0, 0, 0
@@ -93,28 +103,12 @@ class RunProgress:
             note(f"{self._name}: {self._done} of {self._total} samples, {self._tokens:,} tokens{failed}")
 
 
-class ByteProgress:
+class ByteProgress(_Watched):
     """Progress of work counted in bytes: downloads, hashing, extraction."""
 
     def __init__(self) -> None:
-        console = stderr()
-        self._bar = (
-            Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), console=console
-            )
-            if console.is_terminal
-            else None
-        )
+        super().__init__(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
         self._ids: dict[str, TaskID] = {}
-
-    def __enter__(self) -> ByteProgress:
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
 
     def __call__(self, stage: str, item: str, done: int, total: int) -> None:
         if not self._bar:

@@ -27,7 +27,7 @@ from lbx.cli.options import (
     Tasks,
 )
 from lbx.cli.output import RunProgress, note, stdout
-from lbx.errors import LbxError
+from lbx.errors import InterruptedByUserError, LbxError
 
 if TYPE_CHECKING:
     from lbx.backends import Backend, ModelCard
@@ -38,14 +38,6 @@ if TYPE_CHECKING:
     from lbx.store import RunRow
 
 _EXIT_SOME_FAILED = 3
-
-
-class InterruptedRunError(LbxError):
-    """The run was stopped from outside; what it had is committed."""
-
-    def __init__(self, cause: str, exit_code: int) -> None:
-        super().__init__(cause, fix="Everything answered so far is in the file; the same command continues.")
-        self.exit_code = exit_code
 
 
 def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
@@ -169,9 +161,9 @@ def run(
             note(f"{row.run_id}: {work.total:,} samples of {len(work.tasks)} tasks; {offline}")
             outcome = Runner(work, store, done, progress).run()
     except _TerminatedError:
-        raise InterruptedRunError(f"The run was terminated. {output} is complete so far.", 143) from None
+        raise InterruptedByUserError(f"Terminated. Every answer so far is in {output}.", exit_code=143) from None
     except KeyboardInterrupt:
-        raise InterruptedRunError(f"The run was interrupted. {output} is complete so far.", 130) from None
+        raise InterruptedByUserError(f"Interrupted. Every answer so far is in {output}.") from None
     finally:
         loaded.backend.close()
     _finish(row.run_id, output, outcome, as_json=as_json)

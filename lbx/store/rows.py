@@ -1,11 +1,13 @@
-"""Rows as the store takes and gives them: one frozen dataclass a table, and ``Table`` for answers."""
+"""Rows as the store takes and gives them: one frozen dataclass a table, and ``Table`` for answers.
+
+A row's ``values`` are named and ordered as its table's columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from lbx.records import Sample, canonical_json, sha256_text
 
@@ -47,19 +49,6 @@ class RunRow:
 class SampleRow:
     """One row of ``samples``: what was asked, and its place in the data. Of the document only the hash is stored."""
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {
-        "benchmark": "VARCHAR",
-        "task": "VARCHAR",
-        "sample_id": "VARCHAR",
-        "language": "VARCHAR",
-        "length": "BIGINT",
-        "length_unit": "VARCHAR",
-        "references": "JSON",
-        "question": "VARCHAR",
-        "context_sha256": "VARCHAR",
-        "meta": "JSON",
-        "position": "INTEGER",
-    }
     sample: Sample
     position: int
 
@@ -84,28 +73,6 @@ class SampleRow:
 class GenerationRow:
     """One row of ``generations``: an answer, or the error that stands in its place."""
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {
-        "run_id": "VARCHAR",
-        "benchmark": "VARCHAR",
-        "task": "VARCHAR",
-        "sample_id": "VARCHAR",
-        "iteration": "INTEGER",
-        "output": "VARCHAR",
-        "reasoning": "VARCHAR",
-        "finish_reason": "VARCHAR",
-        "prompt_tokens": "INTEGER",
-        "cached_tokens": "INTEGER",
-        "output_tokens": "INTEGER",
-        "original_tokens": "INTEGER",
-        "truncated": "BOOLEAN",
-        "prompt_sha256": "VARCHAR",
-        "prompt_source": "VARCHAR",
-        "prefill_s": "DOUBLE",
-        "decode_s": "DOUBLE",
-        "seed": "BIGINT",
-        "error": "VARCHAR",
-        "created_at": "TIMESTAMP",
-    }
     run_id: str
     benchmark: str
     task: str
@@ -128,27 +95,13 @@ class GenerationRow:
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def values(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.COLUMNS} | {
-            "created_at": self.created_at.replace(tzinfo=None).isoformat()
-        }
+        return asdict(self) | {"created_at": self.created_at.replace(tzinfo=None).isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
     """One row of ``scores``. ``headline`` marks the metric that averages and curves are made of."""
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {
-        "run_id": "VARCHAR",
-        "benchmark": "VARCHAR",
-        "task": "VARCHAR",
-        "sample_id": "VARCHAR",
-        "iteration": "INTEGER",
-        "metric": "VARCHAR",
-        "metric_version": "INTEGER",
-        "score": "DOUBLE",
-        "extracted": "VARCHAR",
-        "headline": "BOOLEAN",
-    }
     run_id: str
     benchmark: str
     task: str
@@ -161,25 +114,13 @@ class ScoreRow:
     headline: bool
 
     def values(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.COLUMNS}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
     """One row of ``task_results``: a number of a task, as the official script adds it up."""
 
-    COLUMNS: ClassVar[Mapping[str, str]] = {
-        "run_id": "VARCHAR",
-        "benchmark": "VARCHAR",
-        "task": "VARCHAR",
-        "metric": "VARCHAR",
-        "metric_version": "INTEGER",
-        "n": "INTEGER",
-        "score": "DOUBLE",
-        "official": "DOUBLE",
-        "headline": "BOOLEAN",
-        "position": "INTEGER",
-    }
     run_id: str
     benchmark: str
     task: str
@@ -192,7 +133,7 @@ class ResultRow:
     position: int
 
     def values(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.COLUMNS}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,6 @@ from lbx.store.migrations import MIGRATIONS
 from lbx.store.rows import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
 from lbx.store.views import VIEWS
 
-_COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "samples": SampleRow.COLUMNS,
-    "generations": GenerationRow.COLUMNS,
-    "scores": ScoreRow.COLUMNS,
-    "task_results": ResultRow.COLUMNS,
-}
-
 
 class Store:
     """A results file, open. Use it as a context manager.
@@ -181,17 +174,16 @@ class Store:
         """One name, one sample: rows of another data revision under the same ids would be scored against these."""
         if not samples:
             return
-        shape = json.dumps([SampleRow.COLUMNS])
         other = connection.execute(
-            """
+            f"""
             SELECT new.benchmark, new.task, new.sample_id
-            FROM (SELECT unnest(from_json(?::JSON, ?), recursive := true)) new
+            FROM ({_given(connection, "samples")}) new
             JOIN samples old USING (benchmark, task, sample_id)
             WHERE old.context_sha256 <> new.context_sha256 OR old.question <> new.question
                OR old."references"::VARCHAR <> new."references"::VARCHAR
             LIMIT 1
-            """,
-            [as_json([row.values() for row in samples]), shape],
+            """,  # noqa: S608 (the names in it are our own)
+            [_as_parameter(samples)],
         ).fetchone()
         if other:
             raise StoreError(
@@ -231,15 +223,8 @@ class Store:
         # One JSON parameter instead of a statement a row: executemany is some 200 times slower here.
         if not rows:
             return
-        columns = _COLUMNS[table]
-        shape = json.dumps([columns])
         verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
-        names = ", ".join(f'"{name}"' for name in columns)
-        given = "SELECT unnest(from_json(?::JSON, ?), recursive := true)"
-        connection.execute(
-            f"{verb} INTO {table} ({names}) SELECT {names} FROM ({given})",  # noqa: S608 (names are our own)
-            [as_json([row.values() for row in rows]), shape],
-        )
+        connection.execute(f"{verb} INTO {table} BY NAME {_given(connection, table)}", [_as_parameter(rows)])
 
     # Asking
 
@@ -313,6 +298,21 @@ class Store:
                     "command to continue.",
                 ) from exc
             raise
+
+
+def _given(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    """SQL that turns one JSON parameter, an array of objects, into rows of a table's columns and types."""
+    shape = connection.execute(
+        "SELECT json_group_object(column_name, data_type) FROM duckdb_columns() "
+        "WHERE table_name = ? AND database_name = current_database()",
+        [table],
+    ).fetchone()
+    assert shape is not None  # an aggregate always gives a row
+    return f"SELECT unnest(from_json(?::JSON, '[{shape[0]}]'), recursive := true)"
+
+
+def _as_parameter(rows: Sequence[SampleRow | GenerationRow | ScoreRow | ResultRow]) -> str:
+    return as_json([row.values() for row in rows])
 
 
 def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:

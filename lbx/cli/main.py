@@ -57,7 +57,7 @@ def _stoppable(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for _name, _command in {
+COMMANDS: dict[str, Callable[..., None]] = {
     "bundle": bundle_commands.bundle,
     "verify": bundle_commands.verify,
     "unpack": bundle_commands.unpack,
@@ -68,7 +68,8 @@ for _name, _command in {
     "report": report_commands.report,
     "sql": report_commands.sql,
     "doctor": doctor.doctor,
-}.items():
+}
+for _name, _command in COMMANDS.items():
     app.command(_name)(_stoppable(_command))
 
 

@@ -22,7 +22,7 @@ trap 'kill "$server" 2>/dev/null || true' EXIT
 until [ -s "$out/hub.url" ]; do sleep 0.1; done
 hub=$(head -n 1 "$out/hub.url")
 
-python models/demo/export_gguf.py models/demo/hf models/demo/demo.gguf
+python models/demo/export_gguf.py --dtype f32 models/demo/hf models/demo/demo.gguf
 step lbx bundle bundle/leval.toml bundle/longbench.toml bundle/longbench_v2.toml bundle/demo.toml \
     --name real --hub "$hub" --mirror "$hub/upstream" -o "$out"
 kill "$server"

@@ -22,7 +22,7 @@ else
     offline=()
 fi
 
-step python models/demo/export_gguf.py models/demo/hf models/demo/demo.gguf
+step python models/demo/export_gguf.py --dtype f32 models/demo/hf models/demo/demo.gguf
 step lbx bundle bundle/demo.toml -o "$out"
 step lbx verify "$out/demo.tar"
 step lbx unpack "$out/demo.tar" --to "$out/bundle"

@@ -230,7 +230,7 @@ class Needle:
             raise UsageError(
                 f'The needle benchmark has no task "{task}" in this bundle.',
                 fix=f"It has {names}.",
-                command=f"lbx tasks {bundle.root}",
+                command=f"lbx tasks --bundle {bundle.root}",
             )
         for length in settings.lengths:
             for index in range(settings.samples_per_cell):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Work
     from lbx.layout import Bundle
+    from lbx.records import Task
     from lbx.store import RunRow
 
 _EXIT_SOME_FAILED = 3
@@ -85,9 +86,9 @@ def plan(
     settings = RunSettings(
         iterations=iterations, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens, chat=chat
     )
-    loaded = _load(model, backend, bundle)
+    loaded = _load(bundle, task_names, model, backend)
     try:
-        plans = make_plan(_work(loaded, task_names, settings, limit))
+        plans = make_plan(_work(loaded, settings, limit))
     finally:
         loaded.backend.close()
     names = [field.name for field in dataclasses.fields(TaskPlan)]
@@ -139,7 +140,8 @@ def run(
     from lbx.store import Store
 
     offline = block_network()
-    loaded = _load(model, backend, bundle)
+    Store.check(output)  # a model may take minutes to load: what can be refused is refused before
+    loaded = _load(bundle, task_names, model, backend)
     settings = RunSettings(
         iterations=iterations,
         max_prompt_tokens=max_prompt_tokens,
@@ -152,7 +154,7 @@ def run(
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with Store(output) as store, RunProgress() as progress:
-            work = _work(loaded, task_names, settings, limit)
+            work = _work(loaded, settings, limit)
             row = _run_row(name, work, offline)
             work = dataclasses.replace(work, run_id=row.run_id)
             done = store.begin_run(row)
@@ -196,26 +198,29 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Loaded:
     bundle: Bundle
+    tasks: list[Task]
     card: ModelCard
     backend: Backend
 
 
-def _load(model: str, backend: str | None, folder: Path) -> _Loaded:
+def _load(folder: Path, task_names: list[str], model: str, backend: str | None) -> _Loaded:
+    """Bundle, tasks, model: in this order, because the first two cost nothing to refuse."""
     from lbx.backends import load, resolve_model
+    from lbx.benchmarks import select
     from lbx.layout import Bundle
 
     bundle = Bundle(folder)
+    tasks = select(bundle, [part.strip() for name in task_names for part in name.split(",") if part.strip()])
     card = resolve_model(model, backend=backend, bundle=bundle)
-    return _Loaded(bundle, card, load(card, bundle=bundle, debug=bool(os.environ.get("LBX_DEBUG"))))
+    return _Loaded(bundle, tasks, card, load(card, bundle=bundle, debug=bool(os.environ.get("LBX_DEBUG"))))
 
 
-def _work(loaded: _Loaded, task_names: list[str], settings: RunSettings, limit: int | None) -> Work:
+def _work(loaded: _Loaded, settings: RunSettings, limit: int | None) -> Work:
     """Everything but the run's name, which needs the settings first."""
-    from lbx.benchmarks import BENCHMARKS, select
+    from lbx.benchmarks import BENCHMARKS
     from lbx.engine.work import Work
     from lbx.prompts import ChatTemplate, Prompter
 
-    names = [part.strip() for name in task_names for part in name.split(",") if part.strip()]
     tokenizer = loaded.backend.tokenizer
     source = loaded.card.chat.choose(tokenizer.chat_template) if settings.chat else None
     template = (
@@ -238,7 +243,7 @@ def _work(loaded: _Loaded, task_names: list[str], settings: RunSettings, limit: 
     return Work(
         run_id="",
         bundle=loaded.bundle,
-        tasks=select(loaded.bundle, names),
+        tasks=loaded.tasks,
         benchmarks=BENCHMARKS,
         backend=loaded.backend,
         prompter=prompter,
@@ -254,7 +259,8 @@ def _run_row(name: str | None, work: Work, offline: str) -> RunRow:
     from lbx.store import RunRow
 
     info = work.backend.info
-    settings = {**work.settings.to_json(), **info.settings, "context_window": info.context_window}
+    settings = {**work.settings.to_json(), "context_window": info.context_window}
+    settings |= {f"backend.{name}": value for name, value in info.settings.items()}
     digest = work.bundle.digest
     identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
     return RunRow(

@@ -43,6 +43,13 @@ class Store:
             self._connection.close()
             raise
 
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Raise now what opening the file for writing would raise later; makes no file."""
+        _check_place(path)
+        if path.is_file() and path.stat().st_size:
+            cls(path).close()
+
     def __enter__(self) -> Store:
         return self
 
@@ -315,17 +322,21 @@ def _as_parameter(rows: Sequence[SampleRow | GenerationRow | ScoreRow | ResultRo
     return as_json([row.values() for row in rows])
 
 
-def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    if read_only and not path.is_file():
-        raise StoreError(
-            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
-        )
+def _check_place(path: Path) -> None:
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
         )
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
+
+
+def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    if read_only and not path.is_file():
+        raise StoreError(
+            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
+        )
+    _check_place(path)
     if not read_only and path.is_file() and path.stat().st_size == 0:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
     try:

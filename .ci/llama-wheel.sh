@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Print the path of a llama-cpp-python wheel that runs on any x86-64 or ARM node: one CPU variant for each generation of
-# processors, chosen when lbx loads it. The plain wheel is compiled for the building machine and crashes on older ones.
+# Print the path of a llama-cpp-python wheel that runs on any x86-64 with AVX2 (or any 64-bit ARM): one CPU variant for
+# each generation of processors, chosen when lbx loads it. The plain wheel is compiled for the building machine and
+# crashes on older ones.
 #
 #     .ci/llama-wheel.sh [PYTHON]        PYTHON: the interpreter the wheel is for (default: python3)
 #
@@ -9,7 +10,11 @@
 set -euo pipefail
 
 readonly VERSION=0.3.36
-readonly FLAGS="-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON"
+readonly SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+readonly FLAGS="-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DLLAVA_BUILD=OFF"
+# Not built, because half of the time would go there: variants for processors without AVX2 and for two that few
+# clusters have (both run a neighbour's), and llama.cpp's own programs' library. No option leaves them out.
+readonly UNUSED_VARIANTS="x64|sse42|sandybridge|ivybridge|piledriver|cannonlake|cooperlake"
 readonly PYTHON="${1:-python3}"
 
 fail() {
@@ -19,12 +24,25 @@ fail() {
 
 command -v "$PYTHON" >/dev/null || fail "there is no interpreter $PYTHON. Give one: .ci/llama-wheel.sh PYTHON"
 tag=$("$PYTHON" -c 'import sys; print(f"cp{sys.version_info[0]}{sys.version_info[1]}")')
-hash=$(printf '%s' "$FLAGS" | sha256sum | cut -c1-12)
+hash=$(printf '%s' "$FLAGS $UNUSED_VARIANTS" | sha256sum | cut -c1-12)
 root="${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}"
 kept="$root/$VERSION-$hash-$tag-$(uname -m)"
 
 find_wheel() {
     [ ! -d "$kept" ] || find "$kept" -maxdepth 1 -name "llama_cpp_python-$VERSION-*.whl" -print -quit
+}
+
+# The released source, checked, with what is not wanted cut out of its build files. Prints its folder.
+prepare_source() {
+    local archive="$1/llama_cpp_python-$VERSION.tar.gz" source="$1/llama_cpp_python-$VERSION"
+    "$PYTHON" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$1" \
+        "llama-cpp-python==$VERSION" >&2 || fail "the source cannot be downloaded; what pip said is above"
+    echo "$SHA256  $archive" | sha256sum --check --quiet >&2 || fail "the source is not the one that was released"
+    tar -xzf "$archive" -C "$1"
+    sed -i -E "/ggml_add_cpu_backend_variant\(($UNUSED_VARIANTS)[ )]/d" \
+        "$source/vendor/llama.cpp/ggml/src/CMakeLists.txt"
+    sed -i 's/set(LLAMA_BUILD_COMMON ON /set(LLAMA_BUILD_COMMON OFF /' "$source/CMakeLists.txt"
+    echo "$source"
 }
 
 wheel=$(find_wheel)
@@ -37,13 +55,14 @@ if [ -z "$wheel" ]; then
     mkdir -p "$root"
     work=$(mktemp -d "$root/.build-XXXXXX")
     trap 'rm -rf "$work"' EXIT
+    mkdir "$work/source" "$work/wheel"
+    source=$(prepare_source "$work/source")
     echo "llama-wheel: building llama-cpp-python $VERSION for $tag (minutes); it is kept in $kept" >&2
     # Without pip's cache: it would hand out a wheel that was built with other flags.
-    CMAKE_ARGS="$FLAGS" "$PYTHON" -m pip wheel --no-deps --no-cache-dir --wheel-dir "$work" \
-        "llama-cpp-python==$VERSION" >&2 || fail "the build failed; what pip said is above"
+    CMAKE_ARGS="$FLAGS" "$PYTHON" -m pip wheel --no-deps --no-cache-dir --wheel-dir "$work/wheel" \
+        "$source" >&2 || fail "the build failed; what pip said is above"
     # One rename: another build that finished first keeps its place, and a killed one leaves nothing half made.
-    mv -T "$work" "$kept" 2>/dev/null || [ -n "$(find_wheel)" ] || fail "cannot write $kept"
-    [ ! -d "$kept" ] || chmod 755 "$kept"
+    mv -T "$work/wheel" "$kept" 2>/dev/null || [ -n "$(find_wheel)" ] || fail "cannot write $kept"
     wheel=$(find_wheel)
     [ -n "$wheel" ] || fail "the build left no wheel in $kept"
 fi

@@ -23,7 +23,7 @@ base=${PYTHON:-python3}
 [ -x "$python" ] || "$base" -m venv .venv
 pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
-say "the llama.cpp wheel (built once and kept: about 8 minutes on two cores the first time)"
+say "the llama.cpp wheel (built once and kept: about 9 minutes on two cores the first time)"
 wheel=$(.ci/llama-wheel.sh "$python")
 say "the locked packages"
 pip install --require-hashes -r requirements.lock

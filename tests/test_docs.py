@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from lbx.cli.main import app
 from lbx.report.views import VIEWS as REPORTS
 from lbx.store import Store
@@ -59,11 +57,3 @@ def test_just_names_what_the_readme_does() -> None:
     listed = subprocess.run([just, "--summary"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
     named = set(re.findall(r"(?:`|bin/)just ([a-z-]+)", README))
     assert {"demo", "test", "real"} <= named <= set(listed)
-
-
-@pytest.mark.parametrize("command", commands())
-def test_help_fits_a_terminal(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lbx.cli", command, "--help"], capture_output=True, text=True, check=True
-    )
-    assert max(map(len, done.stdout.splitlines())) <= 80

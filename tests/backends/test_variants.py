@@ -113,41 +113,88 @@ def wheel_script(python: str, root: Path, **environment: str) -> subprocess.Comp
     )
 
 
+SOURCE = "llama_cpp_python-0.3.36"
+VARIANTS = "vendor/llama.cpp/ggml/src/CMakeLists.txt"
+
+
 @pytest.fixture
 def pip_stand_in(tmp_path) -> Path:
-    """An interpreter whose ``pip wheel`` notes its flags and leaves a file, because a real build takes minutes."""
+    """An interpreter whose ``pip download`` gives a source of two files, and whose ``pip wheel`` notes its flags, keeps
+    the source and leaves a file: a real build takes minutes."""
+    source = tmp_path / SOURCE
+    (source / VARIANTS).parent.mkdir(parents=True)
+    (source / "CMakeLists.txt").write_text('set(LLAMA_BUILD_COMMON ON CACHE BOOL "" FORCE)\n')
+    (source / VARIANTS).write_text(
+        "ggml_add_cpu_backend_variant(x64)\n"
+        "ggml_add_cpu_backend_variant(sse42              SSE42)\n"
+        "ggml_add_cpu_backend_variant(haswell            SSE42 AVX)\n"
+    )
+    subprocess.run(["tar", "-czf", tmp_path / "source.tar.gz", "-C", tmp_path, SOURCE], check=True)
     path = tmp_path / "python"
     path.write_text(
         "#!/bin/bash\n"
-        f'if [ "$1 $2 $3" != "-m pip wheel" ]; then exec {sys.executable} "$@"; fi\n'
-        f'echo "$CMAKE_ARGS $*" >> {tmp_path}/builds\n'
-        'while [ "$1" != "--wheel-dir" ]; do shift; done\n'
-        '[ -z "$FAILS" ] || { echo half > "$2/half.tmp"; exit 1; }\n'
-        'echo wheel > "$2/llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"\n'
+        'case "$1 $2 $3" in\n'
+        '"-m pip download")\n'
+        '    while [ "$1" != "--dest" ]; do shift; done\n'
+        f'    cp {tmp_path}/source.tar.gz "$2/{SOURCE}.tar.gz" ;;\n'
+        '"-m pip wheel")\n'
+        f'    echo "$CMAKE_ARGS $*" >> {tmp_path}/builds; cp -r "${{@: -1}}" {tmp_path}/built\n'
+        '    while [ "$1" != "--wheel-dir" ]; do shift; done\n'
+        '    [ -z "$FAILS" ] || { echo half > "$2/half.tmp"; exit 1; }\n'
+        '    echo wheel > "$2/llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl" ;;\n'
+        f'*) exec {sys.executable} "$@" ;;\n'
+        "esac\n"
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
-def test_the_wheel_is_built_once_and_kept(pip_stand_in, tmp_path):
+@pytest.fixture
+def trusting(tmp_path) -> dict[str, str]:
+    """A PATH on which ``sha256sum --check`` is content with the stand-in's source."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sha256sum").write_text(
+        f'#!/bin/bash\n[ "$1" = --check ] && cat >/dev/null || exec {shutil.which("sha256sum")} "$@"\n'
+    )
+    (folder / "sha256sum").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_the_wheel_is_built_once_and_kept(pip_stand_in, trusting, tmp_path):
     root = tmp_path / "wheels"
-    first = wheel_script(str(pip_stand_in), root)
+    first = wheel_script(str(pip_stand_in), root, **trusting)
     assert first.returncode == 0, first.stderr
     wheel = Path(first.stdout.strip())
     assert wheel.read_text() == "wheel\n"
     assert wheel.parent.name.startswith("0.3.36-")
-    second = wheel_script(str(pip_stand_in), root, CXX="no-such-compiler")
+    second = wheel_script(str(pip_stand_in), root, CXX="no-such-compiler", **trusting)
     assert (second.returncode, second.stdout) == (0, first.stdout)
     builds = (tmp_path / "builds").read_text().splitlines()
     assert len(builds) == 1
-    for flag in ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON", "llama-cpp-python==0.3.36"):
+    for flag in ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON"):
         assert flag in builds[0]
     assert [p.name for p in root.iterdir()] == [wheel.parent.name]
 
 
-def test_a_failed_build_leaves_nothing(pip_stand_in, tmp_path):
+def test_what_is_not_wanted_is_cut_out(pip_stand_in, trusting, tmp_path):
+    wheel_script(str(pip_stand_in), tmp_path / "wheels", **trusting)
+    variants = (tmp_path / "built" / VARIANTS).read_text()
+    assert variants == "ggml_add_cpu_backend_variant(haswell            SSE42 AVX)\n"
+    assert "LLAMA_BUILD_COMMON OFF" in (tmp_path / "built" / "CMakeLists.txt").read_text()
+
+
+def test_another_source_than_the_released_one_is_refused(pip_stand_in, tmp_path):
     root = tmp_path / "wheels"
-    done = wheel_script(str(pip_stand_in), root, FAILS="1")
+    done = wheel_script(str(pip_stand_in), root)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "not the one that was released" in done.stderr
+    assert list(root.iterdir()) == []
+
+
+def test_a_failed_build_leaves_nothing(pip_stand_in, trusting, tmp_path):
+    root = tmp_path / "wheels"
+    done = wheel_script(str(pip_stand_in), root, FAILS="1", **trusting)
     assert done.returncode == 1
     assert "the build failed" in done.stderr
     assert list(root.iterdir()) == []

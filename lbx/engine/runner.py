@@ -14,7 +14,7 @@ from lbx.engine.scoring import add_up, score_rows
 from lbx.engine.work import Work
 from lbx.errors import BackendError, PromptError
 from lbx.records import Prompt, Request, Sample, SampleKey, Task
-from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
+from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 
 BATCH_ROWS = 64
 BATCH_SECONDS = 5.0
@@ -96,10 +96,11 @@ class Runner:
             status = "interrupted"
             raise
         finally:
-            batch.flush()
-            for task in self.work.tasks:
-                add_up(self.store, self.work.run_id, self.work.benchmarks[task.benchmark], task.name)
-            self.store.finish_run(self.work.run_id, status)
+            with uninterrupted():
+                batch.flush()
+                for task in self.work.tasks:
+                    add_up(self.store, self.work.run_id, self.work.benchmarks[task.benchmark], task.name)
+                self.store.finish_run(self.work.run_id, status)
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [self.work.run_id])
         self.outcome.failures = failures.rows[0][0]
         return self.outcome

@@ -18,6 +18,7 @@ import duckdb
 
 from lbx.errors import StoreError
 from lbx.records import SampleKey
+from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.rows import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
 from lbx.store.views import VIEWS
@@ -291,20 +292,21 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        try:
-            self._connection.begin()
-            yield self._connection
-            self._connection.commit()
-        except BaseException as exc:
-            with contextlib.suppress(duckdb.Error):
-                self._connection.rollback()
-            if isinstance(exc, duckdb.Error):
-                raise StoreError(
-                    f"{self.path} could not be written: {_first_line(exc)}",
-                    fix="Rows committed before this are safe. Mend the cause (a full disk?), then repeat the same "
-                    "command to continue.",
-                ) from exc
-            raise
+        with uninterrupted():
+            try:
+                self._connection.begin()
+                yield self._connection
+                self._connection.commit()
+            except BaseException as exc:
+                with contextlib.suppress(duckdb.Error):
+                    self._connection.rollback()
+                if isinstance(exc, duckdb.Error):
+                    raise StoreError(
+                        f"{self.path} could not be written: {_first_line(exc)}",
+                        fix="Rows committed before this are safe. Mend the cause (a full disk?), then repeat the same "
+                        "command to continue.",
+                    ) from exc
+                raise
 
 
 def _given(connection: duckdb.DuckDBPyConnection, table: str) -> str:

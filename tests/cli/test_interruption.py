@@ -83,9 +83,10 @@ def test_a_stopped_run_continues(
         wait_for_samples(process)
         time.sleep(chance.uniform(0, 0.6))
         process.send_signal(kill)
-        process.communicate()
-        expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[kill]
-        assert process.returncode in (expected, 0)
+        _, said = process.communicate()
+        # 0 where it came too late, -kill where Python was shutting down already.
+        expected = {signal.SIGTERM: 143, signal.SIGINT: 130}.get(kill, -kill)
+        assert process.returncode in (expected, -kill, 0), said
     assert lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", path).returncode == 0
     assert rows(path, ROWS) == rows(undisturbed, ROWS)
     assert rows(path, RESULTS) == rows(undisturbed, RESULTS)

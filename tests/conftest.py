@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Test processes share the cores: threads that spin while they wait would take them from one another.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 settings.register_profile("lbx", deadline=None)  # no test asserts a duration
 settings.load_profile("lbx")

@@ -2,10 +2,11 @@
 # The main job on real data: L-Eval, LongBench and LongBench v2 from ../shared, served by a hub-shaped server on
 # loopback, bundled, unpacked, and run with the demo model in both backends without network.
 # The demo model knows none of this and scores near zero; what it shows is that every step is real.
-# Usage: tests/real.sh [FOLDER]     default: work/real, made anew each time
+# Usage: tests/real.sh [FOLDER [LIMIT]]     default: work/real, made anew each time, and 8 samples a task
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-work/real}
+limit=${2:-8}
 shared=../shared/data
 [ -d "$shared" ] || { echo "needs the real data in ../shared, which is not here" >&2; exit 1; }
 rm -rf "$out"
@@ -33,9 +34,9 @@ step lbx tasks --bundle "$out/bundle"
 offline=()
 if unshare -n true 2>/dev/null; then offline=(unshare -n); elif unshare -rn true 2>/dev/null; then offline=(unshare -rn); fi
 tasks=leval/tpo,leval/coursera,longbench/passage_retrieval_zh,longbench_v2
-step lbx plan --bundle "$out/bundle" --model models/demo-hf.toml --tasks "$tasks" --limit 8
+step lbx plan --bundle "$out/bundle" --model models/demo-hf.toml --tasks "$tasks" --limit "$limit"
 for model in demo-hf demo-llamacpp; do
-    step "${offline[@]}" lbx run --bundle "$out/bundle" --model "models/$model.toml" --tasks "$tasks" --limit 8 \
+    step "${offline[@]}" lbx run --bundle "$out/bundle" --model "models/$model.toml" --tasks "$tasks" --limit "$limit" \
         -o "$out/results.duckdb"
 done
 step lbx report "$out/results.duckdb"

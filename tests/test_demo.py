@@ -1,10 +1,11 @@
-"""The main job on the embedded demo, as `just demo` runs it, both backends included."""
+"""The main job as `just demo` and `just real` run it, both backends included."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -12,16 +13,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+pytest.importorskip("llama_cpp")
+pytest.importorskip("torch")
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", ROOT / script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done
+
 
 def test_the_demo_runs_and_both_backends_agree(tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp")
-    pytest.importorskip("torch")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    script = ROOT / "models" / "demo" / "demo.sh"
-    done = subprocess.run(
-        ["bash", script, tmp_path / "demo"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
+    done = run("models/demo/demo.sh", tmp_path / "demo")
     assert "gave the same greedy output on 180 of 180 samples" in done.stdout
     with duckdb.connect(str(tmp_path / "demo" / "results.duckdb"), read_only=True) as connection:
         offline = connection.execute("SELECT hardware ->> 'network' FROM runs").fetchall()
@@ -39,3 +44,17 @@ def test_the_demo_runs_and_both_backends_agree(tmp_path: Path) -> None:
     assert curve[64] == curve[128] == curve[256] == 1.0
     assert curve[1024] < 0.8, "recall falls beyond the trained length"
     assert kinds["multiquery_en"] < kinds["single_en"], "several needles are harder"
+
+
+def test_real_data_goes_all_the_way(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    shared("data/hub")
+    run("tests/real.sh", tmp_path / "real", 2)
+    with duckdb.connect(str(tmp_path / "real" / "results.duckdb"), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT backend, benchmark, task, count(*), bool_and(error IS NULL), bool_and(prompt_source <> 'lbx') "
+            "FROM generations g JOIN runs USING (run_id) GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        scored = connection.execute("SELECT count(DISTINCT (run_id, benchmark, task)) FROM task_results").fetchall()
+    tasks = [("leval", "coursera"), ("leval", "tpo"), ("longbench", "passage_retrieval_zh"), ("longbench_v2", "mcq")]
+    assert rows == [(backend, *task, 2, True, True) for backend in ("hf", "llamacpp") for task in tasks]
+    assert scored == [(8,)]

@@ -19,6 +19,7 @@ pytest.importorskip("torch")
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment.pop("HF_HUB_OFFLINE", None)  # loading a model in another test has set it for this process
     command = ["bash", ROOT / script, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr

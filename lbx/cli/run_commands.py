@@ -180,7 +180,7 @@ def score(results: Results, as_json: AsJson = False) -> None:
     from lbx.engine.scoring import rescore
     from lbx.store import Store
 
-    if not results.is_file():
+    if not results.is_file() or not results.stat().st_size:  # opening it for writing would make it one
         raise LbxError(f"There is no results file at {results}.", fix="It is what `lbx run -o FILE` writes.")
     with Store(results) as store:
         scored = rescore(store, BENCHMARKS)

@@ -74,6 +74,11 @@ def test_a_folder_without_tokenizer(lbx: Lbx, bundle: Path, tmp_path: Path) -> N
 def test_results_files_that_are_none(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     run = ("run", "-b", bundle, "-m", answers, "-t", "needle", "-o")
     fails(lbx("report", tmp_path / "none.duckdb"), 1, "no results file")
+    empty = tmp_path / "empty.duckdb"
+    empty.touch()
+    fails(lbx("score", empty), 1, "no results file")
+    fails(lbx("report", empty), 1, "not a results file")
+    assert empty.stat().st_size == 0
     other = tmp_path / "other.duckdb"
     with duckdb.connect(str(other)) as connection:
         connection.execute("CREATE TABLE mine (x INTEGER)")

@@ -95,6 +95,30 @@ class Truncation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Mode:
+    """Which of the ways to ask, where a benchmark knows several. The defaults are every benchmark's plain way.
+
+    Attributes:
+        thinking: the model is to reason first: prompts and budgets for that, where the benchmark has its own.
+        cot: LongBench v2's chain of thought: the model reasons on the document, then answers from its reasoning.
+        no_context: LongBench v2's question without the document.
+        rag: how many retrieved chunks stand in place of the document; 0 means the document itself.
+        thinking_tokens: a reasoning budget apart from the answer's; 0 means that one budget serves both.
+        context_window: of the model, in tokens; 0 where there is no model.
+    """
+
+    thinking: bool = False
+    cot: bool = False
+    no_context: bool = False
+    rag: int = 0
+    thinking_tokens: int = 0
+    context_window: int = 0
+
+
+PLAIN = Mode()
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """A prompt as text, before tokens: ``before + document + after`` is what the model is asked.
 
@@ -106,6 +130,8 @@ class Prompt:
         stop: strings that end the answer; they are not part of it.
         min_new_tokens: tokens before which neither end-of-sequence nor a stop string ends the answer.
         temperature: the benchmark's own sampling temperature; None means greedy.
+        model_sampling: the benchmark samples as the model's makers recommend, and at temperature 1 where they say
+            nothing (LongBench Pro); ``temperature`` is then of no account.
         limits: the prompt's limit in tokens by the model's context window, where the authors fixed one,
             e.g. {4096: 3500}; any other window gets all that the answer's budget leaves.
         source: where the text came from, e.g. the file in the bundle ("lbx" when it is lbx's own).
@@ -120,6 +146,7 @@ class Prompt:
     stop: tuple[str, ...] = ()
     min_new_tokens: int = 0
     temperature: float | None = None
+    model_sampling: bool = False
     limits: Mapping[int, int] = field(default_factory=dict)
     source: str = "lbx"
 
@@ -156,8 +183,14 @@ class Request:
         token_ids: the whole prompt, BOS included.
         original_tokens: tokens of the untruncated prompt, chat wrapping not counted where truncation precedes it.
         truncated: whether anything was cut.
+        tokens_cut: how many tokens of the untruncated prompt were cut away.
+        kept: what was left of the prompt's text by truncation; "" where nothing was cut.
+        bos_tokens: how many BOS tokens ``token_ids`` holds; more than one is a fault.
         prompt_sha256: of the text the model reads, chat wrapping included.
-        opens_reasoning: the prompt itself ends in "<think>", so the answer begins inside the reasoning.
+        opens_reasoning: the prompt itself ends in an opening mark such as "<think>", so the answer begins inside the
+            reasoning.
+        thinking_tokens: a budget for the reasoning, apart from max_new_tokens, which then is the answer's alone;
+            0 means that max_new_tokens is for both.
     """
 
     key: SampleKey
@@ -168,8 +201,12 @@ class Request:
     sampling: Sampling = Sampling()
     original_tokens: int = 0
     truncated: bool = False
+    tokens_cut: int = 0
+    kept: str = ""
+    bos_tokens: int = 0
     prompt_sha256: str = ""
     opens_reasoning: bool = False
+    thinking_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +214,13 @@ class Completion:
     """What the model said.
 
     Attributes:
-        text: the decoded new tokens, control tokens left out, stop string removed; reasoning still inside.
-        output_tokens: how many new tokens were made, the ending token not counted.
-        finish_reason: "stop" (end of sequence or a stop string) or "length" (the budget ran out).
+        text: the answer: the decoded new tokens, control tokens and reasoning left out, stop string removed.
+        output_tokens: how many new tokens were made, reasoning included, the ending token not counted.
+        finish_reason: "stop" (end of sequence or a stop string) or "length" (a budget ran out).
+        reasoning: what stood in the reasoning block, without its marks; None where there was none.
+        reasoning_tokens: how many of output_tokens were reasoning, marks included.
+        reasoning_closed: whether the block was closed; None where there was none. An open one leaves ``text`` "".
+        stop_in_reasoning: a stop string stood inside the reasoning, where it ends nothing.
         cached_tokens: prompt tokens that were not computed again, because the previous prompt shared them.
         prefill_s, decode_s: seconds.
     """
@@ -187,6 +228,10 @@ class Completion:
     text: str
     output_tokens: int
     finish_reason: str
+    reasoning: str | None = None
+    reasoning_tokens: int = 0
+    reasoning_closed: bool | None = None
+    stop_in_reasoning: bool = False
     cached_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
@@ -194,21 +239,81 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One metric of one generation, in 0..1. ``extracted`` is what the metric took for the answer."""
+    """One metric of one generation.
+
+    Attributes:
+        score: in 0..1.
+        extracted: what the metric took for the answer.
+        error: why the official script would stop on this sample, and its whole run with it; the score is 0 then.
+        partial: what the score lacks, e.g. "no embedding model: ROUGE-L alone"; None for a whole one.
+    """
 
     metric: str
     score: float
     extracted: str | None = None
+    error: str | None = None
+    partial: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """One number of a task. ``score`` in 0..1; ``official`` as the benchmark's own script prints it."""
+    """One number of a task.
+
+    Attributes:
+        n: how many scores it is made of.
+        score: in 0..1.
+        official: as the benchmark's own script prints it; None where that has no such number, or not from these rows.
+        partial: whether any of the scores lacks a part.
+    """
 
     metric: str
     n: int
     score: float
-    official: float
+    official: float | None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScore:
+    """One number over several tasks, or over a part of the samples across tasks.
+
+    Attributes:
+        grouping: what the groups go by: "overall", "category", "length", "language", "domain" ...
+        name: the group: "single-document QA", "8k", "en"; "all" under "overall".
+        metric: which number of the group: "average", "accuracy", "pass@3" ...
+        n, score, official, partial: as of ``TaskScore``.
+    """
+
+    grouping: str
+    name: str
+    metric: str
+    n: int
+    score: float
+    official: float | None = None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A retrieved piece of a document, as it takes the document's place in a prompt.
+
+    Attributes:
+        index: its place among the document's chunks, from 0.
+        rank: its place by score, from 0.
+        score: by the retriever; scores of different retrievers cannot be compared.
+    """
+
+    index: int
+    rank: int
+    score: float
+    text: str
+
+
+class Compared(NamedTuple):
+    """Texts whose likeness a metric needs from an embedding model: one against each of several."""
+
+    text: str
+    references: tuple[str, ...]
 
 
 def canonical_json(value: object) -> str:

@@ -1,56 +1,104 @@
 """What a benchmark family is: data in the bundle, prompts, metrics, and the official way to add up.
 
-One file per family holds one class of this shape and is entered in ``lbx.benchmarks.BENCHMARKS``.
+One file per family holds one subclass of ``Benchmark`` and is entered in ``lbx.benchmarks.BENCHMARKS``.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 from lbx.layout import Bundle
-from lbx.records import Prompt, Sample, Score, Task, TaskScore
+from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSample:
-    """A sample beside its metrics' values {metric: score}, as ``aggregate`` takes them."""
+    """A sample beside its metrics' values {metric: score}, as ``aggregate`` and ``groups`` take them.
+
+    Attributes:
+        iteration: which of several answers to the sample, from 0.
+        partial: whether any of the values lacks a part.
+    """
 
     sample: Sample
     scores: Mapping[str, float]
+    iteration: int = 0
+    partial: bool = False
 
 
-class Benchmark(Protocol):
+class Benchmark(ABC):
     """One benchmark family. Instances hold no state beyond caches of what the bundle says."""
 
-    name: str
-    metric_version: int
+    name: ClassVar[str]
+    metric_version: ClassVar[int]
     """Raised whenever a change of code can change a score; stored beside every score."""
+    iterations: ClassVar[int] = 1
+    """How often its authors ask each sample."""
+    modes: ClassVar[frozenset[str]] = frozenset()
+    """Which of "cot", "no_context" and "rag" it knows; thinking is the model's matter, so every family takes it."""
 
+    @abstractmethod
     def tasks(self, bundle: Bundle) -> list[Task]:
         """The tasks this bundle has data for, in the benchmark's own order; [] when it has none."""
-        ...
 
+    @abstractmethod
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """The task's samples in the data's order; questions on one document follow each other.
 
         Raises:
             BundleError: a data file is damaged; names file and line.
         """
-        ...
 
-    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
-        """The official prompt of one sample. Raises BundleError where the bundle lacks the template."""
-        ...
+    @abstractmethod
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """The official prompt of one sample. Raises BundleError where the bundle lacks the template.
 
-    def score(self, sample: Sample, output: str) -> list[Score]:
-        """The official metrics of one output; never raises on any output."""
-        ...
+        Args:
+            chunks: with ``mode.rag``, what was retrieved, in document order.
+        """
 
+    def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
+        """The prompt of a second step, given the first one's output; None where the first answer is the answer."""
+        return None
+
+    def query(self, sample: Sample) -> str:
+        """What to retrieve chunks by."""
+        return sample.question
+
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """Texts of which at least one stands in the document where its answer does.
+
+        The engine looks whether truncation cut away the only place of them. () where references are letters or
+        summaries, which say nothing about that.
+        """
+        return ()
+
+    def compared(self, sample: Sample, output: str) -> Compared | None:
+        """What an embedding model has to compare before ``score`` can give a whole score; None for nothing."""
+        return None
+
+    @abstractmethod
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        """The official metrics of one output, the headline first; never raises on any output.
+
+        Args:
+            similarity: the largest cosine between the texts of ``compared``; None where no embedding model was asked.
+        """
+
+    @abstractmethod
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """The task's numbers as the official script prints them, from rows in the data's order.
 
         The first is the headline that averages are made of. Rows of failed generations are left out by the caller.
         """
-        ...
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """Numbers over several tasks, in the order of the paper's table.
+
+        Args:
+            tasks: the rows of each task that has any, as ``aggregate`` takes them.
+        """
+        return []

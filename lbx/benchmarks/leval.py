@@ -25,7 +25,7 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged, read_jsonl
 from lbx.benchmarks.sources import Source, find_jsonl
 from lbx.benchmarks.templates import fill_format
@@ -34,7 +34,7 @@ from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
 from lbx.metrics.rouge_n import rouge
-from lbx.records import Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "L4NLP/LEval"
 PREDICTIONS = "OpenLMLab/LEval/Predictions"
@@ -105,7 +105,7 @@ class _Template:
     query: str
 
 
-class LEval:
+class LEval(Benchmark):
     """The benchmark family "leval"."""
 
     name = "leval"
@@ -128,7 +128,7 @@ class LEval:
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.")
         return (_sample(task, question) for question in _questions(source))
 
-    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The published prompt around the document and the question; only the document may be cut."""
         kind = KINDS[sample.task]
         source = _SOURCES.get(sample.task, "lbx")
@@ -153,7 +153,7 @@ class LEval:
             source=source,
         )
 
-    def score(self, sample: Sample, output: str) -> list[Score]:
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """The task's official metric; nothing for questions marked "LLM" or "human".
 
         ``extracted`` is what auto_eval.py compares. Where that script would stop with an exception the score is 0.
@@ -252,7 +252,10 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
         return []
     n = max(part.n for part in parts) if parts[0].metric == "loyalty" else sum(part.n for part in parts)
     score = mean([part.score for part in parts])
-    return [TaskScore("exact_match", n, score, mean([part.official for part in parts])), *parts]
+    return [
+        TaskScore("exact_match", n, score, mean([part.official for part in parts if part.official is not None])),
+        *parts,
+    ]
 
 
 class _Question(NamedTuple):

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean, numpy_percent
-from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged, read_json
 from lbx.benchmarks.sources import Source, find_zipped
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics import classification, code, f1, numbers, rouge_l
-from lbx.records import Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "THUDM/LongBench"
 PROMPTS = "THUDM/LongBench/LongBench/config/dataset2prompt.json"
@@ -111,7 +111,7 @@ def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
     return tuple(answer for answer in answers if isinstance(answer, str))
 
 
-class LongBench:
+class LongBench(Benchmark):
     """The benchmark family "longbench"."""
 
     name = "longbench"
@@ -144,7 +144,7 @@ class LongBench:
             seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
             yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
 
-    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt. samsum ends at a line's end, but not before its first token, as in pred.py."""
         task = sample.task.removesuffix("_e")
         kind = TASKS[task]
@@ -165,7 +165,7 @@ class LongBench:
             source=source,
         )
 
-    def score(self, sample: Sample, output: str) -> list[Score]:
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """The task's official metric, the best over the references; ``extracted`` is the line that counts."""
         task = sample.task.removesuffix("_e")
         kind = TASKS[task]

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, read_text
 from lbx.benchmarks.sources import Source, find_json_array
 from lbx.benchmarks.templates import fill_marks
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics.multiple_choice import chosen_letter
-from lbx.records import Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "THUDM/LongBench-v2"
 PROMPT = "THUDM/LongBench/prompts/0shot.txt"
@@ -36,7 +36,7 @@ _GROUPS: dict[str, Callable[[Sample], bool]] = {
 }
 
 
-class LongBenchV2:
+class LongBenchV2(Benchmark):
     """The benchmark family "longbench_v2": one task, asked without a chain of thought."""
 
     name = "longbench_v2"
@@ -57,7 +57,7 @@ class LongBenchV2:
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, data.json.")
         return (_sample(task, row) for row in source.rows())
 
-    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """0shot.txt with every field stripped."""
         path = bundle.file(PROMPT)
         if path is None:
@@ -80,7 +80,7 @@ class LongBenchV2:
             source=PROMPT,
         )
 
-    def score(self, sample: Sample, output: str) -> list[Score]:
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """accuracy; compensated, where no letter at all counts a quarter; empty, whether nothing was said.
 
         The official run drops a question with an empty output: it scores 0 here and is left out by ``aggregate``.

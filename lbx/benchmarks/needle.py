@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
 from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
-from lbx.records import Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 SETTINGS_FILE = "needle/needle.toml"
 KINDS = ("single", "multikey", "multiquery")
@@ -205,7 +205,7 @@ def _haystack(rng: random.Random, language: Language, room: int) -> list[str]:
     return lines
 
 
-class Needle:
+class Needle(Benchmark):
     """The benchmark family "needle"."""
 
     name = "needle"
@@ -237,7 +237,7 @@ class Needle:
                 for depth in settings.depths:
                     yield make_sample(settings, kind, language, length=length, depth=depth, index=index)
 
-    def prompt(self, bundle: Bundle, sample: Sample) -> Prompt:
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """lbx's own prompt; it ends in the words that the first needle's sentence begins with."""
         return Prompt(
             before=LANGUAGES[sample.language].before,
@@ -247,7 +247,7 @@ class Needle:
             truncation=Truncation.REFUSE,
         )
 
-    def score(self, sample: Sample, output: str) -> list[Score]:
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """recall: the share of the asked values that stand in the output as whole numbers."""
         said = {re.sub("[,，]", "", number) for number in _NUMBER.findall(output.translate(_DIGITS))}
         found = [value for value in sample.references if value in said]

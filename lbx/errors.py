@@ -6,6 +6,7 @@
     ├── FetchError            a source could not be fetched, or is not what the hub says it is
     ├── BackendError          a model cannot be loaded, or a library is missing
     ├── PromptError           one prompt cannot be made to fit; the sample fails, the run goes on
+    │   └── EmptyPromptError  truncation left nothing of it
     ├── StoreError            the results file cannot be opened, read or written
     └── InterruptedByUserError  exit code 130 (Ctrl-C) or 143 (terminated): everything finished is safe
 
@@ -62,6 +63,10 @@ class BackendError(LbxError):
 
 class PromptError(LbxError):
     """One prompt cannot be made to fit the context window; its sample fails and the run goes on."""
+
+
+class EmptyPromptError(PromptError):
+    """Truncation left nothing of a prompt."""
 
 
 class StoreError(LbxError):

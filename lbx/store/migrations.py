@@ -71,5 +71,43 @@ CREATE TABLE task_results (
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (INITIAL,)
+MARKS_AND_GROUPS = """
+ALTER TABLE generations ADD COLUMN reasoning_tokens INTEGER;
+ALTER TABLE generations ADD COLUMN reasoning_closed BOOLEAN;
+ALTER TABLE generations ADD COLUMN stop_in_reasoning BOOLEAN;
+ALTER TABLE generations ADD COLUMN tokens_cut INTEGER;
+ALTER TABLE generations ADD COLUMN reference_cut BOOLEAN;
+ALTER TABLE generations ADD COLUMN bos_tokens INTEGER;
+ALTER TABLE generations ADD COLUMN steps JSON;
+ALTER TABLE generations ADD COLUMN source_row VARCHAR;
+ALTER TABLE generations ADD COLUMN error_type VARCHAR;
+ALTER TABLE scores ADD COLUMN error VARCHAR;
+ALTER TABLE scores ADD COLUMN partial VARCHAR;
+ALTER TABLE task_results ADD COLUMN partial BOOLEAN;
+ALTER TABLE task_results ADD COLUMN task_position INTEGER;
+CREATE TABLE group_results (
+    run_id VARCHAR, benchmark VARCHAR, "grouping" VARCHAR, name VARCHAR, metric VARCHAR, metric_version INTEGER,
+    n INTEGER NOT NULL,
+    score DOUBLE,
+    official DOUBLE,
+    partial BOOLEAN NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (run_id, benchmark, "grouping", name, metric, metric_version)
+);
+CREATE TABLE retrievals (
+    retriever VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR,
+    rank INTEGER,
+    chunk_index INTEGER NOT NULL,
+    score DOUBLE NOT NULL,
+    text VARCHAR NOT NULL,
+    PRIMARY KEY (retriever, benchmark, task, sample_id, rank)
+);
+CREATE TABLE embeddings (
+    model VARCHAR, text_sha256 VARCHAR,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (model, text_sha256)
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS)
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -71,7 +71,16 @@ class SampleRow:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """One row of ``generations``: an answer, or the error that stands in its place."""
+    """One row of ``generations``: an answer, or the error that stands in its place.
+
+    Attributes:
+        error_type: the class of the error.
+        reference_cut: truncation cut away the only place in the document where a reference stood; None where the
+            references say nothing about that, or nothing was cut.
+        bos_tokens: BOS tokens in the prompt as the model read it; more than one is a fault.
+        steps: of an answer that took several prompts, the earlier ones; token counts of the row cover them all.
+        source_row: of an imported answer, its line in the file it came from, verbatim.
+    """
 
     run_id: str
     benchmark: str
@@ -92,6 +101,15 @@ class GenerationRow:
     decode_s: float | None = None
     seed: int | None = None
     error: str | None = None
+    error_type: str | None = None
+    reasoning_tokens: int | None = None
+    reasoning_closed: bool | None = None
+    stop_in_reasoning: bool | None = None
+    tokens_cut: int | None = None
+    reference_cut: bool | None = None
+    bos_tokens: int | None = None
+    steps: Sequence[Mapping[str, Any]] | None = None
+    source_row: str | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def values(self) -> dict[str, object]:
@@ -112,6 +130,8 @@ class ScoreRow:
     score: float
     extracted: str | None
     headline: bool
+    error: str | None = None
+    partial: str | None = None
 
     def values(self) -> dict[str, object]:
         return asdict(self)
@@ -119,7 +139,10 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One row of ``task_results``: a number of a task, as the official script adds it up."""
+    """One row of ``task_results``: a number of a task, as the official script adds it up.
+
+    ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does.
+    """
 
     run_id: str
     benchmark: str
@@ -130,6 +153,28 @@ class ResultRow:
     score: float | None
     official: float | None
     headline: bool
+    position: int
+    partial: bool = False
+    task_position: int | None = None
+
+    def values(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks."""
+
+    run_id: str
+    benchmark: str
+    grouping: str
+    name: str
+    metric: str
+    metric_version: int
+    n: int
+    score: float | None
+    official: float | None
+    partial: bool
     position: int
 
     def values(self) -> dict[str, object]:

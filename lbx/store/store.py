@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,11 +16,28 @@ from typing import Any
 import duckdb
 
 from lbx.errors import StoreError
-from lbx.records import SampleKey
+from lbx.records import SampleKey, sha256_text
 from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
-from lbx.store.rows import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.store.opening import check_place, connect, first_line
+from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
 from lbx.store.views import VIEWS
+
+_UNKNOWN = sha256_text("")
+"""The document's hash where an imported file does not hold the document."""
+
+_ALL_OF_A_SAMPLE = (
+    "language",
+    "length",
+    "length_unit",
+    '"references"',
+    "question",
+    "context_sha256",
+    "meta",
+    "position",
+)
+
+_Row = SampleRow | GenerationRow | ScoreRow | ResultRow | GroupRow
 
 
 class Store:
@@ -37,7 +53,7 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        self._connection = _connect(path, read_only)
+        self._connection = connect(path, read_only)
         try:
             self._prepare(read_only)
         except BaseException:
@@ -47,7 +63,7 @@ class Store:
     @classmethod
     def check(cls, path: Path) -> None:
         """Raise now what opening the file for writing would raise later; makes no file."""
-        _check_place(path)
+        check_place(path)
         if path.is_file() and path.stat().st_size:
             cls(path).close()
 
@@ -102,7 +118,7 @@ class Store:
         return bool(row and row[0])
 
     def _migrate(self, version: int) -> None:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             if version == 0:
                 connection.execute("CREATE TABLE IF NOT EXISTS lbx_schema (version INTEGER, applied_at TIMESTAMP)")
             for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
@@ -125,14 +141,14 @@ class Store:
         existing = self.query("SELECT settings, model, backend, bundle_digest FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
             self._refuse_other_settings(run, dict(zip(existing.columns, existing.rows[0], strict=True)))
-            with self._transaction() as connection:
+            with self.transaction() as connection:
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ? "
                     "WHERE run_id = ?",
                     [as_json(run.hardware), run.lbx_version, run.run_id],
                 )
         else:
-            with self._transaction() as connection:
+            with self.transaction() as connection:
                 connection.execute(
                     "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, current_localtimestamp(), NULL, 'running')",
                     run.values(),
@@ -168,15 +184,34 @@ class Store:
         Raises:
             StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
         """
-        touched = {(row.run_id, row.benchmark, row.task) for row in generations}
-        touched |= {(row.run_id, row.benchmark, row.task) for row in scores}
-        with self._transaction() as connection:
+        answered = {(row.run_id, row.benchmark, row.task) for row in generations}
+        scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
+        with self.transaction() as connection:
             self._insert(connection, "samples", samples, replace=False)
             self._refuse_other_samples(connection, samples)
+            self._complete_samples(connection, samples)
             self._insert(connection, "generations", generations)
             self._insert(connection, "scores", scores)
-            for key in sorted(touched):
-                connection.execute("DELETE FROM task_results WHERE run_id = ? AND benchmark = ? AND task = ?", [*key])
+            self._forget_results(connection, answered, scored)
+
+    @staticmethod
+    def _forget_results(
+        connection: duckdb.DuckDBPyConnection,
+        answered: set[tuple[str, str, str]],
+        scored: set[tuple[str, str, str, int]],
+    ) -> None:
+        """Numbers made of rows that are no more: of every metric version where an answer changed, else of one."""
+        task, version = "run_id = ? AND benchmark = ? AND task = ?", "metric_version = ?"
+        for key in sorted(answered):
+            connection.execute(f"DELETE FROM task_results WHERE {task}", [*key])
+        for run in sorted({key[:2] for key in answered}):
+            connection.execute("DELETE FROM group_results WHERE run_id = ? AND benchmark = ?", [*run])
+        for scored_key in sorted(scored):
+            connection.execute(f"DELETE FROM task_results WHERE {task} AND {version}", [*scored_key])
+        for run_version in sorted({(run_id, benchmark, made_by) for run_id, benchmark, _, made_by in scored}):
+            connection.execute(
+                f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {version}", [*run_version]
+            )
 
     def _refuse_other_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """One name, one sample: rows of another data revision under the same ids would be scored against these."""
@@ -187,10 +222,13 @@ class Store:
             SELECT new.benchmark, new.task, new.sample_id
             FROM ({_given(connection, "samples")}) new
             JOIN samples old USING (benchmark, task, sample_id)
-            WHERE old.context_sha256 <> new.context_sha256 OR old.question <> new.question
-               OR old."references"::VARCHAR <> new."references"::VARCHAR
+            WHERE (old.context_sha256 <> new.context_sha256
+                   AND '{_UNKNOWN}' NOT IN (old.context_sha256, new.context_sha256))
+               OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
+               OR (old."references"::VARCHAR <> new."references"::VARCHAR
+                   AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
             LIMIT 1
-            """,  # noqa: S608 (the names in it are our own)
+            """,
             [_as_parameter(samples)],
         ).fetchone()
         if other:
@@ -200,14 +238,46 @@ class Store:
                 fix="Write this run to a results file of its own (-o FILE).",
             )
 
-    def write_results(self, results: Sequence[ResultRow]) -> None:
-        """Replace the tasks' numbers."""
-        with self._transaction() as connection:
+    def _complete_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
+        """What an imported file did not know of a sample is taken from rows that do."""
+        for rows, unknown, columns in (
+            ([row for row in samples if row.sample.context], f"old.context_sha256 = '{_UNKNOWN}'", _ALL_OF_A_SAMPLE),
+            (
+                [row for row in samples if row.sample.references],
+                "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
+                ('"references"', "question", "meta"),
+            ),
+        ):
+            if rows:
+                taken = ", ".join(f"{column} = new.{column}" for column in columns)
+                connection.execute(
+                    f"UPDATE samples old SET {taken} FROM ({_given(connection, 'samples')}) new "
+                    "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
+                    f"AND {unknown}",
+                    [_as_parameter(rows)],
+                )
+
+    def write_results(self, results: Sequence[ResultRow], groups: Sequence[GroupRow] = ()) -> None:
+        """Replace tasks' numbers, and a benchmark's numbers over them.
+
+        Old numbers of the same task (or benchmark) and metric version go first: today's may be fewer.
+        """
+        with self.transaction() as connection:
+            for key in sorted({(row.run_id, row.benchmark, row.task, row.metric_version) for row in results}):
+                connection.execute(
+                    "DELETE FROM task_results WHERE run_id = ? AND benchmark = ? AND task = ? AND metric_version = ?",
+                    [*key],
+                )
+            for run in sorted({(row.run_id, row.benchmark, row.metric_version) for row in groups}):
+                connection.execute(
+                    "DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND metric_version = ?", [*run]
+                )
             self._insert(connection, "task_results", results)
+            self._insert(connection, "group_results", groups)
 
     def delete_failed(self, run_id: str) -> int:
         """Forget a run's failed generations so that they are tried again. Returns how many."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             rows = connection.execute(
                 "DELETE FROM generations WHERE run_id = ? AND error IS NOT NULL RETURNING sample_id", [run_id]
             ).fetchall()
@@ -215,7 +285,7 @@ class Store:
 
     def finish_run(self, run_id: str, status: str) -> None:
         """Close a run: status "done", "interrupted" or "failed"."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 "UPDATE runs SET status = ?, finished_at = current_localtimestamp() WHERE run_id = ?", [status, run_id]
             )
@@ -224,7 +294,7 @@ class Store:
     def _insert(
         connection: duckdb.DuckDBPyConnection,
         table: str,
-        rows: Sequence[SampleRow | GenerationRow | ScoreRow | ResultRow],
+        rows: Sequence[_Row],
         *,
         replace: bool = True,
     ) -> None:
@@ -247,7 +317,7 @@ class Store:
             columns = [item[0] for item in cursor.description or []]
             return Table(columns, [tuple(row) for row in cursor.fetchall()])
         except duckdb.Error as exc:
-            raise StoreError(f"The query failed: {_first_line(exc)}") from exc
+            raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def restrict(self) -> None:
         """From now on this connection reads its own tables only: no other file, no extension, no change of settings."""
@@ -270,7 +340,7 @@ class Store:
             rows = self._connection.execute("SELECT count(*) FROM read_parquet(?)", [str(part)]).fetchone()
             part.replace(path)
         except duckdb.Error as exc:
-            raise StoreError(f"The query failed: {_first_line(exc)}") from exc
+            raise StoreError(f"The query failed: {first_line(exc)}") from exc
         finally:
             part.unlink(missing_ok=True)
         return int(rows[0]) if rows else 0
@@ -291,7 +361,12 @@ class Store:
             yield dict(zip(table.columns, row, strict=True))
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """All of a block's changes or none. Ctrl-C and SIGTERM wait for its end.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
         with uninterrupted():
             try:
                 self._connection.begin()
@@ -302,7 +377,7 @@ class Store:
                     self._connection.rollback()
                 if isinstance(exc, duckdb.Error):
                     raise StoreError(
-                        f"{self.path} could not be written: {_first_line(exc)}",
+                        f"{self.path} could not be written: {first_line(exc)}",
                         fix="Rows committed before this are safe. Mend the cause (a full disk?), then repeat the same "
                         "command to continue.",
                     ) from exc
@@ -320,50 +395,5 @@ def _given(connection: duckdb.DuckDBPyConnection, table: str) -> str:
     return f"SELECT unnest(from_json(?::JSON, '[{shape[0]}]'), recursive := true)"
 
 
-def _as_parameter(rows: Sequence[SampleRow | GenerationRow | ScoreRow | ResultRow]) -> str:
+def _as_parameter(rows: Sequence[_Row]) -> str:
     return as_json([row.values() for row in rows])
-
-
-def _check_place(path: Path) -> None:
-    if path.is_dir():
-        raise StoreError(
-            f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
-        )
-    if not path.parent.is_dir():
-        raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
-
-
-def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    if read_only and not path.is_file():
-        raise StoreError(
-            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
-        )
-    _check_place(path)
-    if not read_only and path.is_file() and path.stat().st_size == 0:
-        path.unlink()  # left by a process that was killed before DuckDB wrote its header
-    try:
-        connection = duckdb.connect(str(path), read_only=read_only)
-        connection.execute("SET TimeZone = 'UTC'")
-    except duckdb.Error as exc:
-        raise _open_error(path, exc) from exc
-    return connection
-
-
-def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
-    text = str(exc)
-    if "lock" in text.lower():
-        process = re.search(r"PID \d+", text)
-        holder = f"another process ({process.group()})" if process else "another process"
-        return StoreError(
-            f"{path} is in use by {holder}, probably a run that is still going.",
-            fix="Wait for it to end, or copy the file and read the copy.",
-        )
-    if "not a valid DuckDB" in text or "serializ" in text.lower() or "checksum" in text.lower():
-        return StoreError(
-            f"{path} is not a results file: {_first_line(exc)}", fix="Give another file, or move this one away."
-        )
-    return StoreError(f"{path} cannot be opened: {_first_line(exc)}")
-
-
-def _first_line(exc: BaseException) -> str:
-    return str(exc).strip().split("\n", maxsplit=1)[0]

@@ -1,37 +1,79 @@
 """The views of a results file: what reports and people's own SQL read. Names and columns are a contract.
 
 ``score`` is in 0..1; ``official`` is the number that the benchmark's own script prints. Only the newest
-metric version of a task counts; older ones stay in ``scores`` and ``task_results``.
+metric version of a task counts; older ones stay in ``scores``, ``task_results`` and ``group_results``. To read them
+through the views, say which of which benchmark first:
+
+    SET VARIABLE lbx_metric_versions = MAP {'longbench': 1};
 """
 
 from __future__ import annotations
 
+_WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
+
 VIEWS: dict[str, str] = {
-    "newest_scores": """
+    "newest_scores": f"""
         SELECT s.* FROM scores s
-        WHERE s.metric_version = (
+        WHERE s.metric_version = coalesce({_WANTED.format(benchmark="s.benchmark")}, (
             SELECT max(n.metric_version) FROM scores n
-            WHERE n.run_id = s.run_id AND n.benchmark = s.benchmark AND n.task = s.task)
+            WHERE n.run_id = s.run_id AND n.benchmark = s.benchmark AND n.task = s.task))
     """,
     # A task's own numbers where it has been added up; a plain mean, with no official number, while it runs.
-    "task_scores": """
+    "task_scores": f"""
         WITH results AS (
             SELECT t.* FROM task_results t
-            WHERE t.metric_version = (
+            WHERE t.metric_version = coalesce({_WANTED.format(benchmark="t.benchmark")}, (
                 SELECT max(n.metric_version) FROM task_results n
-                WHERE n.run_id = t.run_id AND n.benchmark = t.benchmark AND n.task = t.task)
+                WHERE n.run_id = t.run_id AND n.benchmark = t.benchmark AND n.task = t.task))
         ), live AS (
             SELECT run_id, benchmark, task, metric, metric_version, count(*) AS n, avg(score) AS score,
-                   NULL::DOUBLE AS official, bool_or(headline) AS headline, NULL::INTEGER AS position
+                   NULL::DOUBLE AS official, bool_or(headline) AS headline, NULL::INTEGER AS position,
+                   bool_or(partial IS NOT NULL) AS partial, NULL::INTEGER AS task_position
             FROM newest_scores s
             WHERE NOT EXISTS (
                 SELECT 1 FROM results r WHERE r.run_id = s.run_id AND r.benchmark = s.benchmark AND r.task = s.task)
             GROUP BY ALL
         )
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
-               u.headline, u.metric_version, r.backend, u.position
+               u.headline, u.metric_version, r.backend, u.position, u.task_position,
+               coalesce(u.partial, false) AS partial
         FROM (SELECT * FROM results UNION ALL BY NAME SELECT * FROM live) u
         JOIN runs r USING (run_id)
+    """,
+    # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
+    "group_scores": f"""
+        SELECT g.run_id, r.model, g.benchmark, g."grouping", g.name, g.metric, g.n, g.score, g.official, g.partial,
+               g.metric_version, r.backend, g.position
+        FROM group_results g JOIN runs r USING (run_id)
+        WHERE g.metric_version = coalesce({_WANTED.format(benchmark="g.benchmark")}, (
+            SELECT max(n.metric_version) FROM group_results n
+            WHERE n.run_id = g.run_id AND n.benchmark = g.benchmark))
+    """,
+    # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
+    "guards": """
+        WITH marked AS (
+            SELECT run_id, benchmark, task, count(*) AS n,
+                   count(*) FILTER (WHERE error_type = 'EmptyPromptError') AS empty_prompts,
+                   count(*) FILTER (WHERE error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError')
+                       AS failed,
+                   count(*) FILTER (WHERE bos_tokens > 1) AS doubled_bos,
+                   count(*) FILTER (WHERE reasoning_closed = false) AS reasoning_unclosed,
+                   count(*) FILTER (WHERE finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false)
+                       AS answers_cut,
+                   count(*) FILTER (WHERE stop_in_reasoning) AS stop_in_reasoning,
+                   count(*) FILTER (WHERE truncated) AS truncated,
+                   coalesce(sum(tokens_cut), 0)::BIGINT AS tokens_cut,
+                   count(*) FILTER (WHERE reference_cut) AS reference_cut
+            FROM generations GROUP BY ALL
+        ), judged AS (
+            SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,
+                   count(*) FILTER (WHERE partial IS NOT NULL) AS partial, any_value(partial) AS lacks
+            FROM newest_scores WHERE headline GROUP BY ALL
+        )
+        SELECT m.run_id, r.model, r.backend, m.benchmark, m.task, m.n, m.empty_prompts, m.failed, m.doubled_bos,
+               m.reasoning_unclosed, m.answers_cut, m.stop_in_reasoning, m.truncated, m.tokens_cut, m.reference_cut,
+               coalesce(j.official_errors, 0) AS official_errors, coalesce(j.partial, 0) AS partial, j.lacks
+        FROM marked m JOIN runs r USING (run_id) LEFT JOIN judged j USING (run_id, benchmark, task)
     """,
     "leaderboard": """
         WITH made AS (

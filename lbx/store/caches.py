@@ -1,0 +1,85 @@
+"""What is dear to compute and the same for every run: embedded texts by their hash, retrieved chunks by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lbx.records import Chunk, SampleKey
+from lbx.store.rows import as_json
+from lbx.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedText:
+    """One row of ``embeddings``: ``vector`` is float32, little endian, of unit length."""
+
+    model: str
+    text_sha256: str
+    vector: bytes
+
+
+def embedding_models(store: Store) -> list[str]:
+    """The models whose vectors the file holds."""
+    return [row[0] for row in store.query("SELECT DISTINCT model FROM embeddings ORDER BY ALL").rows]
+
+
+def vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
+    """The stored vectors of these texts, by hash; texts without one are left out."""
+    found = store.query(
+        "SELECT text_sha256, vector FROM embeddings WHERE model = ? AND text_sha256 IN (SELECT unnest(?::VARCHAR[]))",
+        [model, list(hashes)],
+    )
+    return dict(found.rows)
+
+
+def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
+    """Commit vectors, all or none."""
+    if not rows:
+        return
+    columns = [[row.model for row in rows], [row.text_sha256 for row in rows], [row.vector for row in rows]]
+    with store.transaction() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO embeddings SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::BLOB[])",
+            columns,
+        )
+
+
+def retrieved(store: Store, retriever: str, key: SampleKey) -> list[Chunk] | None:
+    """A sample's chunks in document order, or None where this retriever has not been asked for it.
+
+    An empty document has no chunks; it is asked again, which costs nothing.
+    """
+    rows = store.query(
+        "SELECT chunk_index, rank, score, text FROM retrievals "
+        "WHERE retriever = ? AND benchmark = ? AND task = ? AND sample_id = ? ORDER BY chunk_index",
+        [retriever, key.benchmark, key.task, key.sample_id],
+    ).rows
+    return [Chunk(*row) for row in rows] or None
+
+
+def keep_retrieved(store: Store, retriever: str, found: Mapping[SampleKey, Sequence[Chunk]]) -> None:
+    """Commit several samples' chunks, all or none."""
+    rows = [
+        {
+            "retriever": retriever,
+            "benchmark": key.benchmark,
+            "task": key.task,
+            "sample_id": key.sample_id,
+            "rank": chunk.rank,
+            "chunk_index": chunk.index,
+            "score": chunk.score,
+            "text": chunk.text,
+        }
+        for key, chunks in found.items()
+        for chunk in chunks
+    ]
+    if rows:
+        shape = '[{"retriever":"VARCHAR","benchmark":"VARCHAR","task":"VARCHAR","sample_id":"VARCHAR","rank":"INTEGER",'
+        shape += '"chunk_index":"INTEGER","score":"DOUBLE","text":"VARCHAR"}]'
+        with store.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO retrievals BY NAME "
+                f"SELECT unnest(from_json(?::JSON, '{shape}'), recursive := true)",
+                [as_json(rows)],
+            )

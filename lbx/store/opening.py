@@ -1,0 +1,55 @@
+"""Opening a results file, and what can be wrong with it, in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+
+from lbx.errors import StoreError
+
+
+def check_place(path: Path) -> None:
+    if path.is_dir():
+        raise StoreError(
+            f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
+        )
+    if not path.parent.is_dir():
+        raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
+
+
+def connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    if read_only and not path.is_file():
+        raise StoreError(
+            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
+        )
+    check_place(path)
+    if not read_only and path.is_file() and path.stat().st_size == 0:
+        path.unlink()  # left by a process that was killed before DuckDB wrote its header
+    try:
+        connection = duckdb.connect(str(path), read_only=read_only)
+        connection.execute("SET TimeZone = 'UTC'")
+    except duckdb.Error as exc:
+        raise _open_error(path, exc) from exc
+    return connection
+
+
+def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
+    text = str(exc)
+    if "lock" in text.lower():
+        process = re.search(r"PID \d+", text)
+        holder = f"another process ({process.group()})" if process else "another process"
+        return StoreError(
+            f"{path} is in use by {holder}, probably a run that is still going.",
+            fix="Wait for it to end, or copy the file and read the copy.",
+        )
+    if "not a valid DuckDB" in text or "serializ" in text.lower() or "checksum" in text.lower():
+        return StoreError(
+            f"{path} is not a results file: {first_line(exc)}", fix="Give another file, or move this one away."
+        )
+    return StoreError(f"{path} cannot be opened: {first_line(exc)}")
+
+
+def first_line(exc: BaseException) -> str:
+    return str(exc).strip().split("\n", maxsplit=1)[0]

@@ -1,4 +1,7 @@
-"""Backends: what runs a model. ``load(resolve_model(...))`` gives one; the library is imported only then."""
+"""Backends: what runs a model. ``load(resolve_model(...))`` gives one; the library is imported only then.
+
+``load_embedder(resolve_embedder(...))`` gives an embedding model the same way.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lbx.backends.base import Backend, BackendInfo
 from lbx.backends.cards import Chat, ModelCard, Weights, read_card
-from lbx.backends.weights import resolve_model, weights_path
+from lbx.backends.embedding import EMBEDDERS, Embedder, EmbedderInfo, load_embedder
+from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_model, weights_path
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -15,13 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKENDS",
+    "EMBEDDERS",
     "Backend",
     "BackendInfo",
     "Chat",
+    "Embedder",
+    "EmbedderInfo",
     "ModelCard",
     "Weights",
     "load",
+    "load_embedder",
     "read_card",
+    "resolve_embedder",
     "resolve_model",
     "weights_path",
 ]
@@ -44,9 +53,10 @@ def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) 
         debug: let the library's own log through to stderr.
 
     Raises:
-        UsageError: the card needs a bundle and none was given.
+        UsageError: the card is an embedding model's, or needs a bundle and none was given.
         BackendError: the weights are missing or damaged, or the library is not installed.
     """
+    refuse_embedding(card)
     weights = weights_path(card, bundle)
     module, _, function = BACKENDS[card.backend].partition(":")
     try:

@@ -16,6 +16,8 @@ kwargs = { enable_thinking = false }
 temperature = 0.6
 
 [options]                         of the backend: see lbx.backends.options
+
+An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options].
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.options import OPTIONS, Options
+from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, Options
 from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError
 from lbx.records import Sampling, sha256_text
@@ -86,7 +88,7 @@ class ModelCard:
 
     Attributes:
         name: what reports call it.
-        backend: a key of ``lbx.backends.BACKENDS``.
+        backend: a key of ``lbx.backends.BACKENDS``, or of ``EMBEDDERS`` for an embedding model.
         options: of that backend.
         context_window: tokens, or None for what the model says.
         sampling: the model's recommended sampling, or None where the card has none.
@@ -101,6 +103,11 @@ class ModelCard:
     chat: Chat = Chat()
     sampling: Sampling | None = None
     source: Path | None = None
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the model turns texts into vectors; the others write text."""
+        return self.backend in EMBEDDING_OPTIONS
 
 
 def read_card(path: Path) -> ModelCard:
@@ -123,8 +130,11 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     where = f"The model card {path}:"
     check_keys(table, _KEYS, where)
     backend = typed(table.get("backend", ""), str, f"{where} backend")
-    if backend not in OPTIONS:
-        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, OPTIONS))
+    kinds = {**OPTIONS, **EMBEDDING_OPTIONS}
+    if backend not in kinds:
+        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, kinds))
+    if backend in EMBEDDING_OPTIONS:
+        _check_embedding(table, where)
     window = table.get("context_window")
     if window is not None and typed(window, int, f"{where} context_window") < 1:
         raise UsageError(f"{where} context_window = {window} is not a number of tokens.")
@@ -137,12 +147,22 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
         name=name,
         backend=backend,
         weights=_weights(typed(table.get("weights", {}), dict, f"{where} weights"), path),
-        options=from_table(OPTIONS[backend], options, f"{where} [options]"),
+        options=from_table(kinds[backend], options, f"{where} [options]"),
         context_window=window,
         chat=_chat(typed(table.get("chat", {}), dict, f"{where} chat"), path),
         sampling=None if sampling is None else _sampling(typed(sampling, dict, f"{where} sampling"), where),
         source=path,
     )
+
+
+def _check_embedding(table: Mapping[str, Any], where: str) -> None:
+    """Refuse what only means something for models that write text."""
+    for key in ("context_window", "chat", "sampling"):
+        if key in table:
+            raise UsageError(
+                f"{where} an embedding model has no {key}.",
+                fix="Remove it; how much of a text it reads is max_length under [options].",
+            )
 
 
 def _weights(table: Mapping[str, Any], card: Path) -> Weights:

@@ -1,4 +1,7 @@
-"""What a model card's ``[options]`` may hold: one frozen dataclass for each backend, checked when made."""
+"""What a model card's ``[options]`` may hold: one frozen dataclass for each backend, checked when made.
+
+``OPTIONS`` are those of models that write text, ``EMBEDDING_OPTIONS`` those of models that turn text into vectors.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 ROPE_SCALINGS = ("", "none", "linear", "yarn")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("sdpa", "eager")
+POOLINGS = ("", "mean", "last", "cls")
+PADDING_SIDES = ("auto", "left", "right")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +88,7 @@ class HfOptions:
     extend_context: bool = False
 
     def __post_init__(self) -> None:
-        name, _, number = self.device.partition(":")
-        if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
-            raise UsageError(f"device = {self.device!r} is none of auto, cpu, cuda, cuda:N.")
+        _check_device(self.device)
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("attention", self.attention, ATTENTIONS)
         _at_least("prefill_chunk", self.prefill_chunk, 1)
@@ -97,13 +100,94 @@ class ScriptedOptions:
     """The scripted backend has no options; its answers are the model."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceTransformersOptions:
+    """Options of embedding models on sentence-transformers.
+
+    Attributes:
+        device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
+        dtype: float32 by default, on a GPU too, because LongBench Pro's published numbers were made with it
+            (sentence-transformers 3.1 and transformers 4.51 load in float32); bfloat16 takes half of the memory.
+        attention: "sdpa" or "eager".
+        batch_tokens: how many tokens, padding included, are computed at once; a longer text is a batch of its own.
+        padding_side: "auto" pads a last-token model on the left, as LongBench Pro does, and others on the right.
+        max_length: cut texts to so many tokens, at their end; 0 means the model's own maximum.
+        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps what the model's folder says.
+        query_prefix: put before a query when retrieving; "" means the model's own prompt for queries, if it has one.
+        document_prefix: put before every other text. Leave it empty for LongBench Pro's summaries.
+        threads: CPU threads; 0 means every core this process may use.
+    """
+
+    device: str = "auto"
+    dtype: str = "float32"
+    attention: str = "sdpa"
+    batch_tokens: int = 8192
+    padding_side: str = "auto"
+    max_length: int = 0
+    pooling: str = ""
+    query_prefix: str = ""
+    document_prefix: str = ""
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        _check_device(self.device)
+        _one_of("dtype", self.dtype, DTYPES[1:])
+        _one_of("attention", self.attention, ATTENTIONS)
+        _at_least("batch_tokens", self.batch_tokens, 1)
+        _one_of("padding_side", self.padding_side, PADDING_SIDES)
+        _at_least("max_length", self.max_length, 0)
+        _one_of("pooling", self.pooling, POOLINGS)
+        _at_least("threads", self.threads, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaEmbeddingOptions:
+    """Options of embedding models on llama.cpp.
+
+    Attributes:
+        prefill_chunk: tokens computed at once, where the model can be computed in pieces (causal, last token).
+        flash_attention: off by default, as for models that write text.
+        n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
+        threads: CPU threads; 0 means every core this process may use.
+        repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
+        max_length: cut texts to so many tokens, at their end; 0 means the model's own maximum.
+        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps what the model file says.
+        append_eos: end every text with the end-of-sequence token, where the model file forgets to ask for it.
+        query_prefix: put before a query when retrieving.
+        document_prefix: put before every other text.
+    """
+
+    prefill_chunk: int = 512
+    flash_attention: bool = False
+    n_gpu_layers: int = -1
+    threads: int = 0
+    repack: bool = True
+    max_length: int = 0
+    pooling: str = ""
+    append_eos: bool = False
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        _at_least("prefill_chunk", self.prefill_chunk, 1)
+        _at_least("n_gpu_layers", self.n_gpu_layers, -1)
+        _at_least("threads", self.threads, 0)
+        _at_least("max_length", self.max_length, 0)
+        _one_of("pooling", self.pooling, POOLINGS)
+
+
 OPTIONS: dict[str, type[LlamaOptions] | type[HfOptions] | type[ScriptedOptions]] = {
     "llamacpp": LlamaOptions,
     "hf": HfOptions,
     "scripted": ScriptedOptions,
 }
 
-Options = LlamaOptions | HfOptions | ScriptedOptions
+EMBEDDING_OPTIONS: dict[str, type[SentenceTransformersOptions] | type[LlamaEmbeddingOptions]] = {
+    "sentence_transformers": SentenceTransformersOptions,
+    "llamacpp_embedding": LlamaEmbeddingOptions,
+}
+
+Options = LlamaOptions | HfOptions | ScriptedOptions | SentenceTransformersOptions | LlamaEmbeddingOptions
 
 
 def thread_count(wanted: int) -> int:
@@ -111,6 +195,12 @@ def thread_count(wanted: int) -> int:
     if wanted:
         return wanted
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_device(device: str) -> None:
+    name, _, number = device.partition(":")
+    if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
+        raise UsageError(f"device = {device!r} is none of auto, cpu, cuda, cuda:N.")
 
 
 def _at_least(name: str, value: float, least: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.options import OPTIONS
+from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS
 from lbx.backends.tables import nearest
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
@@ -16,6 +17,7 @@ CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 _SAMPLE = 1 << 20
+Kind = Callable[[Path], str]
 
 
 def resolve_model(text: str, *, backend: str | None = None, bundle: Bundle | None = None) -> ModelCard:
@@ -27,11 +29,12 @@ def resolve_model(text: str, *, backend: str | None = None, bundle: Bundle | Non
         backend: what ``--backend`` says, or None; it must agree.
 
     Raises:
-        UsageError: there is nothing of that name, or it is not for that backend.
+        UsageError: there is nothing of that name, or it is not for that backend, or an embedding model.
     """
     if backend is not None and backend not in OPTIONS:
         raise UsageError(f"There is no backend {backend!r}.", fix=nearest(backend, OPTIONS))
-    card = _find(text, bundle)
+    card = _find(text, bundle, _writer)
+    refuse_embedding(card)
     if backend is not None and card.backend != backend:
         raise UsageError(
             f"The model {text} runs with the backend {card.backend}, not {backend}.",
@@ -40,7 +43,41 @@ def resolve_model(text: str, *, backend: str | None = None, bundle: Bundle | Non
     return card
 
 
-def _find(text: str, bundle: Bundle | None) -> ModelCard:
+def resolve_embedder(text: str, *, bundle: Bundle | None = None) -> ModelCard:
+    """The embedding model that ``text`` names.
+
+    Args:
+        text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, or "org/name" of
+            a model repository in the bundle.
+
+    Raises:
+        UsageError: there is nothing of that name, or it is a model that writes text.
+    """
+    card = _find(text, bundle, _embedder)
+    refuse_generation(card)
+    return card
+
+
+def refuse_embedding(card: ModelCard) -> None:
+    """Raise UsageError for the card of an embedding model where one that writes text is needed."""
+    if card.embeds:
+        raise UsageError(
+            f"{card.name} is an embedding model (backend = {card.backend!r}): it writes no text.",
+            fix="Name a model whose card says llamacpp or hf; embedding models compare summaries and retrieve chunks.",
+        )
+
+
+def refuse_generation(card: ModelCard) -> None:
+    """Raise UsageError for the card of a model that writes text where an embedding model is needed."""
+    if not card.embeds:
+        other = "llamacpp_embedding" if card.backend == "llamacpp" else "sentence_transformers"
+        raise UsageError(
+            f"{card.name} is no embedding model: its card says backend = {card.backend!r}.",
+            fix=f"Name an embedding model; its card says backend = {other!r}.",
+        )
+
+
+def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
     path = Path(text).expanduser()
     if path.suffix == ".toml" and path.is_file():
         return read_card(path)
@@ -48,36 +85,56 @@ def _find(text: str, bundle: Bundle | None) -> ModelCard:
     if "/" not in text and named.is_file():
         return read_card(named)
     if path.exists():
-        return _bare(path.name or path.resolve().name, Weights(path=path), path)
+        return _bare(path.name or path.resolve().name, Weights(path=path), path, kind)
     if bundle is not None and text.count("/") == 1:
         snapshot = bundle.snapshot("model", text)
         if snapshot is not None:
-            return _bare(text, Weights(repo=text), snapshot)
+            return _bare(text, Weights(repo=text), snapshot, kind)
     raise UsageError(f"There is no model {text}.", fix=_what_there_is(text, path), command="ls models")
 
 
-def _bare(name: str, weights: Weights, place: Path) -> ModelCard:
+def _bare(name: str, weights: Weights, place: Path, kind: Kind) -> ModelCard:
     """A card for weights that were named directly: the backend follows from what lies there."""
+    backend = kind(place)
+    options = {**OPTIONS, **EMBEDDING_OPTIONS}[backend]()
+    return ModelCard(name=name if place.is_dir() else place.stem, backend=backend, weights=weights, options=options)
+
+
+def _writer(place: Path) -> str:
+    """The backend that runs the text-writing model in this file or folder."""
     if place.is_dir():
-        if (place / "config.json").is_file():
-            backend = "hf"
-        elif any(place.glob("*.gguf")):
-            backend = "llamacpp"
-        else:
-            raise UsageError(
-                f"The folder {place} holds no model: neither config.json nor a .gguf file.",
-                fix="Name the folder that holds config.json and the .safetensors files, or a .gguf file.",
-            )
-    else:
-        backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(place.suffix, "")
-        if not backend:
-            raise UsageError(
-                f"{place} is no model that lbx can run.",
-                fix="It takes a model card (.toml), a .gguf file, a folder with config.json, or a table of answers "
-                "(.jsonl).",
-            )
-        name = place.stem
-    return ModelCard(name=name, backend=backend, weights=weights, options=OPTIONS[backend]())
+        return _of_folder(place, "hf", "llamacpp")
+    backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(place.suffix, "")
+    if not backend:
+        raise UsageError(
+            f"{place} is no model that lbx can run.",
+            fix="It takes a model card (.toml), a .gguf file, a folder with config.json, or a table of answers "
+            "(.jsonl).",
+        )
+    return backend
+
+
+def _embedder(place: Path) -> str:
+    """The backend that runs the embedding model in this file or folder."""
+    if place.is_dir():
+        return _of_folder(place, "sentence_transformers", "llamacpp_embedding")
+    if place.suffix != ".gguf":
+        raise UsageError(
+            f"{place} is no embedding model that lbx can run.",
+            fix="It takes a model card (.toml), a .gguf file, or a folder with config.json.",
+        )
+    return "llamacpp_embedding"
+
+
+def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
+    if (place / "config.json").is_file():
+        return hugging_face
+    if any(place.glob("*.gguf")):
+        return gguf
+    raise UsageError(
+        f"The folder {place} holds no model: neither config.json nor a .gguf file.",
+        fix="Name the folder that holds config.json and the .safetensors files, or a .gguf file.",
+    )
 
 
 def _what_there_is(text: str, path: Path) -> str:
@@ -95,7 +152,7 @@ def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
         BackendError: it is not there.
     """
     place = _place(card, bundle)
-    if card.backend != "llamacpp" or place.is_file():
+    if card.backend not in ("llamacpp", "llamacpp_embedding") or place.is_file():
         return place
     return _gguf(card, place)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lbx.backends import BACKENDS, read_card
-from lbx.backends.options import OPTIONS, HfOptions, LlamaOptions
+from lbx.backends import BACKENDS, EMBEDDERS, read_card
+from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, HfOptions, LlamaOptions
 from lbx.errors import UsageError
 from lbx.records import Sampling
 
@@ -29,7 +29,7 @@ def card(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.toml")), ids=lambda p: p.name)
 def test_cards_of_the_project_are_valid(path):
-    assert read_card(path).backend in BACKENDS
+    assert read_card(path).backend in {**BACKENDS, **EMBEDDERS}
 
 
 def test_the_example_card_shows_the_defaults():
@@ -66,8 +66,8 @@ def test_numbers_may_be_whole(card):
     ("text", "message"),
     [
         ("backend = ", "not valid TOML"),
-        ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp?"),
-        ('[weights]\npath = "m"', "backend = '' does not exist. There is hf, llamacpp, scripted."),
+        ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp or"),
+        ('[weights]\npath = "m"', "backend = '' does not exist. There is hf, llamacpp,"),
         ("contextwindow = 5\n" + GOOD, "no setting 'contextwindow'. Did you mean context_window?"),
         ('context_window = "5"\n' + GOOD, "context_window must be a whole number, not '5'"),
         ("context_window = true\n" + GOOD, "context_window must be a whole number, not True"),
@@ -102,6 +102,7 @@ def test_bad_cards_are_explained(card, text, message):
 
 def test_registries_name_the_same_backends():
     assert list(BACKENDS) == list(OPTIONS)
+    assert list(EMBEDDERS) == list(EMBEDDING_OPTIONS)
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:3"])
@@ -112,6 +113,7 @@ def test_devices(device):
 def test_importing_the_room_loads_no_library():
     code = (
         "import sys, lbx.backends, lbx.backends.llamacpp, lbx.backends.hf, lbx.backends.scripted\n"
+        "import lbx.backends.embedding_st\n"
         "print(sorted({'torch', 'transformers', 'llama_cpp', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

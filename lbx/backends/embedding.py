@@ -1,0 +1,163 @@
+"""The seam for embedding models: texts in, one vector each out.
+
+    embedder = load_embedder(resolve_embedder("qwen3-embedding", bundle=bundle), bundle=bundle)
+    vectors = embedder.embed(texts)                 # float32, (texts, dimensions), rows of length 1
+    cosines = vectors[:1] @ vectors[1:].T
+
+LongBench Pro compares summaries by it, and retrieval ranks chunks by it. What reads such a model is never what writes
+text: a card is for one or the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.weights import refuse_generation, weights_path
+from lbx.errors import BackendError
+from lbx.records import canonical_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lbx.layout import Bundle
+
+    Vectors = NDArray[np.float32]
+
+Progress = Callable[[int], None]
+
+EMBEDDERS = {
+    "sentence_transformers": "lbx.backends.embedding_st:load",
+    "llamacpp_embedding": "lbx.backends.embedding_llama:load",
+}
+_EXTRAS = {"sentence_transformers": "hf", "llamacpp_embedding": "llama"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderInfo:
+    """What made the vectors.
+
+    Attributes:
+        name: the card's name.
+        backend: a key of ``EMBEDDERS``.
+        version: of the library, e.g. "sentence-transformers 6.2.0".
+        fingerprint: hex digest of the weights and of every setting that changes a vector. Vectors of equal
+            fingerprints may be compared and kept; the device and the library's version only move their rounding.
+        dimensions: of a vector.
+        max_tokens: longer texts are cut at their end, special tokens counted.
+    """
+
+    name: str
+    backend: str
+    version: str
+    fingerprint: str
+    dimensions: int
+    max_tokens: int
+
+
+class Embedder(Protocol):
+    """One loaded embedding model."""
+
+    @property
+    def info(self) -> EmbedderInfo: ...
+
+    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+        """One vector for each text, in the texts' order.
+
+        A text's vector does not depend on the texts beside it, but for rounding: on llama.cpp each text is computed
+        alone, so the same text always gives the same bits; sentence-transformers computes batches whose shape moves
+        the last digits (differences of about 1e-7 in float32, 1e-3 in bfloat16).
+
+        Args:
+            texts: any text: an empty one and one with lone surrogates (which count as U+FFFD) have vectors, too, and
+                one longer than ``max_tokens`` is cut at its end.
+            query: put the prompt for queries before each text, not that for documents.
+            progress: called now and then with how many of the texts are done so far.
+
+        Returns:
+            Shape (len(texts), dimensions), float32. Rows have length 1; the row of a text that has no token is zero.
+
+        Raises:
+            BackendError: the model failed, memory ran out, or a vector is not finite.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory. The embedder is unusable afterwards."""
+        ...
+
+
+def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) -> Embedder:
+    """Load the card's embedding model.
+
+    Args:
+        card: from ``resolve_embedder`` or ``read_card``.
+        bundle: where cards with ``bundle`` or ``repo`` find their weights.
+        debug: let the library's own log through to stderr.
+
+    Raises:
+        UsageError: the card is for a model that writes text, or needs a bundle and none was given.
+        BackendError: the weights are missing or damaged, or the library is not installed.
+    """
+    refuse_generation(card)
+    weights = weights_path(card, bundle)
+    module, _, function = EMBEDDERS[card.backend].partition(":")
+    try:
+        loaded: Embedder = getattr(importlib.import_module(module), function)(card, weights, debug=debug)
+    except ImportError as exc:
+        extra = _EXTRAS[card.backend]
+        raise BackendError(
+            f"The backend {card.backend} needs a library that is not installed ({exc}).",
+            fix=f"Install lbx[{extra}].",
+            command=f"pip install 'lbx[{extra}]'",
+        ) from exc
+    return loaded
+
+
+def fingerprint_of(backend: str, weights: str, settings: Mapping[str, Any]) -> str:
+    """The fingerprint in ``EmbedderInfo``, from the weights' own and what else changes a vector."""
+    described = {"backend": backend, "weights": weights, "settings": dict(settings)}
+    return hashlib.sha256(canonical_json(described).encode()).hexdigest()
+
+
+def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """Indices of texts grouped so that a batch, padded to its longest text, has at most ``limit`` tokens.
+
+    Args:
+        lengths: of the texts, in tokens. Texts without a token are left out.
+        limit: tokens of a batch; a text above it is a batch of its own.
+
+    Returns:
+        The longest texts first, so that memory runs out at once if it will; equal ones in their own order.
+    """
+    found: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if not lengths[index]:
+            continue
+        if found and (len(found[-1]) + 1) * lengths[found[-1][0]] <= limit:
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return found
+
+
+def unit_rows(vectors: Vectors, name: str) -> Vectors:
+    """The vectors scaled to length 1; zero ones stay.
+
+    Raises:
+        BackendError: a number is infinite or none at all.
+    """
+    import numpy as np
+
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise BackendError(
+            f"{name} gave a vector with infinite numbers.",
+            fix="Set dtype = 'float32' or 'bfloat16' in its card; if it is, its weights are damaged.",
+        )
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

@@ -1,0 +1,351 @@
+"""Embedding models in Hugging Face's format on sentence-transformers and torch.
+
+What is computed is what ``SentenceTransformer(folder).encode(texts)`` computes. Around it stands what that leaves open:
+no code from the folder, no network, no pickled weights, no random numbers in place of missing ones, and batches
+bounded in tokens instead of texts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
+from lbx.backends.options import SentenceTransformersOptions, thread_count
+from lbx.backends.text import encodable
+from lbx.backends.weights import fingerprint
+from lbx.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.backends.embedding import Vectors
+
+_MODULES = "modules.json"
+_OWN = "sentence_transformers."
+_POOLING_MODES = {"mean": "mean", "last": "lasttoken", "cls": "cls"}
+# Tables of learned absolute positions, as transformers' models name them. Rotary positions are relative: with them
+# it does not matter on which side a text is padded.
+_POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
+
+
+class SentenceTransformersEmbedder:
+    """A loaded SentenceTransformer.
+
+    Args:
+        prompts: what stands before a query (True) and before any other text (False); None leaves it to the model.
+    """
+
+    def __init__(
+        self, model: Any, info: EmbedderInfo, options: SentenceTransformersOptions, prompts: Mapping[bool, str | None]
+    ) -> None:
+        self._model = model
+        self._info = info
+        self._options = options
+        self._prompts = prompts
+
+    @property
+    def info(self) -> EmbedderInfo:
+        return self._info
+
+    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+        import numpy as np
+
+        if self._model is None:
+            raise BackendError(f"The embedding model {self._info.name} is closed.")
+        clean = [encodable(text) for text in texts]
+        prompt = self._prompts[query]
+        found = np.zeros((len(clean), self._info.dimensions), np.float32)
+        done = 0
+        for batch in batches(self._lengths(clean, prompt), self._options.batch_tokens):
+            found[batch] = self._encode([clean[i] for i in batch], prompt)
+            done += len(batch)
+            if progress is not None:
+                progress(done)
+        return unit_rows(found, self._info.name)
+
+    def close(self) -> None:
+        self._model = None
+
+    def _lengths(self, texts: Sequence[str], prompt: str | None) -> list[int]:
+        """Tokens of each text as the model reads it: prompt and special tokens counted, cut at the maximum."""
+        before = prompt or ""
+        if prompt is None and self._model.default_prompt_name is not None:
+            before = self._model.prompts[self._model.default_prompt_name]
+        if not texts:
+            return []
+        ids = self._model.tokenizer([before + text for text in texts], truncation=False, verbose=False)["input_ids"]
+        return [min(len(row), self._info.max_tokens) for row in ids]
+
+    def _encode(self, texts: list[str], prompt: str | None) -> Any:
+        """The vectors of one batch, shape (texts, dimensions), float32."""
+        import torch
+
+        try:
+            vectors = self._model.encode(
+                texts, prompt=prompt, batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False
+            )
+            return vectors.float().cpu().numpy()
+        except torch.OutOfMemoryError as exc:
+            raise BackendError(
+                f"Memory ran out while {self._info.name} computed {len(texts)} texts: {_first_line(exc)}",
+                fix="Lower batch_tokens or max_length in its card, or use dtype = 'bfloat16'.",
+            ) from exc
+        except (RuntimeError, TypeError, ValueError, IndexError) as exc:
+            raise BackendError(
+                f"The embedding model {self._info.name} failed on {len(texts)} texts: {_first_line(exc)}",
+                fix="If memory ran out, lower batch_tokens or max_length in its card.",
+            ) from exc
+
+
+def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTransformersEmbedder:
+    """Load a sentence-transformers folder. No code from the folder is run.
+
+    Raises:
+        ImportError: torch, transformers or sentence-transformers is not installed.
+        BackendError: something is missing, damaged or unsafe, or padding_side does not suit the model.
+    """
+    options = card.options
+    if not isinstance(options, SentenceTransformersOptions):
+        raise TypeError(f"a card with {type(options).__name__} reached sentence-transformers")
+    places = _check_folder(weights, options)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    import torch
+
+    torch.set_num_threads(thread_count(options.threads))
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        library, model = _load_model(weights, options, _device(torch, options.device), debug=debug)
+    if options.pooling:
+        _set_pooling(model, options.pooling, weights)
+    side = model.tokenizer.padding_side = _padding_side(model, options.padding_side, card)
+    if options.max_length:
+        model.max_seq_length = min(options.max_length, model.max_seq_length or options.max_length)
+    prompts: dict[bool, str | None] = {
+        True: options.query_prefix or model.prompts.get("query") or None,
+        False: options.document_prefix or None,
+    }
+    settings = {
+        "dtype": options.dtype,
+        "attention": options.attention,
+        "padding_side": side,
+        "max_length": model.max_seq_length,
+        "pooling": list(_pooling_modes(model)),
+        "prompts": [prompts[True], prompts[False]],
+    }
+    digests = {place: fingerprint(weights / place) for place in places}
+    info = EmbedderInfo(
+        name=card.name,
+        backend="sentence_transformers",
+        version=f"sentence-transformers {library.__version__}",
+        fingerprint=fingerprint_of("sentence_transformers", json.dumps(digests, sort_keys=True), settings),
+        dimensions=int(model.get_embedding_dimension()),
+        max_tokens=_max_tokens(model, card),
+    )
+    return SentenceTransformersEmbedder(model, info, options, prompts)
+
+
+def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[str]:
+    """Refuse what is incomplete or unsafe before any of it is loaded.
+
+    Returns:
+        The model's folders that hold files, relative to it; "." first.
+    """
+    if not (folder / "config.json").is_file():
+        raise BackendError(
+            f"{folder} is no Hugging Face model: it has no config.json.",
+            fix="For a .gguf file, say backend = 'llamacpp_embedding' in the card.",
+        )
+    places = {"."} | _module_folders(folder, options)
+    for place in sorted(places):
+        names = {p.name for p in (folder / place).iterdir()}
+        pickled = sorted(n for n in names if n.endswith((".bin", ".pt", ".pth", ".ckpt")))
+        if pickled and not any(n.endswith(".safetensors") for n in names):
+            raise BackendError(
+                f"{folder / place} has only pickled weights ({pickled[0]}), which can run code.",
+                fix="Take a revision of the model with safetensors, or convert it.",
+            )
+    if not any(folder.glob("*.safetensors")):
+        raise BackendError(
+            f"{folder} has no .safetensors weights.",
+            fix="Add them to the recipe's files, or take a revision of the model that has them.",
+        )
+    return sorted(places)
+
+
+def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[str]:
+    """The folders that modules.json names; every class in it must be sentence-transformers' own."""
+    path = folder / _MODULES
+    if not path.is_file():
+        if options.pooling:
+            return set()
+        raise BackendError(
+            f"{folder} has no {_MODULES}: it does not say how token vectors become the vector of a text.",
+            fix="Name a sentence-transformers model, or set pooling (mean, last or cls) in the card.",
+        )
+    try:
+        modules = [(str(m["type"]), str(m["path"])) for m in json.loads(path.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise BackendError(
+            f"{path} cannot be read: {_first_line(exc)}.",
+            fix="Compare it with the source's (for a bundle: lbx verify).",
+        ) from exc
+    for kind, place in modules:
+        if not kind.startswith(_OWN):
+            raise BackendError(
+                f"{path} asks for the class {kind}, which is code of the model's repository; lbx runs none.",
+                fix=f"Use a model whose classes are all {_OWN}*, or its GGUF file on llama.cpp.",
+            )
+        if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
+            raise BackendError(f"{path} names a folder outside of the model: {place}.")
+    return {place or "." for _, place in modules if (folder / place).is_dir()}
+
+
+def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
+    """The library and the model in it."""
+    import sentence_transformers
+    import torch
+    import transformers
+
+    _quiet(transformers, debug)
+    try:
+        with _loading_reports(transformers) as reports:
+            model = sentence_transformers.SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={
+                    "dtype": getattr(torch, options.dtype),
+                    "attn_implementation": options.attention,
+                    "use_safetensors": True,
+                },
+            )
+    except ImportError as exc:  # the library itself is here: the model asks for another one
+        raise BackendError(f"The embedding model in {folder} needs another library: {_first_line(exc)}") from exc
+    except Exception as exc:  # safetensors and tokenizers raise bare classes of their own; all mean "not loadable"
+        raise BackendError(
+            f"The embedding model in {folder} cannot be loaded: {_first_line(exc)}",
+            fix="A file may be cut off or missing (for a bundle: lbx verify), the device may be full, or the model "
+            "needs its own code, which is not supported.",
+        ) from exc
+    _check_complete(reports, folder)
+    return sentence_transformers, model.eval()
+
+
+@contextmanager
+def _loading_reports(transformers: Any) -> Iterator[list[Mapping[str, Any]]]:
+    """What transformers reports of the weights that it loads meanwhile.
+
+    It fills weights that the files lack with random numbers. sentence-transformers does not ask for the report, and
+    without it such a model would give plausible numbers.
+    """
+    base = transformers.PreTrainedModel
+    original = base.__dict__["from_pretrained"]
+    reports: list[Mapping[str, Any]] = []
+
+    def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        wants = kwargs.pop("output_loading_info", False)
+        model, report = original.__func__(cls, *args, output_loading_info=True, **kwargs)
+        reports.append(report)
+        return (model, report) if wants else model
+
+    base.from_pretrained = classmethod(from_pretrained)
+    try:
+        yield reports
+    finally:
+        base.from_pretrained = original
+
+
+def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    lacking = [str(k) for r in reports for k in (*r.get("missing_keys", ()), *r.get("mismatched_keys", ()))]
+    # BERT's own pooler is used by no pooling of sentence-transformers, and many of its models come without.
+    lacking = sorted(key for key in lacking if "pooler" not in key.split("."))
+    if lacking:
+        raise BackendError(
+            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or of another shape, "
+            f"e.g. {lacking[0]}.",
+            fix="A file of the model may be missing, or config.json belongs to another model.",
+        )
+
+
+def _pooling_modules(model: Any) -> list[Any]:
+    return [module for module in model.children() if hasattr(module, "pooling_mode")]
+
+
+def _pooling_modes(model: Any) -> tuple[str, ...]:
+    modes = [module.pooling_mode for module in _pooling_modules(model)]
+    return tuple(name for mode in modes for name in ((mode,) if isinstance(mode, str) else mode))
+
+
+def _set_pooling(model: Any, pooling: str, folder: Path) -> None:
+    modules = _pooling_modules(model)
+    if len(modules) != 1 or len(_pooling_modes(model)) != 1:
+        raise BackendError(
+            f"pooling = {pooling!r} does not apply to the model in {folder}: it pools in {len(modules)} places.",
+            fix="Remove pooling from the card.",
+        )
+    modules[0].pooling_mode = _POOLING_MODES[pooling]
+
+
+def _padding_side(model: Any, wanted: str, card: ModelCard) -> str:
+    """Where texts are padded: as wanted, or where it does no harm.
+
+    Padding on the left shifts a text by its neighbour's length, if the model has learned absolute positions.
+    """
+    absolute = any(name.rpartition(".")[2] in _POSITION_TABLES for name, _ in model.named_modules())
+    if wanted == "auto":
+        return "left" if "lasttoken" in _pooling_modes(model) and not absolute else "right"
+    if wanted == "left" and absolute:
+        raise BackendError(
+            f"{card.name} counts positions from the left edge: with padding there, a text's vector would depend on the "
+            "texts beside it.",
+            fix="Set padding_side to 'right' or 'auto' in its card.",
+        )
+    return wanted
+
+
+def _max_tokens(model: Any, card: ModelCard) -> int:
+    found = model.max_seq_length
+    if not found or found > 1 << 30:  # transformers writes 1e30 where a tokenizer does not say
+        raise BackendError(
+            f"The files of {card.name} do not say how long a text may be.", fix="Set max_length in its card."
+        )
+    return int(found)
+
+
+def _device(torch: Any, wanted: str) -> str:
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(wanted)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise BackendError(
+            f"There is no GPU {wanted}: torch sees {torch.cuda.device_count()}.",
+            fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
+            command="lbx doctor",
+        )
+    return wanted
+
+
+def _quiet(transformers: Any, debug: bool) -> None:
+    """Keep the libraries' own logs and progress bars off the terminal, unless they are asked for."""
+    own = transformers.utils.logging
+    logging.getLogger("sentence_transformers").setLevel(logging.INFO if debug else logging.ERROR)
+    if debug:
+        own.set_verbosity_info()
+        own.enable_progress_bar()
+    else:
+        own.set_verbosity_error()
+        own.disable_progress_bar()
+
+
+def _first_line(exc: BaseException) -> str:
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    return lines[0] if lines else type(exc).__name__

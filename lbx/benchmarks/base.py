@@ -35,6 +35,8 @@ class Benchmark(ABC):
     name: ClassVar[str]
     metric_version: ClassVar[int]
     """Raised whenever a change of code can change a score; stored beside every score."""
+    known_tasks: ClassVar[tuple[str, ...]] = ()
+    """Every task it has, in its paper's order, whether or not a bundle holds the data; () where it makes its own."""
     iterations: ClassVar[int] = 1
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from lbx import __version__
-from lbx.cli import bundle_commands, doctor, report_commands, run_commands
+from lbx.cli import bundle_commands, doctor, report_commands, result_commands, run_commands
 from lbx.cli.output import show_error
 from lbx.errors import InterruptedByUserError, LbxError
 
@@ -64,7 +64,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tasks": run_commands.tasks,
     "plan": run_commands.plan,
     "run": run_commands.run,
-    "score": run_commands.score,
+    "score": result_commands.score,
+    "import": result_commands.import_,
+    "export": result_commands.export,
     "report": report_commands.report,
     "sql": report_commands.sql,
     "doctor": doctor.doctor,

@@ -14,6 +14,7 @@ class ReportFormat(StrEnum):
     MARKDOWN = "markdown"
     CSV = "csv"
     JSON = "json"
+    HTML = "html"
 
 
 class SqlFormat(StrEnum):
@@ -46,7 +47,10 @@ Tasks = Annotated[
 ]
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the first N samples of each task.")]
-Iterations = Annotated[int, typer.Option("--iterations", min=1, help="Ask every sample so many times.")]
+Iterations = Annotated[
+    int | None,
+    typer.Option("--iterations", min=1, help="Ask every sample so many times; as its authors do without."),
+]
 MaxPromptTokens = Annotated[
     int | None, typer.Option("--max-prompt-tokens", min=1, help="Prompt limit instead of the benchmark's own.")
 ]
@@ -54,4 +58,25 @@ MaxNewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", min=1, help="Answer budget instead of the benchmark's own.")
 ]
 Chat = Annotated[bool, typer.Option("--chat/--no-chat", help="Use the model's chat template where the benchmark does.")]
+Thinking = Annotated[
+    bool | None,
+    typer.Option("--thinking/--no-thinking", help="Have the model reason first, or not; its template decides without."),
+]
+ThinkingTokens = Annotated[
+    int | None,
+    typer.Option("--thinking-tokens", min=1, help="Reasoning budget apart from the answer's; implies --thinking."),
+]
+Cot = Annotated[bool, typer.Option("--cot", help="LongBench v2: reason on the document, then answer.")]
+NoContext = Annotated[bool, typer.Option("--no-context", help="LongBench v2: ask without the document.")]
+Rag = Annotated[
+    int, typer.Option("--rag", min=0, help="Put the N best chunks in place of the document (LongBench v1 and v2).")
+]
+Retriever = Annotated[
+    str, typer.Option("--retriever", help="What finds the chunks: bm25, or an embedding model's card.")
+]
+Embedding = Annotated[
+    str | None,
+    typer.Option("--embedding", help="Card of the embedding model for LongBench Pro's summaries (t4)."),
+]
+Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0 means every core.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

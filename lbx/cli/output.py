@@ -116,3 +116,26 @@ class ByteProgress(_Watched):
         if stage not in self._ids:
             self._ids[stage] = self._bar.add_task(stage, total=total)
         self._bar.update(self._ids[stage], completed=done, total=total, description=f"{stage} {escape(item)}")
+
+
+class CountProgress(_Watched):
+    """Progress of work counted in things: a bar on a terminal, a line now and then in a log."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._what = what
+        self._ids: dict[str, TaskID] = {}
+        self._last = time.monotonic()
+
+    def count(self, done: int, total: int) -> None:
+        self("", done, total)
+
+    def __call__(self, item: str, done: int, total: int) -> None:
+        name = f"{item}: {self._what}" if item else self._what
+        if self._bar:
+            if item not in self._ids:
+                self._ids[item] = self._bar.add_task(escape(name), total=total)
+            self._bar.update(self._ids[item], completed=done, total=total)
+        elif done and time.monotonic() - self._last >= LOG_SECONDS:
+            self._last = time.monotonic()
+            note(f"{name}: {done:,} of {total:,}")

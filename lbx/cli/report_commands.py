@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,24 @@ from lbx.cli.options import ReportFormat, Results, SqlFormat
 from lbx.cli.output import note, stdout
 from lbx.errors import UsageError
 
-_DEFAULT_VIEWS = ("leaderboard", "task_scores", "length_curve", "comparison", "truncation", "failures")
+_DEFAULT_VIEWS = ("leaderboard", "task_scores", "groups", "length_curve", "comparison", "truncation", "failures")
 
 
 def report(
     results: Results,
     view: Annotated[
         str | None,
-        typer.Argument(help="leaderboard, task_scores, length_curve, comparison, truncation or failures; all without."),
+        typer.Argument(
+            help="leaderboard, task_scores, paper, groups, length_curve, comparison, guards, truncation or failures; "
+            "the usual ones without."
+        ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,
     runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run; repeat for several.")] = None,
+    versions: Annotated[
+        list[str] | None,
+        typer.Option("--metric-version", help="BENCHMARK=N: that version's scores instead of the newest ones'."),
+    ] = None,
 ) -> None:
     """Print tables from a results file.
 
@@ -37,6 +45,7 @@ def report(
         raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(VIEWS)}.")
     names = [view] if view else list(_DEFAULT_VIEWS)
     with Store(results, read_only=True) as store:
+        store.use_metric_versions(_versions(versions or ()))
         tables = {name: read(store, name, runs or ()) for name in names}
     if output_format is ReportFormat.JSON:
         typer.echo(render.json_text(tables[view] if view else tables))
@@ -46,12 +55,27 @@ def report(
         return
     if view is None:
         tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}
+    if output_format is ReportFormat.HTML:
+        pages = [(VIEWS[name].title, render.cells(VIEWS[name], table)) for name, table in tables.items()]
+        typer.echo(render.html(pages), nl=False)
+        return
     for name, table in tables.items():
         made = render.cells(VIEWS[name], table)
         if output_format is ReportFormat.MARKDOWN:
             typer.echo(render.markdown(VIEWS[name].title, made))
         else:
             stdout().print(render.rich_table(VIEWS[name].title, made))
+
+
+def _versions(named: Sequence[str]) -> dict[str, int]:
+    """{"longbench": 1} from "longbench=1"."""
+    found = {}
+    for text in named:
+        benchmark, _, version = text.partition("=")
+        if not benchmark or not version.isdecimal():
+            raise UsageError(f"--metric-version is BENCHMARK=N, e.g. longbench=1, not {text!r}.")
+        found[benchmark] = int(version)
+    return found
 
 
 def sql(

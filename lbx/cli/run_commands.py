@@ -1,11 +1,11 @@
-"""``lbx tasks``, ``lbx plan``, ``lbx run`` and ``lbx score``."""
+"""``lbx tasks``, ``lbx plan`` and ``lbx run``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -17,26 +17,37 @@ from lbx.cli.options import (
     BackendName,
     BundleDir,
     Chat,
+    Cot,
+    Embedding,
     Iterations,
     Limit,
     MaxNewTokens,
     MaxPromptTokens,
     Model,
-    Results,
+    NoContext,
+    Rag,
+    Retriever,
     SamplingSource,
     Tasks,
+    Thinking,
+    ThinkingTokens,
 )
-from lbx.cli.output import RunProgress, note, stdout
-from lbx.errors import InterruptedByUserError, LbxError
+from lbx.cli.output import CountProgress, RunProgress, note, stdout
+from lbx.cli.run_setup import (
+    choose_tasks,
+    load_embedding_model,
+    load_model,
+    make_run_row,
+    make_work,
+)
+from lbx.errors import InterruptedByUserError
 
 if TYPE_CHECKING:
-    from lbx.backends import Backend, ModelCard
+    from lbx.engine.retrieving import Finder
     from lbx.engine.runner import Outcome
     from lbx.engine.settings import RunSettings
-    from lbx.engine.work import Work
     from lbx.layout import Bundle
     from lbx.records import Task
-    from lbx.store import RunRow
 
 _EXIT_SOME_FAILED = 3
 
@@ -67,10 +78,16 @@ def plan(
     task_names: Tasks,
     backend: BackendName = None,
     limit: Limit = None,
-    iterations: Iterations = 1,
+    iterations: Iterations = None,
     max_prompt_tokens: MaxPromptTokens = None,
     max_new_tokens: MaxNewTokens = None,
     chat: Chat = True,
+    thinking: Thinking = None,
+    thinking_tokens: ThinkingTokens = None,
+    cot: Cot = False,
+    no_context: NoContext = False,
+    rag: Rag = 0,
+    retriever: Retriever = "bm25",
     as_json: AsJson = False,
 ) -> None:
     """Count what a run would read, without computing anything: tokens, shared prefixes, truncation.
@@ -80,15 +97,27 @@ def plan(
     from lbx.engine.plan import TaskPlan
     from lbx.engine.plan import plan as make_plan
     from lbx.engine.settings import RunSettings
+    from lbx.layout import Bundle
     from lbx.report import render
     from lbx.store import Table
 
     settings = RunSettings(
-        iterations=iterations, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens, chat=chat
+        iterations=iterations,
+        max_prompt_tokens=max_prompt_tokens,
+        max_new_tokens=max_new_tokens,
+        chat=chat,
+        thinking=thinking,
+        thinking_tokens=thinking_tokens,
+        cot=cot,
+        no_context=no_context,
+        rag=rag,
     )
-    loaded = _load(bundle, task_names, model, backend)
+    opened = Bundle(bundle)
+    tasks = choose_tasks(opened, task_names, settings)
+    finder = _finder(retriever, opened, rag)
+    loaded = load_model(opened, tasks, model, backend)
     try:
-        plans = make_plan(_work(loaded, settings, limit))
+        plans = make_plan(make_work(loaded, settings, limit, finder and finder.chunks))
     finally:
         loaded.backend.close()
     names = [field.name for field in dataclasses.fields(TaskPlan)]
@@ -113,15 +142,22 @@ def run(
         str | None, typer.Option("--run", help="Name of the run; made from model and settings without.")
     ] = None,
     limit: Limit = None,
-    iterations: Iterations = 1,
+    iterations: Iterations = None,
     max_prompt_tokens: MaxPromptTokens = None,
     max_new_tokens: MaxNewTokens = None,
     sampling: Annotated[
         SamplingSource,
-        typer.Option("--sampling", help="The benchmark's own temperature, or the model card's sampling."),
+        typer.Option("--sampling", help="The benchmark's own temperature, or the model makers' recommendation."),
     ] = SamplingSource.OFFICIAL,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of sampled answers.")] = 0,
     chat: Chat = True,
+    thinking: Thinking = None,
+    thinking_tokens: ThinkingTokens = None,
+    cot: Cot = False,
+    no_context: NoContext = False,
+    rag: Rag = 0,
+    retriever: Retriever = "bm25",
+    embedding: Embedding = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
     ] = False,
@@ -134,57 +170,120 @@ def run(
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
     from lbx.engine.offline import block_network
-    from lbx.engine.runner import Runner
     from lbx.engine.settings import RunSettings
-    from lbx.records import Sampling
+    from lbx.layout import Bundle
     from lbx.store import Store
 
     offline = block_network()
     Store.check(output)  # a model may take minutes to load: what can be refused is refused before
-    loaded = _load(bundle, task_names, model, backend)
     settings = RunSettings(
         iterations=iterations,
         max_prompt_tokens=max_prompt_tokens,
         max_new_tokens=max_new_tokens,
         sampling=sampling.value,
-        model_sampling=loaded.card.sampling or Sampling(),
         chat=chat,
         seed=seed,
+        thinking=thinking,
+        thinking_tokens=thinking_tokens,
+        cot=cot,
+        no_context=no_context,
+        rag=rag,
     )
+    opened = Bundle(bundle)
+    tasks = choose_tasks(opened, task_names, settings)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        with Store(output) as store, RunProgress() as progress:
-            work = _work(loaded, settings, limit)
-            row = _run_row(name, work, offline)
-            work = dataclasses.replace(work, run_id=row.run_id)
-            done = store.begin_run(row)
-            if retry_failed and store.delete_failed(row.run_id):
-                done = store.begin_run(row)
-            note(f"{row.run_id}: {work.total:,} samples of {len(work.tasks)} tasks; {offline}")
-            outcome = Runner(work, store, done, progress).run()
+        asked = _Asked(opened, tasks, model, backend, name, limit, offline, retry_failed)
+        settings = dataclasses.replace(settings, retriever=_retrieve(output, asked, retriever, rag))
+        run_id, outcome = _ask(output, asked, settings)
+        _score_summaries(output, run_id, opened, tasks, embedding)
     except _TerminatedError:
         raise InterruptedByUserError(f"Terminated. Every answer so far is in {output}.", exit_code=143) from None
     except KeyboardInterrupt:
         raise InterruptedByUserError(f"Interrupted. Every answer so far is in {output}.") from None
-    finally:
-        loaded.backend.close()
-    _finish(row.run_id, output, outcome, as_json=as_json)
+    _finish(run_id, output, outcome, as_json=as_json)
 
 
-def score(results: Results, as_json: AsJson = False) -> None:
-    """Score stored outputs again with this lbx's metrics; older metric versions stay beside the new one.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line asks for beside the settings."""
 
-    Example: lbx score results.duckdb
-    """
-    from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.scoring import rescore
+    bundle: Bundle
+    tasks: list[Task]
+    model: str
+    backend: str | None
+    name: str | None
+    limit: int | None
+    offline: str
+    retry_failed: bool
+
+
+def _ask(output: Path, asked: _Asked, settings: RunSettings) -> tuple[str, Outcome]:
+    """Load the model and run; returns the run's name and what it did."""
+    from lbx.engine.retrieving import StoredChunks
+    from lbx.engine.runner import Runner
     from lbx.store import Store
 
-    if not results.is_file() or not results.stat().st_size:  # opening it for writing would make it one
-        raise LbxError(f"There is no results file at {results}.", fix="It is what `lbx run -o FILE` writes.")
-    with Store(results) as store:
-        scored = rescore(store, BENCHMARKS)
-    typer.echo(json.dumps({"scored": scored}) if as_json else f"{scored:,} outputs scored in {results}")
+    loaded = load_model(asked.bundle, asked.tasks, asked.model, asked.backend)
+    recommended = loaded.card.sampling or loaded.backend.info.default_sampling
+    settings = dataclasses.replace(settings, model_sampling=recommended)
+    try:
+        with Store(output) as store, RunProgress() as progress:
+            chunks = StoredChunks(store, settings.retriever) if settings.rag else None
+            work = make_work(loaded, settings, asked.limit, chunks)
+            row = make_run_row(asked.name, work, asked.offline)
+            work = dataclasses.replace(work, run_id=row.run_id)
+            done = store.begin_run(row)
+            if asked.retry_failed and store.delete_failed(row.run_id):
+                done = store.begin_run(row)
+            note(f"{row.run_id}: {work.total:,} samples of {len(work.tasks)} tasks; {asked.offline}")
+            return row.run_id, Runner(work, store, done, progress).run()
+    finally:
+        loaded.backend.close()
+
+
+def _finder(retriever: str, bundle: Bundle, best: int) -> Finder | None:
+    """What finds chunks, where --rag asks for any."""
+    from lbx.engine.retrieving import Finder
+
+    if not best:
+        return None
+    return Finder(best, None if retriever == "bm25" else load_embedding_model(retriever, bundle))
+
+
+def _retrieve(output: Path, asked: _Asked, retriever: str, best: int) -> str:
+    """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
+    from lbx.benchmarks import BENCHMARKS
+    from lbx.engine.retrieving import find_all
+    from lbx.store import Store
+
+    finder = _finder(retriever, asked.bundle, best)
+    if finder is None:
+        return ""
+    try:
+        with Store(output) as store, CountProgress("chunks retrieved") as progress:
+            chosen = [(BENCHMARKS[task.benchmark], task) for task in asked.tasks]
+            find_all(store, finder, asked.bundle, chosen, limit=asked.limit, progress=progress)
+    finally:
+        finder.close()
+    return finder.name
+
+
+def _score_summaries(output: Path, run_id: str, bundle: Bundle, tasks: Sequence[Task], embedding: str | None) -> None:
+    """The half of a summary's score that needs an embedding model, once the language model has gone."""
+    from lbx.cli.result_commands import score_with
+    from lbx.store import Store
+
+    if not any("similarity" in task.metrics for task in tasks):
+        return
+    if embedding is None:
+        note(
+            "Summaries (t4) are scored in part: ROUGE-L alone, without an embedding model. To add it: "
+            f"lbx score {output} --embedding CARD --bundle {bundle.root}"
+        )
+        return
+    with Store(output) as store:
+        score_with(store, bundle, embedding, run_ids=[run_id], workers=0)
 
 
 class _TerminatedError(KeyboardInterrupt):
@@ -193,87 +292,6 @@ class _TerminatedError(KeyboardInterrupt):
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise _TerminatedError
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Loaded:
-    bundle: Bundle
-    tasks: list[Task]
-    card: ModelCard
-    backend: Backend
-
-
-def _load(folder: Path, task_names: list[str], model: str, backend: str | None) -> _Loaded:
-    """Bundle, tasks, model: in this order, because the first two cost nothing to refuse."""
-    from lbx.backends import load, resolve_model
-    from lbx.benchmarks import select
-    from lbx.layout import Bundle
-
-    bundle = Bundle(folder)
-    tasks = select(bundle, [part.strip() for name in task_names for part in name.split(",") if part.strip()])
-    card = resolve_model(model, backend=backend, bundle=bundle)
-    return _Loaded(bundle, tasks, card, load(card, bundle=bundle, debug=bool(os.environ.get("LBX_DEBUG"))))
-
-
-def _work(loaded: _Loaded, settings: RunSettings, limit: int | None) -> Work:
-    """Everything but the run's name, which needs the settings first."""
-    from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.work import Work
-    from lbx.prompts import ChatTemplate, Prompter
-
-    tokenizer = loaded.backend.tokenizer
-    source = loaded.card.chat.choose(tokenizer.chat_template) if settings.chat else None
-    template = (
-        ChatTemplate(
-            source,
-            bos_token=tokenizer.bos_token,
-            eos_token=tokenizer.eos_token,
-            kwargs=loaded.card.chat.kwargs,
-        )
-        if source
-        else None
-    )
-    prompter = Prompter(
-        tokenizer,
-        context_window=loaded.backend.info.context_window,
-        template=template,
-        max_prompt_tokens=settings.max_prompt_tokens,
-        max_new_tokens=settings.max_new_tokens,
-    )
-    return Work(
-        run_id="",
-        bundle=loaded.bundle,
-        tasks=loaded.tasks,
-        benchmarks=BENCHMARKS,
-        backend=loaded.backend,
-        prompter=prompter,
-        settings=settings,
-        limit=limit,
-    )
-
-
-def _run_row(name: str | None, work: Work, offline: str) -> RunRow:
-    """The run's row. Tasks and limit are no part of its identity, so a run can be extended to more of them."""
-    from lbx import __version__
-    from lbx.records import canonical_json, sha256_text
-    from lbx.store import RunRow
-
-    info = work.backend.info
-    settings = {**work.settings.to_json(), "context_window": info.context_window}
-    settings |= {f"backend.{name}": value for name, value in info.settings.items()}
-    digest = work.bundle.digest
-    identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
-    return RunRow(
-        run_id=name or f"{info.model}-{info.name}-{identity}",
-        model=info.model,
-        backend=info.name,
-        backend_version=info.version,
-        benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
-        bundle_digest=digest,
-        settings=settings,
-        hardware={**info.hardware, "network": offline},
-        lbx_version=__version__,
-    )
 
 
 def _finish(run_id: str, output: Path, outcome: Outcome, *, as_json: bool) -> None:

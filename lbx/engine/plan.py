@@ -43,26 +43,26 @@ def plan(work: Work) -> list[TaskPlan]:
 
 
 def _plan_task(work: Work, task: Task) -> TaskPlan:
-    benchmark, settings = work.benchmarks[task.benchmark], work.settings
+    benchmark, iterations = work.benchmarks[task.benchmark], work.iterations_of(task)
     prompts: list[np.ndarray] = []
     new_tokens = truncated = refused = 0
     for sample in islice(benchmark.samples(work.bundle, task.name), work.limit):
-        prompt = benchmark.prompt(work.bundle, sample)
+        prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(sample))
         try:
-            request = work.prompter.request(sample.key, prompt, settings.sampling_for(prompt, 0))
+            request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
         except PromptError:
             refused += 1
             continue
         prompts.append(np.asarray(request.token_ids, dtype=np.int32))
-        new_tokens += request.max_new_tokens
+        new_tokens += request.max_new_tokens + request.thinking_tokens
         truncated += request.truncated
     lengths = [len(ids) for ids in prompts]
     return TaskPlan(
         task=task.full_name,
-        samples=len(prompts) * settings.iterations,
-        prompt_tokens=sum(lengths) * settings.iterations,
+        samples=len(prompts) * iterations,
+        prompt_tokens=sum(lengths) * iterations,
         distinct_tokens=distinct_tokens(prompts),
-        new_tokens=new_tokens * settings.iterations,
+        new_tokens=new_tokens * iterations,
         truncated=truncated,
         refused=refused,
         longest=max(lengths, default=0),

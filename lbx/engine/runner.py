@@ -9,11 +9,10 @@ from itertools import islice
 from typing import Protocol
 
 from lbx.benchmarks.base import Benchmark
-from lbx.engine.reasoning import split_reasoning
+from lbx.engine.asking import ask
 from lbx.engine.scoring import add_up, score_rows
 from lbx.engine.work import Work
-from lbx.errors import BackendError, PromptError
-from lbx.records import Prompt, Request, Sample, SampleKey, Task
+from lbx.records import Sample, SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 
 BATCH_ROWS = 64
@@ -98,8 +97,8 @@ class Runner:
         finally:
             with uninterrupted():
                 batch.flush()
-                for task in self.work.tasks:
-                    add_up(self.store, self.work.run_id, self.work.benchmarks[task.benchmark], task.name)
+                for name in dict.fromkeys(task.benchmark for task in self.work.tasks):
+                    add_up(self.store, self.work.run_id, self.work.benchmarks[name])
                 self.store.finish_run(self.work.run_id, status)
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [self.work.run_id])
         self.outcome.failures = failures.rows[0][0]
@@ -107,9 +106,9 @@ class Runner:
 
     def _run_task(self, task: Task, batch: _Batch) -> None:
         benchmark = self.work.benchmarks[task.benchmark]
-        self.listener.task(task, self.work.samples_in(task) * self.work.settings.iterations)
+        self.listener.task(task, self.work.samples_in(task) * self.work.iterations_of(task))
         for position, sample in self._samples(benchmark, task):
-            for iteration in range(self.work.settings.iterations):
+            for iteration in range(self.work.iterations_of(task)):
                 key = sample.key._replace(iteration=iteration)
                 if key in self.done:
                     self.outcome.found += 1
@@ -123,35 +122,11 @@ class Runner:
         return enumerate(islice(benchmark.samples(self.work.bundle, task.name), self.work.limit))
 
     def _ask(self, benchmark: Benchmark, sample: Sample, key: SampleKey) -> tuple[GenerationRow, list[ScoreRow]]:
-        """One sample from prompt to scores. What fails for this sample alone becomes a row with its error."""
-        prompt = benchmark.prompt(self.work.bundle, sample)
-        sampling = self.work.settings.sampling_for(prompt, key.iteration)
-        try:
-            request = self.work.prompter.request(key, prompt, sampling)
-            generation = self._generate(request, prompt)
-        except (PromptError, BackendError) as exc:
+        generation = ask(self.work, benchmark, sample, key)
+        if generation.error is not None:
             self.outcome.failed += 1
-            return GenerationRow(self.work.run_id, *key, prompt_source=prompt.source, error=str(exc)), []
+            return generation, []
         self.outcome.answered += 1
-        return generation, score_rows(self.work.run_id, key, benchmark, sample, generation.output or "")
-
-    def _generate(self, request: Request, prompt: Prompt) -> GenerationRow:
-        completion = self.work.backend.generate(request)
-        reasoning, answer = split_reasoning(completion.text, opened=request.opens_reasoning)
-        return GenerationRow(
-            self.work.run_id,
-            *request.key,
-            output=answer,
-            reasoning=reasoning,
-            finish_reason=completion.finish_reason,
-            prompt_tokens=len(request.token_ids),
-            cached_tokens=completion.cached_tokens,
-            output_tokens=completion.output_tokens,
-            original_tokens=request.original_tokens,
-            truncated=request.truncated,
-            prompt_sha256=request.prompt_sha256,
-            prompt_source=prompt.source,
-            prefill_s=completion.prefill_s,
-            decode_s=completion.decode_s,
-            seed=request.sampling.seed,
+        return generation, score_rows(
+            self.work.run_id, key, benchmark, benchmark.score(sample, generation.output or "")
         )

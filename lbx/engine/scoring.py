@@ -1,79 +1,170 @@
-"""Scores from outputs: while a run goes on, at a task's end, and again later from what is stored."""
+"""Scores from outputs: while a run goes on, at its end, and again later from what is stored."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.records import Sample, SampleKey
-from lbx.store import ResultRow, ScoreRow, Store
+from lbx.engine.pool import Answer, ScoringPool
+from lbx.engine.similarity import Similarities
+from lbx.records import Sample, SampleKey, Score
+from lbx.store import GroupRow, ResultRow, ScoreRow, Store
+
+Progress = Callable[[int, int], None]
+"""Called with how many outputs are scored, and of how many."""
 
 
-def score_rows(run_id: str, key: SampleKey, benchmark: Benchmark, sample: Sample, output: str) -> list[ScoreRow]:
+def score_rows(run_id: str, key: SampleKey, benchmark: Benchmark, scores: Sequence[Score]) -> list[ScoreRow]:
     """One output's scores as rows; the first metric is the headline."""
     return [
         ScoreRow(
-            run_id, *key, score.metric, benchmark.metric_version, score.score, score.extracted, headline=position == 0
+            run_id, *key, score.metric, benchmark.metric_version, score.score, score.extracted,
+            headline=position == 0, error=score.error, partial=score.partial,
         )
-        for position, score in enumerate(benchmark.score(sample, output))
-    ]
+        for position, score in enumerate(scores)
+    ]  # fmt: skip
 
 
-def add_up(store: Store, run_id: str, benchmark: Benchmark, task: str) -> None:
-    """Write one task's numbers, from the scores in the results file, as the official script adds them up."""
-    scores: dict[tuple[str, int], dict[str, float]] = {}
-    for sample_id, iteration, metric, score in store.query(
-        "SELECT sample_id, iteration, metric, score FROM scores "
-        "WHERE run_id = ? AND benchmark = ? AND task = ? AND metric_version = ?",
-        [run_id, benchmark.name, task, benchmark.metric_version],
+def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
+    """Write a run's numbers of one benchmark, task by task and over tasks, from the scores in the results file."""
+    scores: dict[tuple[str, str, int], dict[str, float]] = {}
+    partial: set[tuple[str, str, int]] = set()
+    for task, sample_id, iteration, metric, score, lacks in store.query(
+        "SELECT task, sample_id, iteration, metric, score, partial FROM scores "
+        "WHERE run_id = ? AND benchmark = ? AND metric_version = ?",
+        [run_id, benchmark.name, benchmark.metric_version],
     ).rows:
-        scores.setdefault((sample_id, iteration), {})[metric] = score
-    rows = [
-        ScoredSample(_sample(benchmark.name, task, row), scores[row["sample_id"], row["iteration"]])
-        for row in store.samples(run_id, benchmark.name, task)
-        if (row["sample_id"], row["iteration"]) in scores
-    ]
-    if not rows:
-        return
-    store.write_results(
-        [
-            ResultRow(
-                run_id, benchmark.name, task, result.metric, benchmark.metric_version, result.n, result.score,
-                result.official, headline=position == 0, position=position,
-            )
-            for position, result in enumerate(benchmark.aggregate(task, rows))
-        ]
-    )  # fmt: skip
+        scores.setdefault((task, sample_id, iteration), {})[metric] = score
+        if lacks:
+            partial.add((task, sample_id, iteration))
+    tasks: dict[str, list[ScoredSample]] = {}
+    for task in _in_order(benchmark, {task for task, _, _ in scores}):
+        for row in store.samples(run_id, benchmark.name, task):
+            key = (task, row["sample_id"], row["iteration"])
+            if key in scores:
+                sample = stored_sample(benchmark.name, task, row)
+                tasks.setdefault(task, []).append(ScoredSample(sample, scores[key], row["iteration"], key in partial))
+    _write_numbers(store, run_id, benchmark, tasks)
 
 
-def rescore(store: Store, benchmarks: Mapping[str, Benchmark]) -> int:
-    """Score every stored output with today's metrics, beside the older versions' scores.
+def _write_numbers(
+    store: Store, run_id: str, benchmark: Benchmark, tasks: Mapping[str, Sequence[ScoredSample]]
+) -> None:
+    version = benchmark.metric_version
+    results = [
+        ResultRow(
+            run_id, benchmark.name, task, result.metric, version, result.n, result.score, result.official,
+            headline=position == 0, position=position, partial=result.partial, task_position=place,
+        )
+        for place, (task, rows) in enumerate(tasks.items())
+        for position, result in enumerate(benchmark.aggregate(task, rows))
+    ]  # fmt: skip
+    groups = [
+        GroupRow(
+            run_id, benchmark.name, group.grouping, group.name, group.metric, version, group.n, group.score,
+            group.official, group.partial, position,
+        )
+        for position, group in enumerate(benchmark.groups(tasks) if tasks else ())
+    ]  # fmt: skip
+    store.write_results(results, groups)
+
+
+def _in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
+    """The tasks as the paper orders them; those it does not know (needle's) by name, after the others."""
+    known = {task: place for place, task in enumerate(benchmark.known_tasks)}
+    return sorted(tasks, key=lambda task: (known.get(task, len(known)), task))
+
+
+@dataclass(frozen=True, slots=True)
+class Rescoring:
+    """What ``rescore`` scores, and with what.
+
+    Attributes:
+        run_ids: only these runs; all without any.
+        similarities: finds likenesses for metrics that need an embedding model.
+        workers: processes; 0 means one for each core that this process may use.
+    """
+
+    benchmarks: Mapping[str, Benchmark]
+    run_ids: Sequence[str] = ()
+    similarities: Similarities | None = None
+    workers: int = 0
+
+
+def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, _total: None) -> int:
+    """Score stored outputs with today's metrics, beside the older versions' scores.
+
+    Each task's scores are committed as soon as it is done, so that an interrupted call loses only one task.
 
     Returns:
         How many outputs were scored.
     """
-    done = 0
-    tasks = store.query(
-        "SELECT DISTINCT run_id, benchmark, task FROM generations WHERE error IS NULL ORDER BY ALL"
-    ).rows
-    for run_id, name, task in tasks:
-        if name not in benchmarks:
-            continue
-        benchmark = benchmarks[name]
-        rows: list[ScoreRow] = []
-        for row in store.samples(run_id, name, task):
-            sample = _sample(name, task, row)
-            key = SampleKey(name, task, sample.sample_id, row["iteration"])
-            rows += score_rows(run_id, key, benchmark, sample, row["output"])
-            done += 1
-        store.write(scores=rows)
-        add_up(store, run_id, benchmark, task)
+    marks = ", ".join("?" for _ in wanted.run_ids)
+    chosen = f"AND run_id IN ({marks})" if wanted.run_ids else ""
+    counts = {
+        (run_id, name, task): count
+        for run_id, name, task, count in store.query(
+            f"SELECT run_id, benchmark, task, count(*) FROM generations WHERE error IS NULL {chosen} GROUP BY ALL",  # noqa: S608
+            list(wanted.run_ids),
+        ).rows
+        if name in wanted.benchmarks
+    }
+    done, total = 0, sum(counts.values())
+    progress(done, total)
+    with ScoringPool(total, wanted.workers) as pool:
+        for run_id, name in sorted({key[:2] for key in counts}):
+            family = _Family(store, run_id, wanted.benchmarks[name], wanted.similarities, pool)
+            for task in _in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
+                for count in family.rescore(task):
+                    done += count
+                    progress(done, total)
+            _write_numbers(store, run_id, family.benchmark, family.tasks)
     return done
 
 
-def _sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """One run's outputs of one benchmark, while they are scored again; ``tasks`` grows by what has been."""
+
+    store: Store
+    run_id: str
+    benchmark: Benchmark
+    similarities: Similarities | None
+    pool: ScoringPool
+    tasks: dict[str, list[ScoredSample]] = field(default_factory=dict)
+
+    def rescore(self, task: str) -> Iterator[int]:
+        """Score one task's outputs; yields how many more are scored, and commits at the end."""
+        benchmark = self.benchmark
+        rows = list(self.store.samples(self.run_id, benchmark.name, task))
+        samples = [stored_sample(benchmark.name, task, row) for row in rows]
+        outputs = [row["output"] or "" for row in rows]
+        answers = [Answer(*three) for three in zip(samples, outputs, self._likenesses(samples, outputs), strict=True)]
+        made: list[ScoreRow] = []
+        scored: list[ScoredSample] = []
+        for part in self.pool.score(benchmark, answers):
+            for scores in part:
+                sample, iteration = samples[len(scored)], rows[len(scored)]["iteration"]
+                key = SampleKey(benchmark.name, task, sample.sample_id, iteration)
+                made += score_rows(self.run_id, key, benchmark, scores)
+                values = {score.metric: score.score for score in scores}
+                scored.append(ScoredSample(sample, values, iteration, any(score.partial for score in scores)))
+            yield len(part)
+        self.store.write(scores=made)
+        if with_scores := [row for row in scored if row.scores]:
+            self.tasks[task] = with_scores
+
+    def _likenesses(self, samples: Sequence[Sample], outputs: Sequence[str]) -> Sequence[float | None]:
+        if self.similarities is None:
+            return [None] * len(samples)
+        compared = [self.benchmark.compared(sample, output) for sample, output in zip(samples, outputs, strict=True)]
+        return self.similarities.of(self.store, compared)
+
+
+def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
     """A stored sample, without its document: no metric needs it."""
     return Sample(
         benchmark=benchmark,

@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from rich import box
@@ -15,6 +16,18 @@ from rich.text import Text
 
 from lbx.report.views import Column, View
 from lbx.store import Table
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>lbx report</title><style>
+body {{ font-family: system-ui, sans-serif; margin: 2em }}
+table {{ border-collapse: collapse }}
+th, td {{ padding: .2em .8em; border-bottom: 1px solid #ddd; vertical-align: top }}
+.left {{ text-align: left }}
+.right {{ text-align: right; font-variant-numeric: tabular-nums }}
+</style></head><body>
+{}
+</body></html>
+"""
 
 Cells = tuple[list[Column], list[list[str]]]
 """Columns and, for each row, a text a column."""
@@ -29,9 +42,9 @@ def cells(view: View, table: Table) -> Cells:
     values = sorted({row[across] for row in rows})
     lines: dict[tuple[object, ...], dict[object, str]] = {}
     for row in rows:
-        line = (row["run_id"], *(row[c.name] for c in view.columns))
+        line = (None if across == "run" else row["run_id"], *(row[c.name] for c in view.columns))
         lines.setdefault(line, {})[row[across]] = _show(row[shown.name], shown.kind)
-    columns = [*view.columns, *(Column(str(v), f"{v:,}", shown.kind) for v in values)]
+    columns = [*view.columns, *(Column(str(v), f"{v:,}" if isinstance(v, int) else str(v), shown.kind) for v in values)]
     body = [
         [*(_show(v, c.kind) for v, c in zip(line[1:], view.columns, strict=True)), *(found.get(v, "") for v in values)]
         for line, found in lines.items()
@@ -76,6 +89,22 @@ def markdown(title: str, made: Cells) -> str:
 
 def _escape(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def html(tables: Sequence[tuple[str, Cells]]) -> str:
+    """A page that needs nothing from elsewhere."""
+    parts = []
+    for title, (columns, rows) in tables:
+        sides = ["left" if column.kind == "text" else "right" for column in columns]
+        head = "".join(f'<th class="{side}">{escape(c.heading)}</th>' for c, side in zip(columns, sides, strict=True))
+        body = "\n".join(
+            "<tr>"
+            + "".join(f'<td class="{side}">{escape(cell)}</td>' for cell, side in zip(row, sides, strict=True))
+            + "</tr>"
+            for row in rows
+        )
+        parts.append(f"<h2>{escape(title)}</h2>\n<table>\n<tr>{head}</tr>\n{body}\n</table>")
+    return _PAGE.format("\n".join(parts))
 
 
 def csv_text(table: Table) -> str:

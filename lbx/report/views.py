@@ -26,7 +26,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One report. ``pivot`` names (column, value): one table column for each of the column's values."""
+    """One report.
+
+    ``pivot`` names (column, value): one table column for each of the column's values. A line of such a table belongs
+    to one run, unless the columns are the runs themselves.
+    """
 
     title: str
     sql: str
@@ -38,6 +42,51 @@ class View:
 
 _WHO = (Column("model", "model"), Column("backend", "backend"))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
+
+_MARKS = {
+    "empty_prompts": "prompt empty",
+    "failed": "failed",
+    "doubled_bos": "doubled BOS",
+    "reasoning_unclosed": "reasoning unclosed",
+    "answers_cut": "answer at its limit",
+    "stop_in_reasoning": "stop string in reasoning",
+    "truncated": "prompt cut",
+    "reference_cut": "reference cut away",
+    "official_errors": "official script stops",
+}
+_MARK_TEXTS = ", ".join(
+    f"CASE WHEN g.{column} > 0 THEN '{text} ' || printf('%.4g%%', 100 * g.{column} / g.n) END"
+    for column, text in _MARKS.items()
+)
+_TASK_SCORES = f"""
+    SELECT t.*, CASE WHEN t.headline THEN
+               nullif(concat_ws('; ', {_MARK_TEXTS}, CASE WHEN g.partial > 0 THEN 'partial: ' || g.lacks END), '')
+           END AS marks
+    FROM task_scores t LEFT JOIN guards g USING (run_id, benchmark, task)
+    ORDER BY benchmark, task_position, task, position, metric, model, backend, run_id
+"""  # noqa: S608 (our own names)
+_PAPER = """
+    SELECT * FROM (
+        WITH named AS (
+            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY model) = 1 THEN model ELSE run_id END AS run FROM runs
+        ), heads AS (
+            SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
+        )
+        SELECT n.run, l.*
+        FROM (
+            SELECT t.run_id, t.benchmark,
+                   t.task || CASE WHEN t.headline THEN '' ELSE ', ' || t.metric[length(h.head) + 2:] END AS line,
+                   t.official, 0 AS part, t.task_position AS place, t.position
+            FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
+            WHERE t.headline OR starts_with(t.metric, h.head || '/')
+            UNION ALL
+            SELECT run_id, benchmark, CASE WHEN "grouping" = 'overall' AND name = 'all' THEN '' ELSE name || ', ' END
+                   || metric || CASE WHEN "grouping" = 'overall' THEN ' overall' ELSE ' by ' || "grouping" END,
+                   official, 1, position, 0
+            FROM group_scores
+        ) l JOIN named n USING (run_id)
+    ) ORDER BY benchmark, part, place, position, line, run
+"""
 
 VIEWS: dict[str, View] = {
     "leaderboard": View(
@@ -56,7 +105,7 @@ VIEWS: dict[str, View] = {
     ),
     "task_scores": View(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
-        "SELECT * FROM task_scores ORDER BY benchmark, task, position, metric, model, backend, run_id",
+        _TASK_SCORES,
         (
             *_TASK,
             Column("metric", "metric"),
@@ -64,6 +113,48 @@ VIEWS: dict[str, View] = {
             Column("n", "scored", "count"),
             Column("score", "score", "percent"),
             Column("official", "official", "number"),
+            Column("marks", "marks"),
+        ),
+    ),
+    "paper": View(
+        "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
+        _PAPER,
+        (Column("benchmark", "benchmark"), Column("line", "task")),
+        pivot=("run", Column("official", "official", "number")),
+    ),
+    "groups": View(
+        "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
+        "SELECT * FROM group_scores ORDER BY benchmark, model, backend, run_id, position",
+        (
+            *_WHO,
+            Column("benchmark", "benchmark"),
+            Column("grouping", "by"),
+            Column("name", "group"),
+            Column("metric", "metric"),
+            Column("n", "scored", "count"),
+            Column("score", "score", "percent"),
+            Column("official", "official", "number"),
+            Column("partial", "partial"),
+        ),
+    ),
+    "guards": View(
+        "What may have spoilt scores (counts of generations)",
+        "SELECT * FROM guards ORDER BY benchmark, task, model, backend, run_id",
+        (
+            *_TASK,
+            *_WHO,
+            Column("n", "asked", "count"),
+            Column("empty_prompts", "empty prompts", "count"),
+            Column("failed", "failed", "count"),
+            Column("doubled_bos", "doubled BOS", "count"),
+            Column("reasoning_unclosed", "reasoning never closed", "count"),
+            Column("answers_cut", "answers at their limit", "count"),
+            Column("stop_in_reasoning", "stop string in reasoning", "count"),
+            Column("truncated", "prompts cut", "count"),
+            Column("tokens_cut", "tokens cut", "count"),
+            Column("reference_cut", "reference cut away", "count"),
+            Column("official_errors", "official script stops", "count"),
+            Column("partial", "partial", "count"),
         ),
     ),
     "length_curve": View(
@@ -118,12 +209,20 @@ def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
     view = VIEWS[name]
     if not runs:
         return store.query(view.sql)
-    known = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
-    for run in runs:
-        if run not in known:
-            raise UsageError(f"There is no run {run!r} in {store.path}.", fix=f"Its runs are: {', '.join(known)}.")
+    check_runs(store, runs)
     marks = ", ".join("?" for _ in runs)
     where = " AND ".join(f"{column} IN ({marks})" for column in view.run_columns)
     order = view.sql.index(" ORDER BY ")
     sql = f"{view.sql[:order]} WHERE {where}{view.sql[order:]}"
     return store.query(sql, [*runs] * len(view.run_columns))
+
+
+def check_runs(store: Store, runs: Sequence[str]) -> None:
+    """Raise UsageError where the file has no run of one of these names."""
+    known = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+    for run in runs:
+        if run not in known:
+            raise UsageError(
+                f"There is no run {run!r} in {store.path}.",
+                fix=f"Its runs are: {', '.join(known)}." if known else "It has no runs.",
+            )

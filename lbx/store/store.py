@@ -17,6 +17,7 @@ import duckdb
 
 from lbx.errors import StoreError
 from lbx.records import SampleKey, sha256_text
+from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
@@ -36,8 +37,6 @@ _ALL_OF_A_SAMPLE = (
     "meta",
     "position",
 )
-
-_Row = SampleRow | GenerationRow | ScoreRow | ResultRow | GroupRow
 
 
 class Store:
@@ -187,11 +186,11 @@ class Store:
         answered = {(row.run_id, row.benchmark, row.task) for row in generations}
         scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
         with self.transaction() as connection:
-            self._insert(connection, "samples", samples, replace=False)
+            insert(connection, "samples", samples, replace=False)
             self._refuse_other_samples(connection, samples)
             self._complete_samples(connection, samples)
-            self._insert(connection, "generations", generations)
-            self._insert(connection, "scores", scores)
+            insert(connection, "generations", generations)
+            insert(connection, "scores", scores)
             self._forget_results(connection, answered, scored)
 
     @staticmethod
@@ -220,7 +219,7 @@ class Store:
         other = connection.execute(
             f"""
             SELECT new.benchmark, new.task, new.sample_id
-            FROM ({_given(connection, "samples")}) new
+            FROM ({rows_of_json(connection, "samples")}) new
             JOIN samples old USING (benchmark, task, sample_id)
             WHERE (old.context_sha256 <> new.context_sha256
                    AND '{_UNKNOWN}' NOT IN (old.context_sha256, new.context_sha256))
@@ -229,7 +228,7 @@ class Store:
                    AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
             LIMIT 1
             """,
-            [_as_parameter(samples)],
+            [as_parameter(samples)],
         ).fetchone()
         if other:
             raise StoreError(
@@ -251,10 +250,10 @@ class Store:
             if rows:
                 taken = ", ".join(f"{column} = new.{column}" for column in columns)
                 connection.execute(
-                    f"UPDATE samples old SET {taken} FROM ({_given(connection, 'samples')}) new "
+                    f"UPDATE samples old SET {taken} FROM ({rows_of_json(connection, 'samples')}) new "
                     "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
                     f"AND {unknown}",
-                    [_as_parameter(rows)],
+                    [as_parameter(rows)],
                 )
 
     def write_results(self, results: Sequence[ResultRow], groups: Sequence[GroupRow] = ()) -> None:
@@ -272,8 +271,8 @@ class Store:
                 connection.execute(
                     "DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND metric_version = ?", [*run]
                 )
-            self._insert(connection, "task_results", results)
-            self._insert(connection, "group_results", groups)
+            insert(connection, "task_results", results)
+            insert(connection, "group_results", groups)
 
     def delete_failed(self, run_id: str) -> int:
         """Forget a run's failed generations so that they are tried again. Returns how many."""
@@ -290,20 +289,6 @@ class Store:
                 "UPDATE runs SET status = ?, finished_at = current_localtimestamp() WHERE run_id = ?", [status, run_id]
             )
 
-    @staticmethod
-    def _insert(
-        connection: duckdb.DuckDBPyConnection,
-        table: str,
-        rows: Sequence[_Row],
-        *,
-        replace: bool = True,
-    ) -> None:
-        # One JSON parameter instead of a statement a row: executemany is some 200 times slower here.
-        if not rows:
-            return
-        verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
-        connection.execute(f"{verb} INTO {table} BY NAME {_given(connection, table)}", [_as_parameter(rows)])
-
     # Asking
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
@@ -318,6 +303,24 @@ class Store:
             return Table(columns, [tuple(row) for row in cursor.fetchall()])
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
+
+    def use_metric_versions(self, versions: Mapping[str, int]) -> None:
+        """Have the views show these metric versions {benchmark: version} instead of the newest ones.
+
+        Raises:
+            StoreError: the file has no scores of such a version.
+        """
+        for benchmark, version in versions.items():
+            held = [row[0] for row in self.query(
+                "SELECT DISTINCT metric_version FROM scores WHERE benchmark = ? ORDER BY ALL", [benchmark]
+            ).rows]  # fmt: skip
+            if version not in held:
+                raise StoreError(
+                    f"{self.path} has no scores of metric version {version} of {benchmark}.",
+                    fix=f"It has: {', '.join(map(str, held)) or 'no scores of that benchmark'}.",
+                )
+        if versions:
+            self._connection.execute("SET VARIABLE lbx_metric_versions = ?", [dict(versions)])
 
     def restrict(self) -> None:
         """From now on this connection reads its own tables only: no other file, no extension, no change of settings."""
@@ -382,18 +385,3 @@ class Store:
                         "command to continue.",
                     ) from exc
                 raise
-
-
-def _given(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """SQL that turns one JSON parameter, an array of objects, into rows of a table's columns and types."""
-    shape = connection.execute(
-        "SELECT json_group_object(column_name, data_type) FROM duckdb_columns() "
-        "WHERE table_name = ? AND database_name = current_database()",
-        [table],
-    ).fetchone()
-    assert shape is not None  # an aggregate always gives a row
-    return f"SELECT unnest(from_json(?::JSON, '[{shape[0]}]'), recursive := true)"
-
-
-def _as_parameter(rows: Sequence[_Row]) -> str:
-    return as_json([row.values() for row in rows])

@@ -1,0 +1,176 @@
+"""What ``lbx plan`` and ``lbx run`` do before the first sample: bundle, tasks, retrieval, model, settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbx.cli.output import note
+from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.backends import Backend, ModelCard
+    from lbx.backends.embedding import Embedder
+    from lbx.engine.settings import RunSettings
+    from lbx.engine.work import Work
+    from lbx.layout import Bundle
+    from lbx.prompts import ChatTemplate
+    from lbx.records import Chunk, Sample, Task
+    from lbx.store import RunRow
+
+_SWITCHES = ("enable_thinking", "thinking")
+"""What chat templates call the switch between reasoning first and answering at once."""
+
+
+def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) -> list[Task]:
+    """The tasks that ``--tasks`` means.
+
+    Raises:
+        UsageError: a name is unknown, or a task's benchmark does not know the way to ask.
+    """
+    from lbx.benchmarks import BENCHMARKS, select
+
+    tasks = select(bundle, [part.strip() for name in names for part in name.split(",") if part.strip()])
+    for mode, option in (("cot", "--cot"), ("no_context", "--no-context"), ("rag", "--rag")):
+        if not getattr(settings, mode):
+            continue
+        without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].modes]
+        if without:
+            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+            knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.modes]
+            raise UsageError(
+                f"{option} means nothing to {', '.join(without[:3])}{more}.",
+                fix=f"It belongs to {' and '.join(knowing)}: name only their tasks, or leave it out.",
+            )
+    return tasks
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model beside what it is asked."""
+
+    bundle: Bundle
+    tasks: list[Task]
+    card: ModelCard
+    backend: Backend
+
+
+def load_model(bundle: Bundle, tasks: list[Task], model: str, backend: str | None) -> Loaded:
+    """Load the model that ``--model`` names."""
+    from lbx.backends import load, resolve_model
+
+    card = resolve_model(model, backend=backend, bundle=bundle)
+    return Loaded(bundle, tasks, card, load(card, bundle=bundle, debug=debugging()))
+
+
+def load_embedding_model(name: str, bundle: Bundle | None) -> Embedder:
+    """Load the embedding model whose card is named."""
+    from lbx.backends.embedding import load_embedder
+    from lbx.backends.weights import resolve_embedder
+
+    return load_embedder(resolve_embedder(name, bundle=bundle), bundle=bundle, debug=debugging())
+
+
+def debugging() -> bool:
+    return bool(os.environ.get("LBX_DEBUG"))
+
+
+def make_work(
+    loaded: Loaded,
+    settings: RunSettings,
+    limit: int | None,
+    chunks: Callable[[Sample], Sequence[Chunk]] | None = None,
+) -> Work:
+    """Everything but the run's name, which needs the settings first."""
+    from lbx.benchmarks import BENCHMARKS
+    from lbx.engine.work import Work, nothing_retrieved
+    from lbx.prompts import Prompter
+
+    info = loaded.backend.info
+    prompter = Prompter(
+        loaded.backend.tokenizer,
+        context_window=info.context_window,
+        template=_template(loaded, settings),
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_new_tokens=settings.max_new_tokens,
+        thinking_tokens=settings.reasoning_budget(info.context_window),
+    )
+    return Work(
+        run_id="",
+        bundle=loaded.bundle,
+        tasks=loaded.tasks,
+        benchmarks=BENCHMARKS,
+        backend=loaded.backend,
+        prompter=prompter,
+        settings=settings,
+        limit=limit,
+        mode=settings.mode(info.context_window),
+        chunks=chunks or nothing_retrieved,
+    )
+
+
+def _template(loaded: Loaded, settings: RunSettings) -> ChatTemplate | None:
+    from lbx.prompts import ChatTemplate
+
+    tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
+    source = chat.choose(tokenizer.chat_template) if settings.chat else None
+    if not source:
+        return None
+    kwargs = {**chat.kwargs, **_thinking_switch(source, chat.kwargs, settings)}
+    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token, kwargs=kwargs)
+
+
+def _thinking_switch(source: str, given: Any, settings: RunSettings) -> dict[str, bool]:
+    """The template's switch as the command line wants it; says so where that cannot work."""
+    from lbx.prompts import knows_switch
+
+    known = [name for name in _SWITCHES if knows_switch(source, name)]
+    if settings.thinking is None and not settings.thinks:
+        if known and not any(name in given for name in known):
+            note(
+                "This model can reason before it answers, and its chat template decides whether it does: "
+                "say --thinking or --no-thinking."
+            )
+        return {}
+    if not known:
+        note(
+            f"The model's chat template knows no switch for --{'' if settings.thinks else 'no-'}thinking: "
+            "the model does as it was trained."
+        )
+    return dict.fromkeys(known, settings.thinks)
+
+
+def make_run_row(name: str | None, work: Work, offline: str) -> RunRow:
+    """The run's row. Tasks and limit are no part of its identity, so a run can be extended to more of them."""
+    from lbx import __version__
+    from lbx.records import canonical_json, sha256_text
+    from lbx.store import RunRow
+
+    info = work.backend.info
+    settings = {**work.settings.to_json(), "context_window": info.context_window}
+    if budget := work.settings.reasoning_budget(info.context_window):
+        settings["thinking_tokens"] = budget
+    settings |= {f"backend.{name}": value for name, value in info.settings.items()}
+    digest = work.bundle.digest
+    identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
+    return RunRow(
+        run_id=name or f"{info.model}-{info.name}-{identity}",
+        model=info.model,
+        backend=info.name,
+        backend_version=info.version,
+        benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
+        bundle_digest=digest,
+        settings=settings,
+        hardware={**info.hardware, "network": offline},
+        lbx_version=__version__,
+    )
+
+
+def open_bundle(folder: Path | None) -> Bundle | None:
+    """The bundle, where one is named."""
+    from lbx.layout import Bundle
+
+    return Bundle(folder) if folder else None

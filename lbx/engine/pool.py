@@ -1,0 +1,75 @@
+"""Scoring on all cores: a metric is a pure function, so outputs can be dealt out to processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from lbx.benchmarks.base import Benchmark
+from lbx.records import Sample, Score
+
+FEWEST = 256
+"""Outputs below which starting processes takes longer than scoring here."""
+
+_CHUNK = 24
+_PRELOADED = ["__main__", "lbx.benchmarks", "lbx.engine.pool"]
+
+
+class Answer(NamedTuple):
+    """What one call of ``Benchmark.score`` takes."""
+
+    sample: Sample
+    output: str
+    similarity: float | None = None
+
+
+class ScoringPool:
+    """Processes that score. Few outputs are scored in this one.
+
+    Args:
+        outputs: how many there will be in all.
+        workers: processes; 0 means one for each core that this process may use.
+    """
+
+    def __init__(self, outputs: int, workers: int = 0) -> None:
+        workers = min(workers or len(os.sched_getaffinity(0)), outputs // _CHUNK + 1)
+        self._workers = workers if outputs >= FEWEST else 1
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        if self._workers > 1:
+            # A fork of this process would inherit DuckDB's locks without its threads; a fork server has neither.
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(_PRELOADED)
+            self._executor = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=kind is None, cancel_futures=True)
+
+    def score(self, benchmark: Benchmark, answers: Sequence[Answer]) -> Iterator[list[list[Score]]]:
+        """The scores of all answers, in their order, some answers at a time."""
+        parts = [answers[start : start + _CHUNK] for start in range(0, len(answers), _CHUNK)]
+        if self._executor is None:
+            for part in parts:
+                yield _score(benchmark, part)
+            return
+        futures: list[Future[list[list[Score]]]] = [self._executor.submit(_score, benchmark, part) for part in parts]
+        for future in futures:
+            yield future.result()
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
+
+
+def _score(benchmark: Benchmark, answers: Sequence[Answer]) -> list[list[Score]]:
+    return [benchmark.score(one.sample, one.output, similarity=one.similarity) for one in answers]

@@ -1,0 +1,93 @@
+"""Likenesses that an embedding model gives to a metric, each text embedded once and kept in the results file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lbx.errors import UsageError
+from lbx.records import Compared, sha256_text
+from lbx.store import Store
+from lbx.store.caches import EmbeddedText, embedding_models, keep_vectors, vectors
+
+if TYPE_CHECKING:
+    from lbx.backends.embedding import Embedder
+
+_BATCH = 256
+
+
+class Similarities:
+    """Largest cosines between a text and its references.
+
+    Args:
+        embedder: the model; None uses only what the results file holds from earlier.
+        model: whose stored vectors count where there is no embedder; None takes the only model there is.
+        progress: called with how many texts are embedded, and of how many.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder | None = None,
+        *,
+        model: str | None = None,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
+    ) -> None:
+        self._embedder = embedder
+        self._model = identity(embedder) if embedder else model
+        self._progress = progress
+
+    def of(self, store: Store, wanted: Sequence[Compared | None]) -> list[float | None]:
+        """One likeness for each of ``wanted``: the float32 cosine, or None where a vector is missing.
+
+        Texts without a stored vector are embedded and stored first, in batches that are committed one by one.
+
+        Raises:
+            UsageError: the file holds vectors of several models, and it was not said which counts.
+            BackendError: the embedding model failed.
+        """
+        texts = {sha256_text(text): text for one in wanted if one is not None for text in (one.text, *one.references)}
+        model = self._model or (_only_model(store) if texts else None)
+        if not texts or model is None:
+            return [None] * len(wanted)
+        found = {key: np.frombuffer(value, "<f4") for key, value in vectors(store, model, list(texts)).items()}
+        found |= self._embed(store, model, {key: text for key, text in texts.items() if key not in found})
+        return [None if one is None else _largest_cosine(one, found) for one in wanted]
+
+    def _embed(self, store: Store, model: str, missing: dict[str, str]) -> dict[str, np.ndarray]:
+        if self._embedder is None:
+            return {}
+        made: dict[str, np.ndarray] = {}
+        # By length, as the embedder batches: a batch of equals wastes nothing on padding.
+        keys = sorted(missing, key=lambda key: len(missing[key]))
+        for start in range(0, len(keys), _BATCH):
+            part = keys[start : start + _BATCH]
+            rows = self._embedder.embed([missing[key] for key in part]).astype("<f4")
+            made |= dict(zip(part, rows, strict=True))
+            keep_vectors(store, [EmbeddedText(model, key, made[key].tobytes()) for key in part])
+            self._progress(len(made), len(keys))
+        return made
+
+
+def identity(embedder: Embedder) -> str:
+    """An embedding model's name in the results file: equal names give equal vectors."""
+    return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
+
+
+def _only_model(store: Store) -> str | None:
+    models = embedding_models(store)
+    if len(models) > 1:
+        raise UsageError(
+            f"{store.path} holds embeddings of several models: {', '.join(models)}.",
+            fix="Say which counts with --embedding, by its card or by one of these names.",
+        )
+    return models[0] if models else None
+
+
+def _largest_cosine(one: Compared, found: dict[str, np.ndarray]) -> float | None:
+    vector = found.get(sha256_text(one.text))
+    others = [found.get(sha256_text(reference)) for reference in one.references]
+    if vector is None or not others or any(other is None for other in others):
+        return None
+    return max(float(np.float32(other @ vector)) for other in others if other is not None)

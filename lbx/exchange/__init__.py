@@ -1,0 +1,7 @@
+"""Predictions in the official files' formats: in from elsewhere, and out to the official scorers."""
+
+from lbx.exchange.exporting import Exported, export_predictions
+from lbx.exchange.importing import Imported, import_predictions
+from lbx.exchange.registry import FORMATS
+
+__all__ = ["FORMATS", "Exported", "Imported", "export_predictions", "import_predictions"]

@@ -1,0 +1,146 @@
+"""What a format of prediction files is: which files it has, what a row means, and how lbx writes such rows itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from lbx.exchange.lines import Line
+from lbx.records import Sample, canonical_json
+
+NOT_TEXT = "not_text"
+"""finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One row of a prediction file, understood.
+
+    Attributes:
+        line: where it stands, verbatim.
+        task, sample_id, iteration: the key of its generation.
+        position: the sample's place in the data; without a bundle, the row's in its file, from 0.
+        sample: what it answers; None where the file says nothing about that (an error's row).
+        output: the answer; None where there is none.
+        error: why there is no answer, as the file says.
+        judged: what the file says about the answer, right or wrong; None where it says nothing.
+    """
+
+    line: Line
+    task: str
+    sample_id: str
+    position: int
+    sample: Sample | None
+    output: str | None = None
+    error: str | None = None
+    iteration: int = 0
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    steps: Sequence[Mapping[str, Any]] | None = None
+    judged: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One stored answer, as export takes it. ``position`` is the sample's place in the data."""
+
+    sample: Sample
+    position: int
+    iteration: int
+    output: str
+    reasoning: str | None = None
+    steps: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A file as export writes it: ``name`` may have folders; ``left_out`` counts answers by why they are not in it."""
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+class Format(ABC):
+    """One format. Its name is that of the benchmark family whose authors made it."""
+
+    name: ClassVar[str]
+    folder: ClassVar[bool]
+    """Whether it is a folder with a file a task, else one file."""
+    known_tasks: ClassVar[tuple[str, ...]] = ()
+
+    def task_of(self, stem: str, *, e: bool) -> str:
+        """The task of a folder format's file by its name up to the first dot; it may be an unknown one."""
+        return stem
+
+    @abstractmethod
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """A file's rows, each with the sample that it tells of. Raises UsageError naming file and line."""
+
+    @abstractmethod
+    def identity(self, sample: Sample) -> object:
+        """What a file's sample and the bundle's have in common if they are the same."""
+
+    def free_standing(self, prediction: Prediction) -> bool:
+        """Whether a row that answers no sample of the bundle is taken nevertheless."""
+        return prediction.sample is None
+
+    def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
+        """Why the file's own mark of the answer cannot be had with this sample, or None."""
+        return None
+
+    def place(self, model: str, task: str | None, name: str) -> str:
+        """Where an imported file goes when it is exported again."""
+        return name
+
+    @abstractmethod
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """A task's answers as a file; ``answers`` are in the data's order, then by iteration.
+
+        A format of one file calls the same name for every task; the rows are then put behind each other.
+        """
+
+
+def differences(mine: Sample, known: Sample) -> str:
+    """Names of what two samples of one name disagree on, of what both know and scoring reads; "" for nothing."""
+    found = [
+        name
+        for name in ("references", "question", "length")
+        if getattr(mine, name) and getattr(known, name) and not _same(getattr(mine, name), getattr(known, name))
+    ]
+    found += [key for key in mine.meta if key in known.meta and not _same(mine.meta[key], known.meta[key])]
+    return ", ".join(found)
+
+
+def answer_text(line: Line, name: str) -> tuple[str, str | None]:
+    """A row's answer and its finish_reason: what is no text is "" and marked."""
+    value = line.need(name)
+    return (value, None) if isinstance(value, str) else ("", NOT_TEXT)
+
+
+def file_part(model: str) -> str:
+    """A model's name as a part of a path, as the official scripts take it: what follows the last slash."""
+    return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
+
+
+def first_iterations(answers: Sequence[Answer]) -> tuple[list[Answer], dict[str, int]]:
+    """For formats with one answer a question: the first ones, and how many others there are."""
+    first = [answer for answer in answers if answer.iteration == 0]
+    others = len(answers) - len(first)
+    return first, {"further iterations": others} if others else {}
+
+
+def with_reasoning(row: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """Official files hold the answer alone; lbx's reasoning goes with it under a key that their scorers never read."""
+    return row if answer.reasoning is None else {**row, "reasoning": answer.reasoning}
+
+
+def _same(mine: object, known: object) -> bool:
+    # The results file cannot hold a lone surrogate; what it made of one is no difference.
+    return _stored(mine) == _stored(known)
+
+
+def _stored(value: object) -> str:
+    return canonical_json(list(value) if isinstance(value, tuple) else value).encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,184 @@
+"""``lbx import``: predictions that were made elsewhere become a run, as if lbx had made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from lbx import __version__
+from lbx.benchmarks import BENCHMARKS
+from lbx.errors import UsageError
+from lbx.exchange.formats import NOT_TEXT, Format, Prediction
+from lbx.exchange.reading import Reading, match, read, refuse_others
+from lbx.exchange.registry import format_named
+from lbx.layout import Bundle
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
+
+T = TypeVar("T")
+
+_BATCH_ROWS = 500
+_BATCH_CHARACTERS = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+        benchmark: the family; score its run now.
+        counts: rows by task, failed ones among them.
+        failed: rows that hold an error instead of an answer.
+        ignored: names of what else lay in the folder.
+        notes: a sentence for each row that was not taken as it stands.
+    """
+
+    run_id: str
+    benchmark: str
+    counts: Mapping[str, int]
+    failed: int
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def import_predictions(
+    store: Store,
+    format_name: str,
+    path: Path,
+    *,
+    model: str,
+    run_id: str | None = None,
+    bundle: Bundle | None = None,
+    e: bool = False,
+) -> Imported:
+    """Write a prediction file or folder into a results file as a run; the scores are the caller's to make.
+
+    The same again replaces the same rows. Everything is read and checked before anything is written, in memory of a
+    few times the files' size.
+
+    Args:
+        format_name: a key of ``FORMATS``.
+        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro).
+        model: what the run's model is called.
+        run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
+        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample.
+        e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
+
+    Raises:
+        UsageError: the path or a line in it is wrong, or a row answers no sample of the bundle.
+        StoreError: the results file holds other samples under the same names, or another run of this name.
+        BundleError: the bundle lacks the data.
+    """
+    form = format_named(format_name)
+    if not model.strip():
+        raise UsageError("The model has no name.", fix="Name it: --model NAME.")
+    reading = read(form, path, e=e)
+    if bundle is not None:
+        reading = match(form, bundle, reading)
+    refuse_others(form, store, reading, bundle=bundle is not None)
+    name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
+    store.begin_run(_run_row(form, reading, name, model, bundle))
+    status = "interrupted"
+    try:
+        _write(form, store, reading, name, bundle)
+        status = "done"
+    finally:
+        store.finish_run(name, status)
+    return Imported(
+        name,
+        form.name,
+        {task: len(predictions) for task, predictions in reading.tasks.items()},
+        sum(prediction.error is not None for prediction in reading.rows),
+        reading.ignored,
+        tuple(
+            f'{prediction.line.where}: the answer is no text, at which the official script stops; "" stands for it.'
+            for prediction in reading.rows
+            if prediction.finish_reason == NOT_TEXT
+        ),
+    )
+
+
+def _run_row(form: Format, reading: Reading, run_id: str, model: str, bundle: Bundle | None) -> RunRow:
+    return RunRow(
+        run_id=run_id,
+        model=model,
+        backend="import",
+        backend_version="",
+        benchmark_versions={form.name: BENCHMARKS[form.name].metric_version},
+        bundle_digest=bundle.digest if bundle else "",
+        settings={"imported": form.name, "content_sha256": reading.content_sha256, "files": reading.files},
+        hardware={},
+        lbx_version=__version__,
+    )
+
+
+def _write(form: Format, store: Store, reading: Reading, run_id: str, bundle: Bundle | None) -> None:
+    for task, predictions in reading.tasks.items():
+        for samples in _batches(_sample_rows(form, task, predictions, bundle)):
+            store.write(samples=[row for row, _ in samples])
+    # Export goes by these times: they say in which order the rows stood in their files.
+    now = datetime.now(UTC)
+    rows = (
+        _generation(run_id, form, prediction, now + timedelta(microseconds=place))
+        for place, prediction in enumerate(sorted_by_line(reading))
+    )
+    for generations in _batches(rows):
+        store.write(generations=[row for row, _ in generations])
+
+
+def sorted_by_line(reading: Reading) -> Iterator[Prediction]:
+    """Rows as they stand in the files: one file may hold several tasks by turns."""
+    if len(reading.files) == 1:
+        return iter(sorted(reading.rows, key=lambda prediction: prediction.line.number))
+    return iter(reading.rows)
+
+
+def _sample_rows(
+    form: Format, task: str, predictions: list[Prediction], bundle: Bundle | None
+) -> Iterator[tuple[SampleRow, int]]:
+    """Rows of the samples, with their sizes. Those of a bundle are read again, now with their documents."""
+    wanted = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
+    if bundle is not None:
+        for place, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
+            if wanted.pop(sample.sample_id, None):
+                yield SampleRow(sample, place), len(sample.context)
+    for prediction in wanted.values():
+        assert prediction.sample is not None
+        yield SampleRow(prediction.sample, prediction.position), 1000
+
+
+def _generation(run_id: str, form: Format, prediction: Prediction, created_at: datetime) -> tuple[GenerationRow, int]:
+    reasoning = prediction.reasoning
+    if reasoning is None and isinstance(prediction.line.values.get("reasoning"), str):
+        reasoning = prediction.line.values["reasoning"]
+    row = GenerationRow(
+        run_id,
+        form.name,
+        prediction.task,
+        prediction.sample_id,
+        prediction.iteration,
+        output=prediction.output,
+        reasoning=reasoning,
+        finish_reason=prediction.finish_reason,
+        error=prediction.error,
+        error_type="imported" if prediction.error is not None else None,
+        steps=prediction.steps,
+        source_row=prediction.line.raw,
+        created_at=created_at,
+    )
+    return row, len(prediction.line.raw)
+
+
+def _batches(rows: Iterable[tuple[T, int]]) -> Iterator[list[tuple[T, int]]]:
+    batch: list[tuple[T, int]] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += row[1]
+        if len(batch) >= _BATCH_ROWS or size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

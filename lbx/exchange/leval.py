@@ -1,0 +1,102 @@
+"""L-Eval's prediction files: a folder with {task}.pred.jsonl.
+
+Source: Evaluation/auto_eval.py and Baselines/turbo16k-test.py of
+https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
+
+    {"query": "...", "gt": "...", "prompt": "...", "MODEL_pred": "...", "evaluation": "f1"}
+
+The answer's key is the first of the first row that holds "_pred". Rows marked "LLM" or "human" are passed over, but
+count in topic_retrieval_longchat, where a row's number in the file says which topic was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lbx.benchmarks.leval import KINDS, LEval
+from lbx.exchange.formats import (
+    Answer,
+    Format,
+    Prediction,
+    Rows,
+    answer_text,
+    file_part,
+    first_iterations,
+    with_reasoning,
+)
+from lbx.exchange.lines import Line, wrong
+from lbx.records import Sample
+
+_SCORED = ("exam", "f1", "rouge")
+_GAP = "none"
+"""``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""
+
+
+class LEvalFormat(Format):
+    """The format "leval"."""
+
+    name = LEval.name
+    folder = True
+    known_tasks = LEval.known_tasks
+
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """See ``Format.read``."""
+        answer_key = next((key for key in lines[0].values if "_pred" in key), None)
+        if answer_key is None:
+            raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
+        return [_prediction(task, number, line, answer_key) for number, line in enumerate(lines)]
+
+    def identity(self, sample: Sample) -> object:
+        """Question, answer, and whether it is scored at all."""
+        return sample.question, sample.references, sample.meta["evaluation"] in _SCORED
+
+    def free_standing(self, prediction: Prediction) -> bool:
+        """Rows for a judge repeat scored questions, which a bundle's samples hold once."""
+        return prediction.sample is None or prediction.sample.meta["evaluation"] not in _SCORED
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """{task}.pred.jsonl. Where a row's place counts, rows without an answer keep the place of missing ones."""
+        first, left_out = first_iterations(answers)
+        key = f"{file_part(model)}_pred"
+        rows: list[dict[str, Any]] = []
+        for answer in first:
+            topic = answer.sample.meta.get("topic")
+            while topic is not None and len(rows) % 3 != topic:
+                gap = "keeps the place of an answer that is not there"
+                rows.append({"query": "", "gt": "", key: "", "evaluation": _GAP, "error": gap})
+            row = {
+                "query": answer.sample.question,
+                "gt": answer.sample.references[0] if answer.sample.references else "",
+                key: answer.output,
+                "evaluation": answer.sample.meta.get("evaluation") or _expected(task),
+            }
+            rows.append(with_reasoning(row, answer))
+        return Rows(f"{task}.pred.jsonl", rows, left_out)
+
+
+def _expected(task: str) -> str:
+    kind = KINDS[task]
+    return kind if kind in ("f1", "rouge") else "exam"
+
+
+def _prediction(task: str, number: int, line: Line, answer_key: str) -> Prediction:
+    evaluation, sample_id = line.text("evaluation"), f"{number:04d}"
+    if evaluation == _GAP and isinstance(line.values.get("error"), str):
+        return Prediction(line, task, sample_id, number, None, error=line.values["error"])
+    if evaluation in _SCORED and evaluation != _expected(task):
+        raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
+    output, finish_reason = answer_text(line, answer_key)
+    meta: dict[str, Any] = {"evaluation": evaluation}
+    if KINDS[task] == "topics":
+        meta["topic"] = number % 3
+    sample = Sample(
+        benchmark=LEval.name,
+        task=task,
+        sample_id=sample_id,
+        context="",
+        question=line.optional_text("query"),
+        references=(line.text("gt"),),
+        meta=meta,
+    )
+    return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason)

@@ -1,0 +1,154 @@
+"""Lines of somebody else's prediction files: read whole, checked, and kept byte for byte.
+
+What is wrong with a file becomes a ``UsageError`` that names the file and the line, counted from 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lbx.errors import UsageError
+
+_GZIP = b"\x1f\x8b"
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a file.
+
+    Attributes:
+        where: file and line, for messages.
+        number: of the line, from 1.
+        raw: the line as it stands there, without the final line feed; a carriage return, a byte order mark and blank
+            lines beside it belong to it, so that the lines joined by line feeds are the file again.
+        values: the JSON object on it.
+    """
+
+    where: str
+    number: int
+    raw: str
+    values: dict[str, Any]
+
+    def need(self, name: str) -> Any:
+        """A field that must be there. Raises UsageError."""
+        if name not in self.values:
+            raise wrong(self.where, f"the key {name!r} is missing")
+        return self.values[name]
+
+    def text(self, name: str) -> str:
+        """A field that must be text. Raises UsageError."""
+        value = self.need(name)
+        if not isinstance(value, str):
+            raise wrong(self.where, f"{name!r} should be text and is {_kind(value)}")
+        return value
+
+    def optional_text(self, name: str) -> str:
+        """A field that may be missing or null, "" then. Raises UsageError where it is anything else but text."""
+        return "" if self.values.get(name) is None else self.text(name)
+
+    def texts(self, name: str) -> list[str]:
+        """A field that must be a list of texts. Raises UsageError."""
+        value = self.need(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise wrong(self.where, f"{name!r} should be a list of texts and is {_kind(value)}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A file's rows, and whether its last one ends in a line feed."""
+
+    lines: list[Line]
+    final_newline: bool
+
+
+def wrong(where: str, what: str) -> UsageError:
+    """The error for a prediction file that cannot be taken."""
+    return UsageError(f"{where}: {what}.", fix="Nothing was imported; mend the file, or leave it out, and try again.")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Raises UsageError: not there, a folder, unreadable, empty or packed."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, and this format is one file.", fix="Give the file in it.")
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
+    if data.startswith(_GZIP):
+        raise UsageError(f"{path} is packed with gzip.", fix="Unpack it first.", command=f"gunzip {path}")
+    if not data.strip():
+        raise wrong(str(path), "the file is empty")
+    return data
+
+
+def split(path: Path, data: bytes) -> Content:
+    """A JSON lines file's rows. Raises UsageError: not UTF-8, not JSON, a line that holds no object."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        number = data.count(b"\n", 0, exc.start) + 1
+        raise wrong(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
+    if text.lstrip(f"{_BOM} \t\r\n").startswith("["):
+        raise UsageError(
+            f"{path} is one JSON array, and this format has one object a line.",
+            fix="Write it line by line first.",
+            command=f"jq -c '.[]' {path} > {path.stem}.jsonl",
+        )
+    final_newline = text.endswith("\n")
+    pieces = (text[:-1] if final_newline else text).split("\n")
+    return Content(list(_lines(path, pieces)), final_newline)
+
+
+def _lines(path: Path, pieces: list[str]) -> Iterator[Line]:
+    before, at = "", 0
+    while at < len(pieces):
+        number, raw = at + 1, pieces[at]
+        at += 1
+        if not _bare(raw):
+            before += raw + "\n"
+            continue
+        while at < len(pieces) and not _bare(pieces[at]):
+            raw += "\n" + pieces[at]
+            at += 1
+        where = f"{path}, line {number}"
+        yield Line(where, number, before + raw, _parsed(where, _bare(raw)))
+        before = ""
+
+
+def _bare(raw: str) -> str:
+    return raw.removeprefix(_BOM).strip(" \t\r\n")
+
+
+def _parsed(where: str, text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as exc:
+        raise wrong(where, f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
+    except (ValueError, RecursionError) as exc:
+        raise wrong(where, f"it is not JSON that can be read ({exc})") from exc
+    if not isinstance(values, dict):
+        raise wrong(where, f"it holds {_kind(values)} where an object should be")
+    return values
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return "text"
+        case list():
+            bad = next((item for item in value if not isinstance(item, str)), None)
+            return f"a list that holds {_kind(bad)}" if bad is not None or None in value else "a list"
+        case _:
+            return "an object"

@@ -1,0 +1,114 @@
+"""LongBench v1's and LongBench-E's prediction files: pred/MODEL/{task}.jsonl and pred_e/MODEL/{task}.jsonl.
+
+Source: pred.py and eval.py of https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench
+
+    {"pred": "...", "answers": ["..."], "all_classes": null, "length": 2099}
+
+A row does not say which sample it answers: without a bundle its place in the file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lbx.benchmarks.longbench import LongBench, accepted_answers, kind_of
+from lbx.exchange.formats import (
+    Answer,
+    Format,
+    Prediction,
+    Rows,
+    answer_text,
+    file_part,
+    first_iterations,
+    with_reasoning,
+)
+from lbx.exchange.lines import Line, wrong
+from lbx.records import Sample
+
+_LONGEST = 2**62
+
+
+class LongBenchFormat(Format):
+    """The format "longbench"."""
+
+    name = LongBench.name
+    folder = True
+    known_tasks = LongBench.known_tasks
+
+    def task_of(self, stem: str, *, e: bool) -> str:
+        """In a folder of E's predictions "qasper" is "qasper_e"."""
+        return f"{stem}_e" if e and not stem.endswith("_e") else stem
+
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """See ``Format.read``. The last row's classes count for all, as in eval.py."""
+        kind = kind_of(task)
+        meta: dict[str, Any] = {"category": kind.category}
+        if kind.metric == "classification":
+            meta["all_classes"] = lines[-1].texts("all_classes")
+        return [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
+
+    def _prediction(self, task: str, number: int, line: Line, meta: dict[str, Any]) -> Prediction:
+        kind = kind_of(task)
+        output, finish_reason = answer_text(line, "pred")
+        references = row_answers(task, line)
+        line.need("all_classes")
+        sample = Sample(
+            benchmark=self.name,
+            task=task,
+            sample_id=f"{number:04d}",
+            context="",
+            question="",
+            references=references,
+            language=kind.language,
+            length=row_length(line, needed=task.endswith("_e")),
+            length_unit="characters" if kind.language == "zh" else "words",
+            meta=meta,
+        )
+        return Prediction(line, task, sample.sample_id, number, sample, output, finish_reason=finish_reason)
+
+    def identity(self, sample: Sample) -> object:
+        """Answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
+        return sample.references, sample.length
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """Where eval.py, started in the folder, looks: pred/MODEL/{task}.jsonl, pred_e/MODEL/{task}.jsonl."""
+        first, left_out = first_iterations(answers)
+        rows = [
+            with_reasoning(
+                {
+                    "pred": answer.output,
+                    "answers": list(answer.sample.references),
+                    "all_classes": answer.sample.meta.get("all_classes"),
+                    "length": answer.sample.length,
+                },
+                answer,
+            )
+            for answer in first
+        ]
+        return Rows(self.place(model, task, f"{task.removesuffix('_e')}.jsonl"), rows, left_out)
+
+    def place(self, model: str, task: str | None, name: str) -> str:
+        """Where eval.py looks, by its name and whether it is E's."""
+        return f"{'pred_e' if (task or '').endswith('_e') else 'pred'}/{file_part(model)}/{name}"
+
+
+def row_answers(task: str, line: Line) -> tuple[str, ...]:
+    """The row's answers, as the official scorer compares with them. Raises UsageError where it would stop on them."""
+    answers = line.need("answers")
+    counts = task.removesuffix("_e") == "passage_count"
+    if not isinstance(answers, list | str) or not all(
+        isinstance(answer, str) or (counts and isinstance(answer, int)) for answer in answers
+    ):
+        raise wrong(line.where, "'answers' should be a list of texts")
+    return accepted_answers(task, answers)
+
+
+def row_length(line: Line, *, needed: bool) -> int:
+    """The row's length. Raises UsageError where it is needed and no number."""
+    value = line.values.get("length")
+    if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
+        return int(value)
+    if needed:
+        raise wrong(line.where, "'length' should be a number: LongBench-E is scored by it")
+    return 0

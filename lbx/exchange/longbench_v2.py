@@ -1,0 +1,144 @@
+"""LongBench v2's prediction files: one JSON lines file a model.
+
+Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e
+
+    {"_id": "66ec...", "domain": "...", "sub_domain": "...", "difficulty": "hard", "length": "short", "question": "...",
+     "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "its first 1,000 characters",
+     "response_cot": "only with --cot", "response": "...", "pred": "C", "judge": true}
+
+result.py reads ``judge``, ``pred``, ``difficulty`` and ``length``. Files of others have only these and no ``answer`` or
+``response``, and rows {"_id": ..., "error": ...} for what was never answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lbx.benchmarks.longbench_v2 import LETTERS, TASK, LongBenchV2
+from lbx.exchange.formats import Answer, Format, Prediction, Rows, file_part, first_iterations, with_reasoning
+from lbx.exchange.lines import Line, wrong
+from lbx.metrics.multiple_choice import chosen_letter
+from lbx.records import Sample
+
+
+class LongBenchV2Format(Format):
+    """The format "longbench_v2"."""
+
+    name = LongBenchV2.name
+    folder = False
+    known_tasks = (TASK,)
+
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """See ``Format.read``. Ids are the rows' own, each once."""
+        found: dict[str, Line] = {}
+        predictions = []
+        for number, line in enumerate(lines):
+            name = line.text("_id")
+            if name in found:
+                raise wrong(line.where, f"{name} is answered a second time, after {found[name].where}")
+            found[name] = line
+            predictions.append(self._prediction(name, number, line))
+        return predictions
+
+    def _prediction(self, name: str, number: int, line: Line) -> Prediction:
+        if "pred" not in line.values and line.values.get("error") is not None:
+            return Prediction(line, TASK, name, number, None, error=str(line.values["error"]))
+        letter, judge = line.need("pred"), line.need("judge")
+        if not isinstance(letter, str | None):
+            raise wrong(line.where, "'pred' should be a letter or null")
+        if judge not in (True, False):
+            raise wrong(line.where, "'judge' should be true or false")
+        cot = line.optional_text("response_cot")
+        prediction = Prediction(
+            line,
+            TASK,
+            name,
+            number,
+            _sample(name, line, letter, judge=bool(judge)),
+            output=_output(line, letter),
+            steps=[{"output": cot}] if cot else None,
+            reasoning=line.optional_text("reasoning") or None,
+            judged=bool(judge),
+        )
+        assert prediction.sample is not None
+        if problem := self.contradiction(prediction, prediction.sample):
+            raise wrong(line.where, problem)
+        return prediction
+
+    def identity(self, sample: Sample) -> object:
+        return sample.sample_id
+
+    def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
+        """result.py believes ``judge``; where it cannot be true of the answer, no number would be right."""
+        if prediction.judged is None or not sample.references:
+            return None
+        letter = chosen_letter(prediction.output or "")
+        if (letter in sample.references) == prediction.judged:
+            return None
+        says = "right" if prediction.judged else "wrong"
+        return f"'judge' calls the answer {letter} {says}, and the question's is {'/'.join(sample.references)}"
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """MODEL.jsonl, MODEL_cot.jsonl for a run with a chain of thought. Empty answers are dropped, as in pred.py.
+
+        Documents are not in a results file: ``context``, of which pred.py writes the beginning, is "".
+        """
+        first, left_out = first_iterations(answers)
+        said = [answer for answer in first if answer.output]
+        if len(said) < len(first):
+            left_out["empty answers"] = len(first) - len(said)
+        cot = "_cot" if any(answer.steps for answer in said) else ""
+        return Rows(f"{file_part(model)}{cot}.jsonl", [_row(answer) for answer in said], left_out)
+
+
+def _sample(name: str, line: Line, letter: str | None, *, judge: bool) -> Sample:
+    answer = line.optional_text("answer")
+    return Sample(
+        benchmark=LongBenchV2.name,
+        task=TASK,
+        sample_id=name,
+        context="",
+        question=line.optional_text("question"),
+        # Without the answer, a right choice tells it; a wrong one leaves it unknown, and nothing matches then.
+        references=(answer,) if answer else (letter,) if judge and letter else (),
+        length_unit="characters",
+        meta={
+            **{key: line.text(key) for key in ("difficulty", "length")},
+            **{key: line.text(key) for key in ("domain", "sub_domain") if line.values.get(key) is not None},
+            **_choices(line),
+        },
+    )
+
+
+def _choices(line: Line) -> dict[str, dict[str, str]]:
+    if all(line.values.get(f"choice_{letter}") is None for letter in LETTERS):
+        return {}
+    return {"choices": {letter: line.text(f"choice_{letter}") for letter in LETTERS}}
+
+
+def _output(line: Line, letter: str | None) -> str:
+    """What the model said, or where the file has only its choice (or another than it said), that in official words.
+
+    pred.py strips what it writes and drops what is empty before: an empty ``response`` was white space.
+    """
+    response = line.values.get("response")
+    if isinstance(response, str) and chosen_letter(response) == letter:
+        return response or " "
+    return " " if letter is None else f"The correct answer is ({letter})"
+
+
+def _row(answer: Answer) -> dict[str, object]:
+    sample, response = answer.sample, answer.output.strip()
+    choices = sample.meta.get("choices") or {}
+    letter = chosen_letter(response)
+    right = sample.references[0] if sample.references else None
+    row: dict[str, object] = {"_id": sample.sample_id}
+    row |= {key: sample.meta.get(key, "") for key in ("domain", "sub_domain", "difficulty", "length")}
+    row |= {"question": sample.question}
+    row |= {f"choice_{key}": choices.get(key, "") for key in LETTERS}
+    row |= {"answer": right, "context": ""}
+    if answer.steps:
+        row["response_cot"] = str(answer.steps[0].get("output") or "").strip()
+    row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
+    return with_reasoning(row, replace(answer, output=response))

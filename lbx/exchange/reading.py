@@ -1,0 +1,227 @@
+"""From a path to understood predictions: which files there are, what is in them, which samples they answer.
+
+Everything is checked here, before anything is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.errors import StoreError, UsageError
+from lbx.exchange.formats import Format, Prediction, differences
+from lbx.exchange.lines import Content, read_bytes, split, wrong
+from lbx.layout import Bundle
+from lbx.records import Sample
+from lbx.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a path holds.
+
+    Attributes:
+        tasks: predictions by task, in the file's order.
+        files: of each file its name, its task (None where a file has several), how many rows it has, and whether a
+            line feed ends it.
+        content_sha256: over the files' bytes and what they were taken for.
+        ignored: names of what else lies in the folder.
+    """
+
+    tasks: Mapping[str, list[Prediction]]
+    files: list[dict[str, Any]]
+    content_sha256: str
+    ignored: tuple[str, ...]
+
+    @property
+    def rows(self) -> Iterable[Prediction]:
+        return (prediction for predictions in self.tasks.values() for prediction in predictions)
+
+
+def read(form: Format, path: Path, *, e: bool = False) -> Reading:
+    """Read a format's file or folder.
+
+    Args:
+        e: the folder holds LongBench-E's predictions; one inside a folder "pred_e" is known by that.
+
+    Raises:
+        UsageError: something is wrong with a file; names it, and the line.
+    """
+    if not path.exists():
+        raise UsageError(f"There is nothing at {path}.", fix="Give the predictions' place.")
+    if not form.folder:
+        return _one_file(form, path)
+    e = e or "pred_e" in path.absolute().parts
+    found, ignored = _task_files(form, path, e)
+    tasks: dict[str, list[Prediction]] = {}
+    files = []
+    digest = hashlib.sha256()
+    for task, file in found.items():
+        data = read_bytes(file)
+        content = split(file, data)
+        tasks[task] = form.read(task, content.lines)
+        files.append(_file(file, task, content))
+        digest.update(f"{task} {len(data)}\n".encode() + data)
+    return Reading(tasks, files, digest.hexdigest(), ignored)
+
+
+def _one_file(form: Format, path: Path) -> Reading:
+    data = read_bytes(path)
+    content = split(path, data)
+    tasks: dict[str, list[Prediction]] = {}
+    for prediction in form.read("", content.lines):
+        tasks.setdefault(prediction.task, []).append(prediction)
+    return Reading(tasks, [_file(path, None, content)], hashlib.sha256(data).hexdigest(), ())
+
+
+def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
+    return {"name": path.name, "task": task, "rows": len(content.lines), "final_newline": content.final_newline}
+
+
+def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
+    if not path.is_dir():
+        raise UsageError(
+            f"{path} is a file, and the format {form.name} is a folder with a file for each task.",
+            fix=f"Give the folder: {path.parent}.",
+        )
+    found: dict[str, Path] = {}
+    ignored = []
+    for entry in sorted(path.iterdir()):
+        name = entry.name
+        if name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
+            ignored.append(name + "/" * entry.is_dir())
+            continue
+        task = form.task_of(name.partition(".")[0], e=e)
+        if task not in form.known_tasks:
+            raise _unknown(form, entry, task)
+        if task in found:
+            raise UsageError(
+                f"{path} holds two files of the task {task}: {found[task].name} and {name}.", fix="Leave one of them."
+            )
+        found[task] = entry
+    if not found:
+        raise _nothing(form, path)
+    order = {task: place for place, task in enumerate(form.known_tasks)}
+    return dict(sorted(found.items(), key=lambda item: order[item[0]])), tuple(ignored)
+
+
+def _unknown(form: Format, file: Path, task: str) -> UsageError:
+    near = get_close_matches(task, form.known_tasks, n=3)
+    # Rows for a judge lie in files named after the model.
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    return UsageError(
+        f"{file}: {form.name} has no task {task!r}.",
+        fix=f"{hint}The name up to the first dot says the task; move files that are no predictions elsewhere.",
+    )
+
+
+def _nothing(form: Format, path: Path) -> UsageError:
+    inside = [
+        entry.name
+        for entry in sorted(path.iterdir())
+        if entry.is_dir() and any(file.name.partition(".")[0] in form.known_tasks for file in entry.glob("*.jsonl"))
+    ]
+    return UsageError(
+        f"{path} holds no file of a {form.name} task.",
+        fix=f"Give a folder in it: {', '.join(inside)}."
+        if inside
+        else f"They are named after tasks, e.g. {form.known_tasks[0]}.jsonl.",
+    )
+
+
+def match(form: Format, bundle: Bundle, reading: Reading) -> Reading:
+    """The same predictions, each of the bundle's sample that it answers (without its document).
+
+    Equal samples are taken in the data's order, so a file in that order is matched place by place.
+
+    Raises:
+        UsageError: a row answers no sample, or has other references than it; names file and line.
+        BundleError: the bundle does not hold the data, or it is damaged.
+    """
+    benchmark = BENCHMARKS[form.name]
+    return replace(
+        reading,
+        tasks={
+            task: _matched(
+                form, [replace(sample, context="") for sample in benchmark.samples(bundle, task)], predictions
+            )
+            for task, predictions in reading.tasks.items()
+        },
+    )
+
+
+def _matched(form: Format, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
+    free: dict[object, deque[int]] = defaultdict(deque)
+    places: dict[tuple[int, object], deque[int]] = {}
+    for place, sample in enumerate(samples):
+        free[form.identity(sample)].append(place)
+    found = []
+    for prediction in predictions:
+        identity = form.identity(prediction.sample) if prediction.sample else prediction.sample_id
+        left = places.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
+        if left:
+            found.append(_taken(form, prediction, samples[left[0]], left.popleft()))
+        elif form.free_standing(prediction):
+            found.append(prediction)
+        else:
+            raise wrong(prediction.line.where, "it answers no question of the bundle that is not answered already")
+    return found
+
+
+def _taken(form: Format, prediction: Prediction, sample: Sample, place: int) -> Prediction:
+    problem = _problem(form, prediction, sample)
+    if problem:
+        raise wrong(prediction.line.where, f"it answers the bundle's {sample.key}, but {problem}")
+    return replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
+
+
+def _problem(form: Format, prediction: Prediction, sample: Sample) -> str:
+    if prediction.sample is None:
+        return ""
+    other = differences(prediction.sample, sample)
+    return f"differs from it in {other}" if other else form.contradiction(prediction, sample) or ""
+
+
+def refuse_others(form: Format, store: Store, reading: Reading, *, bundle: bool) -> None:
+    """Raise StoreError where the results file holds another sample under one of the names, with other references."""
+    for task, predictions in reading.tasks.items():
+        known = _stored_samples(store, form.name, task)
+        for prediction in predictions:
+            sample = known.get(prediction.sample_id)
+            problem = _problem(form, prediction, sample) if sample else ""
+            if sample and problem:
+                raise StoreError(
+                    f"{prediction.line.where}: {store.path} already holds a {sample.key}, from another revision of the "
+                    f"data: the line {problem}. Nothing was imported.",
+                    fix="Import into a results file of its own (-o FILE)"
+                    + (
+                        "." if bundle else ", or name the bundle (--bundle DIR), whose samples have names of their own."
+                    ),
+                )
+
+
+def _stored_samples(store: Store, benchmark: str, task: str) -> dict[str, Sample]:
+    rows = store.query(
+        'SELECT sample_id, question, "references", length, meta FROM samples WHERE benchmark = ? AND task = ?',
+        [benchmark, task],
+    ).rows
+    return {
+        sample_id: Sample(
+            benchmark,
+            task,
+            sample_id,
+            context="",
+            question=question,
+            references=tuple(json.loads(references)),
+            length=length,
+            meta=json.loads(meta),
+        )
+        for sample_id, question, references, length, meta in rows
+    }

@@ -127,7 +127,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         _set_pooling(model, options.pooling, weights)
     side = model.tokenizer.padding_side = _padding_side(model, options.padding_side, card)
     if options.max_length:
-        model.max_seq_length = min(options.max_length, model.max_seq_length or options.max_length)
+        _set_max_length(model, options.max_length, card)
     prompts: dict[bool, str | None] = {
         True: options.query_prefix or model.prompts.get("query") or None,
         False: options.document_prefix or None,
@@ -310,6 +310,16 @@ def _padding_side(model: Any, wanted: str, card: ModelCard) -> str:
             fix="Set padding_side to 'right' or 'auto' in its card.",
         )
     return wanted
+
+
+def _set_max_length(model: Any, wanted: int, card: ModelCard) -> None:
+    positions = getattr(model.config, "max_position_embeddings", None) or wanted
+    if wanted > positions:
+        raise BackendError(
+            f"{card.name} has positions for {positions} tokens; max_length = {wanted} is beyond them.",
+            fix="Lower it in its card.",
+        )
+    model.max_seq_length = wanted
 
 
 def _max_tokens(model: Any, card: ModelCard) -> int:

@@ -16,8 +16,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.weights import shards
 from lbx.errors import BackendError
 
+MAGIC = b"GGUF"
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
 _VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
@@ -93,6 +95,22 @@ def library() -> Any:
     _register_variants(llama_cpp)
     llama_cpp.llama_backend_init()
     return llama_cpp
+
+
+def check_gguf(path: Path) -> None:
+    """Raise BackendError where a file of the model (all parts of a split one) is unreadable or no GGUF file."""
+    for part in shards(path):
+        try:
+            with part.open("rb") as stream:
+                magic = stream.read(len(MAGIC))
+        except OSError as exc:
+            raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
+        if magic != MAGIC:
+            raise BackendError(
+                f"{part} is not a GGUF file: it begins with {magic!r}.",
+                fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
+                "in its place.",
+            )
 
 
 def _register_variants(llama_cpp: Any) -> None:

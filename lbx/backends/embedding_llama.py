@@ -1,0 +1,309 @@
+"""Embedding models as GGUF files on llama.cpp, through its low-level interface.
+
+Texts are computed one at a time: a vector is then the same to the bit, whatever else is embedded. The context grows
+with the longest text seen, because llama.cpp allocates all of it at once, and few texts come near a model's maximum.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
+from lbx.backends.llama_library import check_gguf, library, log
+from lbx.backends.memory import available_bytes, kv_cache_bytes
+from lbx.backends.options import LlamaEmbeddingOptions, LlamaOptions, thread_count
+from lbx.backends.text import encodable
+from lbx.backends.weights import fingerprint
+from lbx.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.backends.embedding import Vectors
+
+_LEAST_CONTEXT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the model is computed, as a context of it says.
+
+    Attributes:
+        pooling: llama.cpp's number of it.
+        cached: the model has a KV cache and is decoded; the others are encoded.
+        splits: a text may be computed in pieces. Otherwise every token must see the last one, or the mean needs all.
+    """
+
+    pooling: int
+    cached: bool
+    splits: bool
+
+
+class LlamaEmbedder:
+    """A GGUF embedding model.
+
+    Args:
+        model: a pointer that this object frees.
+    """
+
+    def __init__(
+        self, llama_cpp: Any, model: Any, kind: _Kind, info: EmbedderInfo, options: LlamaEmbeddingOptions
+    ) -> None:
+        self._lib = llama_cpp
+        self._model = model
+        self._kind = kind
+        self._info = info
+        self._options = options
+        self._vocab = llama_cpp.llama_model_get_vocab(model)
+        self._closing = self._closing_tokens()
+        self._context: Any = None
+        self._batch: Any = None
+        self._room = 0
+
+    @property
+    def info(self) -> EmbedderInfo:
+        return self._info
+
+    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+        import numpy as np
+
+        if self._model is None:
+            raise BackendError(f"The embedding model {self._info.name} is closed.")
+        prefix = self._options.query_prefix if query else self._options.document_prefix
+        tokens = [self._tokens(prefix + text) for text in texts]
+        found = np.zeros((len(tokens), self._info.dimensions), np.float32)
+        longest_first = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))  # one context serves them all
+        for done, index in enumerate(longest_first, 1):
+            if tokens[index]:
+                found[index] = self._vector(tokens[index])
+            if progress is not None:
+                progress(done)
+        return unit_rows(found, self._info.name)
+
+    def close(self) -> None:
+        self._drop_context()
+        if self._model is not None:
+            self._lib.llama_model_free(self._model)
+            self._model = None
+
+    def _tokens(self, text: str) -> list[int]:
+        """The text's tokens with the special ones around them, cut at the end to the model's maximum.
+
+        Marks such as "[SEP]" inside a text count as the tokens they spell, as in sentence-transformers.
+        """
+        ids = _tokenize(self._lib, self._vocab, text)
+        if self._closing and ids[-len(self._closing) :] != self._closing:
+            ids = ids + self._closing
+        if len(ids) > self._info.max_tokens:
+            ids = ids[: self._info.max_tokens - len(self._closing)] + self._closing
+        return ids
+
+    def _closing_tokens(self) -> list[int]:
+        """The special tokens that end every text."""
+        empty = _tokenize(self._lib, self._vocab, "")
+        if empty and empty[0] == self._lib.llama_vocab_bos(self._vocab):
+            empty = empty[1:]
+        eos = self._lib.llama_vocab_eos(self._vocab)
+        if self._options.append_eos and not empty and eos != self._lib.LLAMA_TOKEN_NULL:
+            return [int(eos)]
+        return empty
+
+    def _vector(self, ids: list[int]) -> Any:
+        """The pooled vector of one text, shape (dimensions,), float32, any length."""
+        import numpy as np
+
+        self._make_room(len(ids))
+        piece = min(self._options.prefill_chunk, self._room) if self._kind.splits else self._room
+        if self._kind.cached:
+            self._lib.llama_memory_clear(self._lib.llama_get_memory(self._context), True)
+        for start in range(0, len(ids), piece):
+            self._compute(ids[start : start + piece], start)
+        pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
+        if not pointer:
+            raise BackendError(f"llama.cpp gave no vector for {len(ids)} tokens: {log.said()}.")
+        return np.ctypeslib.as_array(pointer, shape=(self._info.dimensions,)).copy()
+
+    def _compute(self, ids: list[int], start: int) -> None:
+        batch = self._batch
+        batch.n_tokens = len(ids)
+        for n, token in enumerate(ids):
+            batch.token[n] = token
+            batch.pos[n] = start + n
+            batch.n_seq_id[n] = 1
+            batch.seq_id[n][0] = 0
+            batch.logits[n] = 1  # pooling takes the tokens that are asked for
+        log.clear()
+        run = self._lib.llama_decode if self._kind.cached else self._lib.llama_encode
+        code = run(self._context, batch)
+        if code != 0:
+            raise BackendError(
+                f"llama.cpp failed with code {code} on a text of {start + len(ids)} tokens: {log.said()}.",
+                fix=f"If memory ran out, lower max_length or n_gpu_layers in the card of {self._info.name}.",
+            )
+
+    def _make_room(self, tokens: int) -> None:
+        """A context for so many tokens, the present one or a larger one in its place."""
+        if tokens <= self._room:
+            return
+        self._drop_context()
+        room = min(max(_LEAST_CONTEXT, 1 << (tokens - 1).bit_length()), max(self._info.max_tokens, tokens))
+        piece = min(self._options.prefill_chunk, room) if self._kind.splits else room
+        self._check_memory(room, piece)
+        self._context = _new_context(
+            self._lib, self._model, self._options, tokens=room, piece=piece, name=self._info.name
+        )
+        self._batch = self._lib.llama_batch_init(piece, 0, 1)
+        self._room = room
+
+    def _drop_context(self) -> None:
+        if self._context is not None:
+            self._lib.llama_batch_free(self._batch)
+            self._lib.llama_free(self._context)
+            self._context, self._batch, self._room = None, None, 0
+
+    def _check_memory(self, room: int, piece: int) -> None:
+        """Linux grants memory that it does not have, and then kills the process: ask before."""
+        if self._options.n_gpu_layers and self._lib.llama_supports_gpu_offload():
+            return  # the GPU's driver refuses what it does not have
+        needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), room) if self._kind.cached else 0
+        needed += 4 * self._lib.llama_model_n_head(self._model) * room * piece  # the attention of one layer
+        available = available_bytes()
+        if available is not None and needed > available:
+            raise BackendError(
+                f"A text of {room} tokens takes {self._info.name} {needed / 2**30:.1f} GiB; "
+                f"{available / 2**30:.1f} GiB are available.",
+                fix="Lower max_length in its card.",
+            )
+
+
+def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedder:
+    """Load a GGUF file.
+
+    Raises:
+        ImportError: llama-cpp-python is not installed.
+        BackendError: the file is no GGUF model, is damaged, or does not say (nor the card) how to pool.
+    """
+    options = card.options
+    if not isinstance(options, LlamaEmbeddingOptions):
+        raise TypeError(f"a card with {type(options).__name__} reached llama.cpp's embeddings")
+    check_gguf(weights)
+    log.debug = debug
+    llama_cpp = library()
+    model = _load_model(llama_cpp, weights, options)
+    try:
+        kind = _kind(llama_cpp, model, card, options)
+        longest = _max_tokens(llama_cpp, model, card, options)
+        settings = {
+            "pooling": kind.pooling,
+            "max_length": longest,
+            "flash_attention": options.flash_attention,
+            "append_eos": options.append_eos,
+            "repack": options.repack,
+            "prefill_chunk": options.prefill_chunk if kind.splits else 0,
+            "prompts": [options.query_prefix, options.document_prefix],
+        }
+        info = EmbedderInfo(
+            name=card.name,
+            backend="llamacpp_embedding",
+            version=f"llama-cpp-python {llama_cpp.__version__}",
+            fingerprint=fingerprint_of("llamacpp_embedding", fingerprint(weights), settings),
+            dimensions=llama_cpp.llama_model_n_embd_out(model),
+            max_tokens=longest,
+        )
+        return LlamaEmbedder(llama_cpp, model, kind, info, options)
+    except BaseException:
+        llama_cpp.llama_model_free(model)
+        raise
+
+
+def _load_model(llama_cpp: Any, path: Path, options: LlamaEmbeddingOptions) -> Any:
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers = options.n_gpu_layers
+    params.use_extra_bufts = options.repack
+    log.clear()
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    if not model:
+        raise BackendError(
+            f"llama.cpp cannot load {path}: {log.said()}.",
+            fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
+            "the source's (for a bundle: lbx verify).",
+        )
+    return model
+
+
+def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _Kind:
+    """Ask a small context, which resolves what the file says, its architecture and the card."""
+    context = _new_context(llama_cpp, model, options, tokens=64, piece=64, name=card.name)
+    try:
+        pooling = llama_cpp.llama_pooling_type(context)
+        causal = bool(llama_cpp.llama_get_causal_attn(context))
+        cached = bool(llama_cpp.llama_get_memory(context))
+    finally:
+        llama_cpp.llama_free(context)
+    known = (llama_cpp.LLAMA_POOLING_TYPE_MEAN, llama_cpp.LLAMA_POOLING_TYPE_LAST, llama_cpp.LLAMA_POOLING_TYPE_CLS)
+    if pooling == llama_cpp.LLAMA_POOLING_TYPE_RANK:
+        raise BackendError(f"{card.name} is a reranker: it gives no vectors.", fix="Name an embedding model.")
+    if pooling not in known:
+        raise BackendError(
+            f"The model file of {card.name} does not say how token vectors become the vector of a text.",
+            fix="If it is an embedding model, set pooling (mean, last or cls) in its card, as its makers say; a model "
+            "that writes text has backend = 'llamacpp'.",
+        )
+    splits = causal and cached and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
+    return _Kind(pooling=pooling, cached=cached, splits=splits)
+
+
+def _max_tokens(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
+    trained: int = llama_cpp.llama_model_n_ctx_train(model)
+    if options.max_length > trained:
+        raise BackendError(
+            f"{card.name} has positions for {trained} tokens; max_length = {options.max_length} is beyond them.",
+            fix="Lower it in its card.",
+        )
+    return options.max_length or trained
+
+
+def _new_context(
+    llama_cpp: Any, model: Any, options: LlamaEmbeddingOptions, *, tokens: int, piece: int, name: str
+) -> Any:
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = tokens
+    params.n_batch = params.n_ubatch = piece
+    params.n_seq_max = 1
+    params.n_threads = params.n_threads_batch = thread_count(options.threads)
+    params.embeddings = True
+    params.pooling_type = (
+        getattr(llama_cpp, f"LLAMA_POOLING_TYPE_{options.pooling.upper()}")
+        if options.pooling
+        else llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED
+    )
+    params.flash_attn_type = (
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
+    params.swa_full = True
+    params.no_perf = True
+    log.clear()
+    context = llama_cpp.llama_init_from_model(model, params)
+    if not context:
+        raise BackendError(
+            f"llama.cpp cannot make a context of {tokens} tokens for {name}: {log.said()}.",
+            fix="Lower max_length in its card.",
+        )
+    return context
+
+
+def _tokenize(llama_cpp: Any, vocab: Any, text: str) -> list[int]:
+    """Tokens of a text, with the special ones that the model file asks for at both ends."""
+    data = encodable(text).encode()
+    room = len(data) + 8
+    while True:
+        tokens = (llama_cpp.llama_token * room)()
+        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, True, True)
+        if count >= 0:
+            return list(tokens[:count])
+        if -count <= room or count == -(2**31):
+            raise BackendError(f"llama.cpp cannot tokenize a text of {len(data)} bytes.")
+        room = -count

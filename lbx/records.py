@@ -105,6 +105,8 @@ class Mode:
         rag: how many retrieved chunks stand in place of the document; 0 means the document itself.
         thinking_tokens: a reasoning budget apart from the answer's; 0 means that one budget serves both.
         context_window: of the model, in tokens; 0 where there is no model.
+        reasoning_block: whether the model reasons in a block of its own, whatever the prompt says; LongBench Pro
+            asks such a model the plain question.
     """
 
     thinking: bool = False
@@ -113,6 +115,7 @@ class Mode:
     rag: int = 0
     thinking_tokens: int = 0
     context_window: int = 0
+    reasoning_block: bool = False
 
 
 PLAIN = Mode()

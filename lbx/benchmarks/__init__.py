@@ -8,7 +8,9 @@ from difflib import get_close_matches
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.leval import LEval
 from lbx.benchmarks.longbench import LongBench
+from lbx.benchmarks.longbench_pro import LongBenchPro
 from lbx.benchmarks.longbench_v2 import LongBenchV2
+from lbx.benchmarks.lveval import LVEval
 from lbx.benchmarks.needle import Needle
 from lbx.errors import UsageError
 from lbx.layout import Bundle
@@ -18,12 +20,16 @@ BENCHMARKS: dict[str, Benchmark] = {
     "needle": Needle(),
     "longbench": LongBench(),
     "longbench_v2": LongBenchV2(),
+    "longbench_pro": LongBenchPro(),
+    "lveval": LVEval(),
     "leval": LEval(),
 }
 
 KNOWN_TASKS: dict[str, tuple[str, ...]] = {
     "longbench": LongBench.known_tasks,
     "longbench_v2": LongBenchV2.known_tasks,
+    "longbench_pro": LongBenchPro.known_tasks,
+    "lveval": LVEval.known_tasks,
     "leval": LEval.known_tasks,
 }
 """What each family has, whether or not a bundle holds its data; needle makes its own."""
@@ -31,6 +37,8 @@ KNOWN_TASKS: dict[str, tuple[str, ...]] = {
 RECIPES: dict[str, str] = {
     "longbench": "bundle/longbench.toml",
     "longbench_v2": "bundle/longbench_v2.toml",
+    "longbench_pro": "bundle/longbench_pro.toml",
+    "lveval": "bundle/lveval.toml",
     "leval": "bundle/leval.toml",
 }
 

@@ -1,0 +1,306 @@
+"""LongBench Pro (caskcsg, 2025): 1,500 questions in English and Chinese on documents of 8k to 256k tokens.
+
+Source: https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro (main.py and
+modules); data come from the bundle. One object of longbench_pro.json's array:
+
+    {"id": "...", "context": "...", "language": "Chinese", "token_length": "32k",
+     "primary_task": "T3. Evidence-Grounded QA", "secondary_task": "T3.2 Single-Hop Fact QA",
+     "contextual_requirement": "Partial", "question_nonthinking": "...", "question_thinking": "...",
+     "answer": ["..."], "difficulty": "Easy"}
+
+A task of lbx is a secondary task: "t3.2". Each is asked three times, sampled as the model's makers recommend. Only the
+answer is scored, never the reasoning that a server would hand over beside it.
+
+Three things count 0 there without stopping the run ("officially a failure"): an empty output, a value outside 0..1,
+and a reference that is no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.files import Row, damaged
+from lbx.benchmarks.longbench_pro_data import Data, find_data
+from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
+from lbx.errors import BundleError
+from lbx.layout import Bundle
+from lbx.metrics import answer_lines, ranking, summary
+from lbx.records import (
+    PLAIN,
+    Chunk,
+    Compared,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    Task,
+    TaskScore,
+    Truncation,
+)
+
+REPO = "caskcsg/LongBench-Pro"
+GAP = "\n\n\n\n"
+ANSWER_TOKENS = 1_024
+THINKING_TOKENS = 8_192
+LONG_THINKING_TOKENS = 32_768
+LONG_WINDOW = 262_144
+LIMITS = {131_072: 120_000, 163_840: 120_000, 202_752: 120_000, LONG_WINDOW: 224_000}
+"""The published runs' limits in tokens for models of 128k, 160k, 198k and 256k."""
+
+NO_MODEL = "no embedding model: ROUGE-L alone"
+EMPTY = "officially a failure: the output is empty"
+NO_TEXT = "officially a failure: a reference is no text"
+OUTSIDE = "officially a failure: the value {value} is not in 0..1"
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "ndcg": ("ndcg",),
+    "pairwise_accuracy": ("pairwise_accuracy",),
+    "accuracy": ("accuracy",),
+    "f1": ("f1",),
+    "subem": ("subem",),
+    "summary": ("summary", "rouge_l", "rouge_l_unlimited", "similarity"),
+}
+"""What a kind of task stores. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
+
+_LINES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
+    "ndcg": ranking.ndcg,
+    "pairwise_accuracy": ranking.pairwise_accuracy,
+    "accuracy": answer_lines.accuracy,
+    "f1": answer_lines.set_f1,
+    "subem": answer_lines.substring_match,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A secondary task's official name, and its metric: a key of ``METRICS``."""
+
+    title: str
+    metric: str
+
+
+TASKS: dict[str, Kind] = {
+    "t1.1": Kind("T1.1 Global Cohesive Retrieval", "ndcg"),
+    "t1.2": Kind("T1.2 Key-Snippet Retrieval", "ndcg"),
+    "t2.1": Kind("T2.1 Global Timeline Reconstruction", "pairwise_accuracy"),
+    "t2.2": Kind("T2.2 Local Causal Chain Sorting", "pairwise_accuracy"),
+    "t3.1": Kind("T3.1 Multi-Doc Integration QA", "accuracy"),
+    "t3.2": Kind("T3.2 Single-Hop Fact QA", "accuracy"),
+    "t4.1": Kind("T4.1 Global-Coverage Constrained Summary", "summary"),
+    "t4.2": Kind("T4.2 Query-Focused Summary", "summary"),
+    "t5.1": Kind("T5.1 Full-Sentence Citation Alignment", "f1"),
+    "t5.2": Kind("T5.2 Key-Statement Citation Alignment", "f1"),
+    "t6.1": Kind("T6.1 Large-Scale Document Clustering", "subem"),
+    "t6.2": Kind("T6.2 Targeted Subset Cluster Identification", "f1"),
+    "t6.3": Kind("T6.3 Global Frequency Analysis", "pairwise_accuracy"),
+    "t7.1": Kind("T7.1 Global Conflict & Inconsistency Localization", "f1"),
+    "t7.2": Kind("T7.2 Targeted Rule or Condition Violation Detection", "f1"),
+    "t7.3": Kind("T7.3 Comprehensive Error & Anomaly Sweep", "f1"),
+    "t8.1": Kind("T8.1 Structured Multi-Source Consistency Verification", "subem"),
+    "t8.2": Kind("T8.2 Single-Source Targeted Aggregation", "subem"),
+    "t8.3": Kind("T8.3 Long-Context Procedural State Tracking", "subem"),
+    "t9.1": Kind("T9.1 Dependency-Aware Multi-Version Impact Analysis", "f1"),
+    "t9.2": Kind("T9.2 Localized Interface Change Detection", "f1"),
+    "t10.1": Kind("T10.1 Large-Scale In-Context Rule Induction", "subem"),
+    "t10.2": Kind("T10.2 Targeted Example-Based Rule Induction", "subem"),
+    "t11.1": Kind("T11.1 Long-Range Entity & Commitment Tracking", "accuracy"),
+    "t11.2": Kind("T11.2 Short-Range Reference Resolution & State Query", "accuracy"),
+}
+TASK_OF = {kind.title: task for task, kind in TASKS.items()}
+
+_TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requirement", "difficulty")
+
+
+def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
+    """The references in whatever ``answer`` holds, and whether the official code can read all of it.
+
+    A bare string counts as its characters, as there; anything else that is no list of texts fails there.
+    """
+    if not isinstance(answer, list | tuple | str):
+        return (), False
+    return tuple(item for item in answer if isinstance(item, str)), all(isinstance(item, str) for item in answer)
+
+
+class LongBenchPro(Benchmark):
+    """The benchmark family "longbench_pro"."""
+
+    name = "longbench_pro"
+    metric_version = 1
+    iterations = 3
+    known_tasks = tuple(TASKS)
+
+    def tasks(self, bundle: Bundle) -> list[Task]:
+        """Those that the data file has rows of. Raises BundleError where it is damaged."""
+        data = _data(bundle)
+        counts = data.counts() if data else {}
+        for title in counts:
+            if title not in TASK_OF:
+                raise damaged(str(bundle.snapshot("dataset", REPO)), f"there is no secondary task {title!r}")
+        return [
+            Task(self.name, task, METRICS[kind.metric], counts[kind.title], language="en+zh")
+            for task, kind in TASKS.items()
+            if counts.get(kind.title)
+        ]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """See ``Benchmark.samples``. The id is the row's (a repeated one gets "-2"); ``length`` is the nominal one."""
+        data = _data(bundle)
+        if data is None:
+            raise BundleError(
+                f"The bundle at {bundle.root} does not hold {REPO}.",
+                fix="Bundle it on a connected machine.",
+                command="lbx bundle bundle/longbench_pro.toml",
+            )
+        seen: dict[str, int] = {}
+        for number, row in data.rows(TASKS[task].title):
+            sample = _sample(task, row, number)
+            seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
+            yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """The document, four line ends, the question; white space at both ends is dropped before anything is cut.
+
+        A model that reasons in a block of its own gets the plain question in both modes; the other question asks a
+        model without such a block to reason in its answer.
+        """
+        asks_to_reason = mode.thinking and not mode.reasoning_block
+        question = sample.meta["question_thinking"] if asks_to_reason else sample.question
+        document = sample.context.lstrip()
+        after = (GAP + question).rstrip()
+        return Prompt(
+            before="",
+            document=document,
+            after=after if document else after.lstrip(),
+            max_new_tokens=_new_tokens(mode),
+            truncation=Truncation.MIDDLE_FLOOR,
+            model_sampling=True,
+            limits=LIMITS,
+            source=f"{REPO} ({'question_thinking' if asks_to_reason else 'question_nonthinking'})",
+        )
+
+    def compared(self, sample: Sample, output: str) -> Compared | None:
+        """For summaries: the output and the references, in lower case with white space folded."""
+        if TASKS[sample.task].metric != "summary" or _failure(sample, output):
+            return None
+        text = answer_lines.folded(output)
+        if not text or not sample.references:
+            return None
+        return Compared(text, tuple(answer_lines.folded(reference) for reference in sample.references))
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        """The task's metric; for summaries see ``METRICS``.
+
+        Where an output leaves nothing to compare, "summary" is a whole 0 without any similarity. Elsewhere, without
+        one, there is no "summary": "rouge_l" leads, and is partial.
+        """
+        metric = TASKS[sample.task].metric
+        error = _failure(sample, output)
+        if metric == "summary":
+            return _summary_scores(self.compared(sample, output), sample.language, similarity, error)
+        if error:
+            return [Score(metric, 0.0, error=error)]
+        lines = answer_lines.answer_lines(output)
+        value = _LINES[metric]([answer_lines.folded(reference) for reference in sample.references], lines)
+        return [_checked(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        """Means over all rows, all iterations. The official report has no numbers of secondary tasks.
+
+        The headline of a summary task is "summary" where every row has one, else "rouge_l", which is partial then.
+        """
+        found = []
+        for metric in METRICS[TASKS[task].metric]:
+            values = [row.scores[metric] for row in rows if metric in row.scores]
+            if not values or (metric == "summary" and len(values) < len(rows)):
+                continue
+            partial = metric == "rouge_l" and any(row.partial for row in rows)
+            found.append(TaskScore(metric, len(values), mean(values), None, partial))
+        return found
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """The official report; see ``longbench_pro_groups``."""
+        return group_scores(tasks)
+
+
+def _new_tokens(mode: Mode) -> int:
+    if not mode.thinking or mode.thinking_tokens:
+        return ANSWER_TOKENS
+    return LONG_THINKING_TOKENS if mode.context_window >= LONG_WINDOW else THINKING_TOKENS
+
+
+def _failure(sample: Sample, output: str) -> str | None:
+    if not output:
+        return EMPTY
+    return NO_TEXT if sample.meta.get("reference_is_no_text") else None
+
+
+def _checked(metric: str, value: float, extracted: str | None = None) -> Score:
+    if 0.0 <= value <= 1.0:
+        return Score(metric, value, extracted)
+    return Score(metric, 0.0, extracted, error=OUTSIDE.format(value=value))
+
+
+def _summary_scores(
+    compared: Compared | None, language: str, similarity: float | None, error: str | None
+) -> list[Score]:
+    if compared is None:
+        return [Score(metric, 0.0, error=error) for metric in ("summary", "rouge_l", "rouge_l_unlimited")]
+    rouge = summary.summary_rouge(compared.text, compared.references, language=language)
+    unlimited = Score("rouge_l_unlimited", rouge.unlimited)
+    if similarity is None:
+        return [Score("rouge_l", rouge.official, partial=NO_MODEL), unlimited]
+    return [
+        _checked("summary", summary.summary(similarity, rouge.official)),
+        Score("rouge_l", rouge.official),
+        unlimited,
+        Score("similarity", min(1.0, max(0.0, similarity))),  # a cosine; the summary has it unclipped
+    ]
+
+
+def _data(bundle: Bundle) -> Data | None:
+    return find_data(bundle.snapshot("dataset", REPO))
+
+
+def _sample(task: str, row: Row, number: int) -> Sample:
+    language = {name: code for code, name in LANGUAGES.items()}.get(row.get("language", str))
+    if language is None:
+        raise damaged(row.where, f"the language {row.values['language']!r} is neither English nor Chinese")
+    if not isinstance(row.values.get("answer"), list | str):
+        raise damaged(row.where, "the field 'answer' should be a list of texts")
+    references, readable = accepted_answers(row.values["answer"])
+    meta: dict[str, Any] = {name: row.get(name, str) for name in _TEXT_META}
+    meta |= {"question_thinking": row.get("question_thinking", str), "row": number}
+    if not readable:
+        meta["reference_is_no_text"] = True
+    return Sample(
+        benchmark=LongBenchPro.name,
+        task=task,
+        sample_id=_identifier(row),
+        context=row.get("context", str),
+        question=row.get("question_nonthinking", str),
+        references=references,
+        language=language,
+        length=_nominal_length(row),
+        length_unit="tokens",
+        meta=meta,
+    )
+
+
+def _identifier(row: Row) -> str:
+    value = row.values.get("id")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise damaged(row.where, "the field 'id' should be a text or a whole number")
+    return str(value)
+
+
+def _nominal_length(row: Row) -> int:
+    """ "32k" is 32,768 tokens of Qwen's tokenizer, by which the authors sorted their documents."""
+    thousands = row.get("token_length", str).removesuffix("k")
+    if not (thousands.isascii() and thousands.isdigit()):
+        raise damaged(row.where, f"the field 'token_length' is {row.values['token_length']!r}, not a length as \"32k\"")
+    return int(thousands) * 1024

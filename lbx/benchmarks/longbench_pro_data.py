@@ -1,0 +1,158 @@
+"""LongBench Pro's data file, read a task at a time: half a gigabyte of one JSON array that holds all 25 tasks.
+
+Parsing all of it for each task would take longer than many a report, so that one pass over the bytes finds where each
+row begins and which task it is of. The pass trusts what holds in valid JSON: inside a string a quotation mark follows
+a backslash, so ``"secondary_task":`` is a key wherever it stands, and so is what begins after ``}, {"``. Where the
+count of rows and keys do not agree, every row is parsed, and whatever is wrong gets its file and line.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.benchmarks.files import Row, damaged
+from lbx.benchmarks.sources import JsonArray, JsonLines, Source, find_parquet
+
+FILE = "longbench_pro.json"
+_FIELD = "secondary_task"
+_KEY = f'"{_FIELD}"'.encode()
+_VALUE = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*")')
+_BETWEEN = re.compile(rb'\}[ \t\r\n]*(,[ \t\r\n]*)\{[ \t\r\n]*"')
+_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[[ \t\r\n]*(?=\{)")
+_TAIL = re.compile(rb"[ \t\r\n]*\][ \t\r\n]*\Z")
+
+
+class Entry(NamedTuple):
+    """Where a row stands in the file: bytes from ``start`` to ``end``, its first line, its secondary task."""
+
+    start: int
+    end: int
+    line: int
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """All rows of the benchmark, numbered from 0 in the file's order.
+
+    Attributes:
+        source: every row, in the form that the bundle has.
+        path: the JSON file; None where the bundle has the hub's parquet.
+    """
+
+    source: Source
+    path: Path | None
+
+    def counts(self) -> Mapping[str, int]:
+        """How many rows each secondary task has. Raises BundleError."""
+        entries = self._entries()
+        if entries is not None:
+            return Counter(entry.task for entry in entries)
+        return Counter(row.get(_FIELD, str) for row in self.source.rows())
+
+    def rows(self, task: str) -> Iterator[tuple[int, Row]]:
+        """The rows of one secondary task with their numbers. Raises BundleError."""
+        entries = self._entries()
+        if entries is None or self.path is None:
+            yield from ((at, row) for at, row in enumerate(self.source.rows()) if row.get(_FIELD, str) == task)
+            return
+        with self.path.open("rb") as file:
+            for at, entry in enumerate(entries):
+                if entry.task == task:
+                    file.seek(entry.start)
+                    yield at, _parsed(self.path, entry, file.read(entry.end - entry.start))
+
+    def _entries(self) -> tuple[Entry, ...] | None:
+        if self.path is None:
+            return None
+        try:
+            stat = self.path.stat()
+            return _index(self.path, stat.st_mtime_ns, stat.st_size) if stat.st_size else None
+        except OSError as exc:
+            raise damaged(str(self.path), str(exc)) from exc
+
+
+def find_data(folder: Path | None) -> Data | None:
+    """The data in a dataset's snapshot: JSON array, JSON lines or the hub's parquet; None without any."""
+    if folder is None:
+        return None
+    path = folder / FILE
+    if not path.is_file():
+        parquet = find_parquet(folder, "default")
+        return Data(parquet, None) if parquet else None
+    return Data(JsonLines(path) if _first_sign(path) == b"{" else JsonArray(path, _FIELD), path)
+
+
+def _first_sign(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+
+
+def _parsed(path: Path, entry: Entry, content: bytes) -> Row:
+    where = f"{path}, line {entry.line}"
+    try:
+        values: Any = json.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as exc:
+        raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
+    except json.JSONDecodeError as exc:
+        raise damaged(f"{path}, line {entry.line + exc.lineno - 1}", f"{exc.msg} at column {exc.colno}") from exc
+    if not isinstance(values, dict) or values.get(_FIELD) != entry.task:
+        raise damaged(where, f"the field {_FIELD!r} does not stand in the row itself")
+    return Row(where, values)
+
+
+@lru_cache(maxsize=8)
+def _index(path: Path, changed: int, size: int) -> tuple[Entry, ...] | None:
+    """Where the rows are; None where that cannot be told without parsing."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)
+        keys = list(_keys(view))
+        if len(keys) != len(spans):
+            return None
+        entries, line, counted = [], 1, 0
+        for (start, end), (at, task) in zip(spans, keys, strict=True):
+            if not start < at < end:
+                return None
+            line, counted = line + view[counted:start].count(b"\n"), start
+            entries.append(Entry(start, end, line, task))
+        return tuple(entries)
+
+
+def _array_spans(view: mmap.mmap) -> list[tuple[int, int]]:
+    head = _HEAD.match(view)
+    last = view.rfind(b"}") + 1
+    if head is None or not _TAIL.match(view, last):
+        return []
+    cuts = [found.span(1) for found in _BETWEEN.finditer(view)]
+    starts = [head.end(), *(after for _, after in cuts)]
+    return list(zip(starts, [*(before for before, _ in cuts), last], strict=True))
+
+
+def _line_spans(view: mmap.mmap) -> list[tuple[int, int]]:
+    spans, start = [], 0
+    while start < len(view):
+        end = view.find(b"\n", start) + 1 or len(view)
+        if view[start:end].strip():
+            spans.append((start, end))
+        start = end
+    return spans
+
+
+def _keys(view: mmap.mmap) -> Iterator[tuple[int, str]]:
+    at = view.find(_KEY)
+    while at >= 0:
+        value = _VALUE.match(view, at + len(_KEY))
+        if value and view[max(at - 1, 0) : at] != b"\\":
+            try:
+                yield at, json.loads(value[1])
+            except ValueError:
+                yield at, ""
+        at = view.find(_KEY, at + len(_KEY))

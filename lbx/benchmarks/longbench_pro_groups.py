@@ -1,0 +1,180 @@
+"""LongBench Pro's report: averages, best of n and pass@n, over everything and by five properties of a question.
+
+Source: caskcsg/longcontext, LongBench-Pro/modules/{evaluation,utils}.py at 88fbeb85 (Evaluator.metric_summary); the
+numbers come in its order and are equal to its file, to the digit, where the rows stand in the same order.
+
+Runs with rows missing (a limit, failed generations) are added up as the official code does it: a question's average
+is over the iterations it has, and a question without any of the first n has no part in bon@n and pass@n. What would
+be a number over nothing is left out. The official code stops where a category has no question at all, and then has no
+numbers: ``official`` is None throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.base import ScoredSample
+from lbx.records import GroupScore, Sample
+
+PASS_SUMMARY = 0.65
+"""What a summary must exceed to pass; everything else must be 1."""
+
+HEADLINES = ("summary", "rouge_l", "ndcg", "pairwise_accuracy", "accuracy", "f1", "subem")
+"""Which of a row's scores counts: the first that it has."""
+
+CATEGORIES: dict[str, tuple[str, ...]] = {
+    "length": ("8k", "16k", "32k", "64k", "128k", "256k"),
+    "requirement": ("Full", "Partial"),
+    "difficulty": ("Easy", "Moderate", "Hard", "Extreme"),
+    "primary_task": (
+        "T1. Retrieval & Ranking",
+        "T2. Sequencing & Structure Reconstruction",
+        "T3. Evidence-Grounded QA",
+        "T4. Summarization & Synthesis",
+        "T5. Attribution & Citation Alignment",
+        "T6. Aggregation & Clustering",
+        "T7. Consistency & Compliance Checking",
+        "T8. Structured & Numeric Reasoning",
+        "T9. Version & Code Diff Analysis",
+        "T10. Rule Induction & In-Context Learning",
+        "T11. Dialogue Memory & Long-Horizon Tracking",
+    ),
+    "language": ("Chinese", "English"),
+}
+"""The groupings and their groups, in the official order. A question of any other group counts in "overall" only."""
+
+LANGUAGES = {"zh": "Chinese", "en": "English"}
+
+_PROPERTIES: dict[str, Callable[[Sample], str]] = {
+    "length": lambda sample: str(sample.meta["token_length"]),
+    "requirement": lambda sample: str(sample.meta["contextual_requirement"]),
+    "difficulty": lambda sample: str(sample.meta["difficulty"]),
+    "primary_task": lambda sample: str(sample.meta["primary_task"]),
+    "language": lambda sample: LANGUAGES.get(sample.language, sample.language),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    sample: Sample
+    iteration: int
+    value: float
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Rows as the report counts them.
+
+    Attributes:
+        items: every row, by its question's place in the data, then by iteration.
+        averages: one for each question, over its iterations.
+        best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
+    """
+
+    items: Sequence[_Item]
+    averages: Sequence[_Item]
+    best: Sequence[Sequence[_Item]]
+
+
+def group_scores(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    """Metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
+
+    Iterations and pass@n are there for "overall" alone. A number that a summary without similarity is part of is
+    partial and has no official value.
+    """
+    counted = _count(tasks)
+    if not counted.items:
+        return []
+    official = _missing(counted) is None
+    found = _overall("average", counted.averages, official)
+    for place in range(len(counted.best)):
+        rows = [item for item in counted.items if item.iteration == place]
+        found += _overall(f"iteration {place + 1}", rows, official)
+    found += _by_category("average", counted.averages, official)
+    for n, best in enumerate(counted.best, 1):
+        found += _overall(f"bon@{n}", best, official)
+        found += _by_category(f"bon@{n}", best, official)
+        found += _overall(f"pass@{n}", [_passed(item) for item in best], official)
+    return found
+
+
+def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
+    """The category over which the official code stops with a KeyError, because no question is of it."""
+    return _missing(_count(tasks))
+
+
+def _count(tasks: Mapping[str, Sequence[ScoredSample]]) -> _Counted:
+    items = sorted(_items(tasks), key=lambda item: (item.sample.meta.get("row", 0), item.iteration))
+    questions: dict[tuple[str, str], list[_Item]] = {}
+    for item in items:
+        questions.setdefault((item.sample.task, item.sample.sample_id), []).append(item)
+    iterations = max((item.iteration for item in items), default=-1) + 1
+    return _Counted(
+        items, [_average(rows) for rows in questions.values()], [_best(items, n) for n in range(iterations)]
+    )
+
+
+def _items(tasks: Mapping[str, Sequence[ScoredSample]]) -> Iterator[_Item]:
+    for rows in tasks.values():
+        for row in rows:
+            metric = next((name for name in HEADLINES if name in row.scores), None)
+            if metric is not None:
+                yield _Item(row.sample, row.iteration, row.scores[metric], row.partial)
+
+
+def _average(rows: Sequence[_Item]) -> _Item:
+    value = mean([row.value for row in rows])
+    return _Item(rows[0].sample, 0, value, any(row.partial for row in rows))
+
+
+def _best(items: Sequence[_Item], last: int) -> list[_Item]:
+    best: dict[tuple[str, str], _Item] = {}
+    partial: set[tuple[str, str]] = set()
+    for item in items:
+        key = (item.sample.task, item.sample.sample_id)
+        if item.iteration > last:
+            continue
+        if item.partial:
+            partial.add(key)  # the whole value of another iteration might have been the better one
+        if key not in best or item.value > best[key].value:
+            best[key] = item
+    return [_Item(item.sample, item.iteration, item.value, key in partial) for key, item in best.items()]
+
+
+def _passed(item: _Item) -> _Item:
+    summary = "T4" in _PROPERTIES["primary_task"](item.sample)
+    passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
+    return _Item(item.sample, item.iteration, float(passed), item.partial)
+
+
+def _missing(counted: _Counted) -> str | None:
+    for rows in (counted.averages, *counted.best):
+        for grouping, names in CATEGORIES.items():
+            there = {_PROPERTIES[grouping](item.sample) for item in rows}
+            for name in names:
+                if name not in there:
+                    return name
+    return None
+
+
+def _overall(metric: str, items: Sequence[_Item], official: bool) -> list[GroupScore]:
+    return [_group("overall", "all", metric, items, official)] if items else []
+
+
+def _by_category(metric: str, items: Sequence[_Item], official: bool) -> list[GroupScore]:
+    found = []
+    for grouping, names in CATEGORIES.items():
+        for name in names:
+            chosen = [item for item in items if _PROPERTIES[grouping](item.sample) == name]
+            if chosen:
+                found.append(_group(grouping, name, metric, chosen, official))
+    return found
+
+
+def _group(grouping: str, name: str, metric: str, items: Sequence[_Item], official: bool) -> GroupScore:
+    value = mean([item.value for item in items])
+    partial = any(item.partial for item in items)
+    return GroupScore(grouping, name, metric, len(items), value, value if official and not partial else None, partial)

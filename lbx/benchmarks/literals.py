@@ -1,0 +1,61 @@
+"""Settings that authors keep in a Python file: its literals are read, and the file is never run."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks.files import damaged, read_text
+
+_FAULTS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+"""Of parsing and of ast.literal_eval; text that is nested too deeply gives the last two."""
+
+
+def read_literals(path: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values that a Python file's top level gives to ``names``; the last one counts, as it would in Python.
+
+    Raises:
+        BundleError: the file is not Python, lacks a name, or gives it anything but a literal; names file and line.
+    """
+    return _read_literals(read_text(path), str(path), names)
+
+
+@lru_cache(maxsize=8)
+def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, Any]:
+    nodes = {name: node for name, node in _assignments(text, where) if name in names}
+    for name in names:
+        if name not in nodes:
+            raise damaged(where, f"it gives no value to {name}")
+    return {name: _value(nodes[name], name, where) for name in names}
+
+
+def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
+    """What the top level assigns to plain names, in order."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a stray backslash in a file that is not ours
+            tree = ast.parse(text)
+    except _FAULTS as exc:
+        line = f", line {exc.lineno}" if isinstance(exc, SyntaxError) and exc.lineno else ""
+        reason = exc.msg if isinstance(exc, SyntaxError) else str(exc) or type(exc).__name__
+        raise damaged(where + line, f"it is not Python ({reason})") from exc
+    found: list[tuple[str, ast.expr]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            found += [(target.id, node.value) for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            found.append((node.target.id, node.value))
+    return found
+
+
+def _value(node: ast.expr, name: str, where: str) -> object:
+    try:
+        return ast.literal_eval(node)
+    except _FAULTS as exc:
+        raise damaged(
+            f"{where}, line {node.lineno}", f"the value of {name} is not a literal, and lbx does not run the file"
+        ) from exc

@@ -1,0 +1,128 @@
+"""F1 behind a gate of answer keywords, and ROUGE-L without stop words: LV-Eval's metrics.
+
+An answer must first name enough of the answer's keywords; only then does its F1 count, so that an answer made of
+common words scores nothing. Stop words are the official blacklists, for which there is no source but the code.
+
+Source: qa_f1_score_with_gold_ans, qa_f1_zh_score_with_gold_ans and rouge_zh_score_blacklist of
+https://github.com/infinigence/LVEval/blob/63e7ae939bd347c76b2cdb1cebfb216faca26897/metrics.py . What that code does:
+
+- a stop word in the answer does not count as a keyword found, but the keywords' number includes stop words;
+- exactly the threshold is enough;
+- without keywords English has no gate, and the Chinese gate asks for the words of the reference;
+- keywords of punctuation only (in English of articles too) divide by zero, which ends the official run;
+- F1 is over all words, where the paper leaves stop words out of it as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lbx.metrics import chinese, f1, rouge_l
+
+
+def _listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+STOP_WORDS_ENGLISH = _listed(
+    """
+    about and are as at be because being but by does for from had has have he her his in is it of on or she that
+    their they this to was were what when which who with
+    """
+)
+STOP_WORDS_CHINESE = _listed(
+    """
+    的 和 是 等 在 年 可以 为 与 ‰ 了 或 一种 月 c 至 日 有 进行 于 不 中 × 根据 小 由 亩 也 要 指 法 会 元 主要 以及
+    通过 首先 对 然后 号 以 所 后 丁 包括 无 将 用 能 形 方面 因素 位于 而 从 到 一定 用于 但 使用 让 具有 并 亿元 万元
+    上 类 基于 才 来 地 片 其他 个 或者 变得 时 给 你 使 条 受 已经 带 度
+    """
+)
+THRESHOLD_ENGLISH = 0.2
+THRESHOLD_CHINESE = 0.4
+"""The share of the keywords that an answer needs."""
+
+FRAMES = rouge_l.FRAMES_CHINESE
+"""Deepest recursion that works officially on CPython 3.11 to 3.13, as in ``rouge_l``."""
+
+NO_KEYWORDS = "The keywords have no word left to look for, over which the official script divides by zero."
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordF1:
+    """Three F1 of one answer, in 0..1.
+
+    Attributes:
+        official: over all words, 0 where the gate is closed.
+        paper: without stop words, 0 where the gate is closed.
+        ungated: over all words, whatever the keywords are.
+        recall: the share of keywords that the answer names; None where there is no gate.
+        error: why the official script would stop here; ``official`` and ``paper`` are 0 then.
+    """
+
+    official: float
+    paper: float
+    ungated: float
+    recall: float | None
+    error: str | None = None
+
+
+def keyword_f1(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
+    """English; no keywords (None or "") means no gate."""
+    return _gated(
+        f1.english_tokens(prediction),
+        f1.english_tokens(reference),
+        f1.english_tokens(keywords) if keywords else None,
+        STOP_WORDS_ENGLISH,
+        THRESHOLD_ENGLISH,
+    )
+
+
+def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
+    """Chinese; no keywords (None or "") means the reference's words."""
+    expected = f1.chinese_tokens(reference)
+    if keywords:
+        wanted: list[str] | None = f1.chinese_tokens(keywords)
+    else:
+        wanted = expected if reference else None
+    return _gated(f1.chinese_tokens(prediction), expected, wanted, STOP_WORDS_CHINESE, THRESHOLD_CHINESE)
+
+
+def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
+    """ROUGE-L of Chinese words that are no stop words."""
+    return rouge_l.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
+
+
+def _gated(
+    predicted: Sequence[str],
+    expected: Sequence[str],
+    keywords: Sequence[str] | None,
+    stop_words: frozenset[str],
+    threshold: float,
+) -> KeywordF1:
+    ungated = f1.token_f1(predicted, expected)
+    recall = None
+    if keywords is not None:
+        if not keywords:
+            return KeywordF1(0.0, 0.0, ungated, None, NO_KEYWORDS)
+        named = Counter(predicted) & Counter(keywords)
+        recall = sum(count for word, count in named.items() if word not in stop_words) / len(keywords)
+        if recall < threshold:
+            return KeywordF1(0.0, 0.0, ungated, recall)
+    paper = f1.token_f1(
+        [word for word in predicted if word not in stop_words], [word for word in expected if word not in stop_words]
+    )
+    return KeywordF1(ungated, paper, ungated, recall)
+
+
+def _without_stop_words(text: str) -> str:
+    """Words that count, joined by spaces. They are cut, joined and cut again, which can cut them smaller."""
+    spaced = rouge_l.spaced(text)
+    words = [word for word in f1.chinese_tokens(spaced) if word not in STOP_WORDS_CHINESE]
+    if words:
+        return " ".join(words)
+    # Officially, what was punctuation or a space stays as an empty word. Beside words that does nothing; where there
+    # is nothing else, two or more of them make a text of spaces, which ``rouge`` compares, and fewer make an empty one.
+    empty = len(chinese.words(spaced)) - len(f1.chinese_tokens(spaced))
+    return " " * (empty - 1)

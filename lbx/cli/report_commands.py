@@ -12,7 +12,7 @@ from lbx.cli.options import ReportFormat, Results, SqlFormat
 from lbx.cli.output import note, stdout
 from lbx.errors import UsageError
 
-_DEFAULT_VIEWS = ("leaderboard", "task_scores", "groups", "length_curve", "comparison", "truncation", "failures")
+_DEFAULT_VIEWS = ("leaderboard", "task_scores", "group_scores", "length_curve", "comparison", "truncation", "failures")
 
 
 def report(
@@ -20,8 +20,8 @@ def report(
     view: Annotated[
         str | None,
         typer.Argument(
-            help="leaderboard, task_scores, paper, groups, length_curve, comparison, guards, truncation or failures; "
-            "the usual ones without."
+            help="leaderboard, task_scores, paper, group_scores, length_curve, comparison, guards, truncation or "
+            "failures; the usual ones without."
         ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,

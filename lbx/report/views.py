@@ -65,28 +65,6 @@ _TASK_SCORES = f"""
     FROM task_scores t LEFT JOIN guards g USING (run_id, benchmark, task)
     ORDER BY benchmark, task_position, task, position, metric, model, backend, run_id
 """  # noqa: S608 (our own names)
-_PAPER = """
-    SELECT * FROM (
-        WITH named AS (
-            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY model) = 1 THEN model ELSE run_id END AS run FROM runs
-        ), heads AS (
-            SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
-        )
-        SELECT n.run, l.*
-        FROM (
-            SELECT t.run_id, t.benchmark,
-                   t.task || CASE WHEN t.headline THEN '' ELSE ', ' || t.metric[length(h.head) + 2:] END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position
-            FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
-            WHERE t.headline OR starts_with(t.metric, h.head || '/')
-            UNION ALL
-            SELECT run_id, benchmark, CASE WHEN "grouping" = 'overall' AND name = 'all' THEN '' ELSE name || ', ' END
-                   || metric || CASE WHEN "grouping" = 'overall' THEN ' overall' ELSE ' by ' || "grouping" END,
-                   official, 1, position, 0
-            FROM group_scores
-        ) l JOIN named n USING (run_id)
-    ) ORDER BY benchmark, part, place, position, line, run
-"""
 
 VIEWS: dict[str, View] = {
     "leaderboard": View(
@@ -118,11 +96,11 @@ VIEWS: dict[str, View] = {
     ),
     "paper": View(
         "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
-        _PAPER,
+        "SELECT * FROM paper ORDER BY benchmark, part, place, position, line, run",
         (Column("benchmark", "benchmark"), Column("line", "task")),
         pivot=("run", Column("official", "official", "number")),
     ),
-    "groups": View(
+    "group_scores": View(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
         "SELECT * FROM group_scores ORDER BY benchmark, model, backend, run_id, position",
         (

@@ -49,6 +49,27 @@ VIEWS: dict[str, str] = {
             SELECT max(n.metric_version) FROM group_results n
             WHERE n.run_id = g.run_id AND n.benchmark = g.benchmark))
     """,
+    # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
+    "paper": """
+        WITH named AS (
+            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY model) = 1 THEN model ELSE run_id END AS run FROM runs
+        ), heads AS (
+            SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
+        )
+        SELECT n.run, l.*
+        FROM (
+            SELECT t.run_id, t.benchmark,
+                   t.task || CASE WHEN t.headline THEN '' ELSE ', ' || t.metric[length(h.head) + 2:] END AS line,
+                   t.official, 0 AS part, t.task_position AS place, t.position
+            FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
+            WHERE t.headline OR starts_with(t.metric, h.head || '/')
+            UNION ALL
+            SELECT run_id, benchmark, CASE WHEN "grouping" = 'overall' AND name = 'all' THEN '' ELSE name || ', ' END
+                   || metric || CASE WHEN "grouping" = 'overall' THEN ' overall' ELSE ' by ' || "grouping" END,
+                   official, 1, position, 0
+            FROM group_scores
+        ) l JOIN named n USING (run_id)
+    """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": """
         WITH marked AS (

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import jinja2
+import jinja2.meta
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from lbx.errors import BackendError, PromptError
+from lbx.reasoning import Marks, opens_reasoning
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
 
 _SENTINEL = "\ue000lbx\ue001"
@@ -51,6 +53,11 @@ class Tokenizer(Protocol):
         """The model's Jinja chat template, or None for a base model."""
         ...
 
+    @property
+    def reasoning_marks(self) -> Marks:
+        """What opens and what closes this model's reasoning."""
+        ...
+
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of the text. special=True turns control tokens' texts into their ids; False keeps them text."""
         ...
@@ -78,19 +85,10 @@ class ChatTemplate:
     def __init__(
         self, source: str, *, bos_token: str = "", eos_token: str = "", kwargs: Mapping[str, object] | None = None
     ) -> None:
-        def raise_exception(message: str) -> None:
-            raise jinja2.TemplateError(message)
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = raise_exception
         try:
-            self._template = environment.from_string(source)
+            self._template = _environment().from_string(source)
         except jinja2.TemplateError as exc:
-            raise BackendError(
-                f"The model's chat template is not valid Jinja: {exc}.",
-                fix=_TEMPLATE_FIX,
-            ) from exc
+            raise _not_jinja(exc) from exc
         self._variables = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
 
     def render(self, content: str) -> str:
@@ -107,6 +105,32 @@ class ChatTemplate:
                 f"The model's chat template failed on a user message: {exc}.",
                 fix=_TEMPLATE_FIX,
             ) from exc
+
+
+def knows_switch(template_source: str, name: str) -> bool:
+    """Whether a chat template reads the variable of that name, so that a value given for it can do something.
+
+    Raises:
+        BackendError: the template is not valid Jinja.
+    """
+    try:
+        return name in jinja2.meta.find_undeclared_variables(_environment().parse(template_source))
+    except jinja2.TemplateError as exc:
+        raise _not_jinja(exc) from exc
+
+
+def _environment() -> jinja2.Environment:
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = raise_exception
+    return environment
+
+
+def _not_jinja(exc: jinja2.TemplateError) -> BackendError:
+    return BackendError(f"The model's chat template is not valid Jinja: {exc}.", fix=_TEMPLATE_FIX)
 
 
 def _tojson(value: object, indent: int | None = None) -> str:
@@ -129,9 +153,29 @@ class _Wrapped:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
+    """A prompt's text after truncation, and how many tokens it had before and lost by it."""
+
     text: str
     original: int
-    truncated: bool
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """How the context window is shared out, in tokens."""
+
+    window: int
+    answer: int
+    reasoning: int
+
+    @property
+    def room(self) -> int:
+        """What is left for the prompt."""
+        return self.window - self.answer - self.reasoning
+
+    def __str__(self) -> str:
+        reasoning = f" and {self.reasoning} for its reasoning" if self.reasoning else ""
+        return f"the context window is {self.window} tokens, of which {self.answer} are for the answer{reasoning}"
 
 
 class Prompter:
@@ -143,6 +187,8 @@ class Prompter:
         template: the chat template, or None to feed every prompt as plain text.
         max_prompt_tokens: a limit instead of the benchmark's own, before chat wrapping.
         max_new_tokens: an answer budget instead of the benchmark's own.
+        thinking_tokens: a budget for the reasoning besides the answer's; 0 means one budget for both. Bare prompts
+            (``Prompt.chat`` False) never get it: what makes a model think is in its template.
     """
 
     def __init__(
@@ -153,12 +199,14 @@ class Prompter:
         template: ChatTemplate | None = None,
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
+        thinking_tokens: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._window = context_window
         self._template = template
         self._max_prompt_tokens = max_prompt_tokens
         self._max_new_tokens = max_new_tokens
+        self._thinking_tokens = thinking_tokens
         controls = sorted(tokenizer.control_tokens, key=len, reverse=True)
         self._control_pattern = re.compile("|".join(map(re.escape, controls))) if controls else None
 
@@ -168,33 +216,41 @@ class Prompter:
         Raises:
             PromptError: the rule forbids cutting, or nothing of the document would be left.
         """
-        budget = self._max_new_tokens or prompt.max_new_tokens
-        room = self._window - budget
+        answer = self._max_new_tokens or prompt.max_new_tokens
+        budget = _Budget(self._window, answer, self._thinking_tokens if prompt.chat else 0)
+        cut, wrapped, ids = self._fit(key, prompt, budget)
+        return Request(
+            key=key,
+            token_ids=tuple(ids),
+            max_new_tokens=budget.answer,
+            stop=prompt.stop,
+            min_new_tokens=prompt.min_new_tokens,
+            sampling=sampling,
+            original_tokens=cut.original,
+            truncated=cut.lost > 0,
+            tokens_cut=cut.lost,
+            kept=cut.text if cut.lost else "",
+            bos_tokens=self._bos_tokens(ids),
+            prompt_sha256=sha256_text(wrapped.text),
+            opens_reasoning=opens_reasoning(wrapped.after, self._tokenizer.reasoning_marks),
+            thinking_tokens=budget.reasoning,
+        )
+
+    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_Cut, _Wrapped, list[int]]:
         chat = prompt.chat and self._template is not None
-        limit = self._limit(prompt, room, chat)
-        cut = _Cut(prompt.text, original=0, truncated=False)
+        limit = self._limit(prompt, budget.room, chat)
+        cut = _Cut(prompt.text, original=0)
         for _ in range(_MAX_CUTS):
             cut = self._cut(prompt, limit, budget)
+            self._check_some_left(key, cut, limit)
             wrapped = self._wrap(cut.text, chat)
             ids = self._encode(wrapped)
-            if len(ids) <= room:
-                return Request(
-                    key=key,
-                    token_ids=tuple(ids),
-                    max_new_tokens=budget,
-                    stop=prompt.stop,
-                    min_new_tokens=prompt.min_new_tokens,
-                    sampling=sampling,
-                    original_tokens=cut.original,
-                    truncated=cut.truncated,
-                    prompt_sha256=sha256_text(wrapped.text),
-                    opens_reasoning=wrapped.after.rstrip().endswith("<think>"),
-                )
+            if len(ids) <= budget.room:
+                return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
-            limit = min(limit, cut.original) - (len(ids) - room)
+            limit = min(limit, cut.original) - (len(ids) - budget.room)
         raise PromptError(
-            f"The prompt of {key} is {cut.original} tokens and cannot be cut to fit: the context window is "
-            f"{self._window} tokens, of which {budget} are for the answer.",
+            f"The prompt of {key} is {cut.original} tokens and cannot be cut to fit: {budget}.",
             fix="Use a larger context window or fewer new tokens.",
         )
 
@@ -206,36 +262,47 @@ class Prompter:
         overhead = len(self._encode(self._wrap("", chat))) if chat else 0
         return room - overhead
 
-    def _cut(self, prompt: Prompt, limit: int, budget: int) -> _Cut:
+    def _cut(self, prompt: Prompt, limit: int, budget: _Budget) -> _Cut:
         ids = self._with_bos(self._tokenizer.encode(prompt.text, special=False))
         if len(ids) <= limit:
-            return _Cut(prompt.text, len(ids), truncated=False)
+            return _Cut(prompt.text, len(ids))
         if prompt.truncation is Truncation.REFUSE:
             raise PromptError(
-                f"The prompt is {len(ids)} tokens and this benchmark's prompts are never cut: the context window is "
-                f"{self._window} tokens, of which {budget} are for the answer and {self._window - budget - limit} "
-                "for the chat template.",
+                f"The prompt is {len(ids)} tokens, more than the {limit} there is room for, and this benchmark's "
+                f"prompts are never cut: {budget}.",
                 fix="Use a model or a card with a larger context window.",
             )
         if limit <= 0:
             raise PromptError(
-                f"Nothing of the prompt ({len(ids)} tokens) would be left: the context window is {self._window} tokens "
-                f"and the answer may take {budget}.",
+                f"Nothing of the prompt ({len(ids)} tokens) would be left: {budget}.",
                 fix="Use a larger context window or fewer new tokens.",
             )
         if prompt.truncation in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR):
-            return _Cut(self._cut_middle(ids, limit, prompt.truncation), len(ids), truncated=True)
-        return _Cut(self._cut_document(prompt, limit, len(ids)), len(ids), truncated=True)
+            return self._cut_middle(ids, limit, prompt.truncation)
+        return self._cut_document(prompt, limit, len(ids))
 
-    def _cut_middle(self, ids: Sequence[int], limit: int, rule: Truncation) -> str:
+    def _check_some_left(self, key: SampleKey, cut: _Cut, limit: int) -> None:
+        if cut.text.strip():
+            return
+        if not cut.lost:
+            raise PromptError(f"The prompt of {key} is empty.", fix="Its data may be damaged: see lbx verify.")
+        raise PromptError(
+            f"The prompt of {key} is empty after truncation: of its {cut.original} tokens {limit} may be kept, and "
+            f"the {cut.original - cut.lost} that were hold no text.",
+            fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
+        )
+
+    def _cut_middle(self, ids: Sequence[int], limit: int, rule: Truncation) -> _Cut:
         decode = self._tokenizer.decode
         half = int(limit / 2)
         # Slices count from the front: ids[-0:] would be the whole prompt where a limit of 1 leaves nothing.
         if rule is Truncation.MIDDLE:
-            return decode(ids[:half]) + decode(ids[len(ids) - half :])
-        return decode([*ids[:half], *ids[len(ids) - (limit - half) :]])
+            text = decode(ids[:half]) + decode(ids[len(ids) - half :])
+            return _Cut(text, len(ids), lost=len(ids) - 2 * half)
+        text = decode([*ids[:half], *ids[len(ids) - (limit - half) :]])
+        return _Cut(text, len(ids), lost=len(ids) - limit)
 
-    def _cut_document(self, prompt: Prompt, limit: int, original: int) -> str:
+    def _cut_document(self, prompt: Prompt, limit: int, original: int) -> _Cut:
         document = self._tokenizer.encode(prompt.document, special=False)
         keep = len(document) - (original - limit)
         if keep <= 0:
@@ -245,7 +312,8 @@ class Prompter:
                 fix="Use a larger context window or fewer new tokens.",
             )
         kept = document[:keep] if prompt.truncation is Truncation.DOCUMENT_END else document[-keep:]
-        return prompt.before + self._tokenizer.decode(kept) + prompt.after
+        text = prompt.before + self._tokenizer.decode(kept) + prompt.after
+        return _Cut(text, original, lost=original - limit)
 
     def _wrap(self, text: str, chat: bool) -> _Wrapped:
         if not chat or self._template is None:
@@ -296,3 +364,11 @@ class Prompter:
             first += 1
         ids = ids[first:]
         return [bos, *ids] if self._tokenizer.adds_bos and ids[:1] != [bos] else ids
+
+    def _bos_tokens(self, ids: Sequence[int]) -> int:
+        bos = self._tokenizer.bos_id
+        if bos is None:
+            return 0
+        if self._tokenizer.bos_token == self._tokenizer.eos_token:
+            return int(ids[:1] == [bos])  # anywhere else it ends something
+        return ids.count(bos)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lbx.prompts import Tokenizer
-from lbx.records import Completion, Request
+from lbx.records import Completion, Request, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class BackendInfo:
         context_window: tokens; prompt and answer together must fit.
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
         hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
+        default_sampling: what the model's makers recommend, as its files say; None where they say nothing.
     """
 
     name: str
@@ -33,6 +34,7 @@ class BackendInfo:
     context_window: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
+    default_sampling: Sampling | None = None
 
 
 class Backend(Protocol):

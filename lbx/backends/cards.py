@@ -11,6 +11,7 @@ file = "*Q4_K_M*.gguf"            which of its files (GGUF only)
 [chat]
 template_file = "chat.jinja"      or template = "..."; default: the model's own; enabled = false: none
 kwargs = { enable_thinking = false }
+reasoning = ["<think>", "</think>"]    what opens and closes the reasoning; default: found out from the model
 
 [sampling]                        the model's recommended sampling, where a benchmark samples
 temperature = 0.6
@@ -22,7 +23,6 @@ An embedding model has a card, too: backend = "sentence_transformers" or "llamac
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, Options
+from lbx.backends.sampling import RANGES, out_of_range
 from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError
 from lbx.records import Sampling, sha256_text
@@ -64,11 +65,14 @@ class Chat:
         enabled: False uses the model as a base model, whatever template it has.
         template: Jinja source that replaces the model's own, or None.
         kwargs: further variables for the template, e.g. {"enable_thinking": False}.
+        reasoning: the marks that open and close the model's reasoning, where lbx cannot know them; control tokens
+            stand in them by their texts.
     """
 
     enabled: bool = True
     template: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    reasoning: tuple[str, str] | None = None
 
     def choose(self, own: str | None) -> str | None:
         """The template to use, given the model's own."""
@@ -79,7 +83,8 @@ class Chat:
     def settings(self, own: str | None) -> dict[str, Any]:
         """What of it can change an output, for the ``runs`` table."""
         chosen = self.choose(own)
-        return {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
+        found = {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
+        return found if self.reasoning is None else {**found, "reasoning": list(self.reasoning)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +194,7 @@ def _weights(table: Mapping[str, Any], card: Path) -> Weights:
 
 def _chat(table: Mapping[str, Any], card: Path) -> Chat:
     where = f"The model card {card}: [chat]"
-    check_keys(table, ("enabled", "template", "template_file", "kwargs"), where)
+    check_keys(table, ("enabled", "template", "template_file", "kwargs", "reasoning"), where)
     template = table.get("template")
     if template is not None:
         typed(template, str, f"{where} template")
@@ -205,21 +210,30 @@ def _chat(table: Mapping[str, Any], card: Path) -> Chat:
         enabled=typed(table.get("enabled", True), bool, f"{where} enabled"),
         template=template,
         kwargs=typed(table.get("kwargs", {}), dict, f"{where} kwargs"),
+        reasoning=_marks(typed(table["reasoning"], list, f"{where} reasoning"), where)
+        if "reasoning" in table
+        else None,
     )
+
+
+def _marks(values: Any, where: str) -> tuple[str, str]:
+    """The two marks; neither may hold the other, or a text could not tell which of them it is."""
+    values = typed(values, list, f"{where} reasoning")
+    texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
+    if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
+        raise UsageError(
+            f"{where} reasoning = {values} are not two different marks, without blanks around them.",
+            fix='Write what opens and what closes the reasoning, e.g. reasoning = ["<think>", "</think>"].',
+        )
+    return texts[0], texts[1]
 
 
 def _sampling(table: Mapping[str, Any], where: str) -> Sampling:
     sampling = from_table(Sampling, table, f"{where} [sampling]")
-    checks = {
-        "temperature": math.isfinite(sampling.temperature) and sampling.temperature >= 0,
-        "top_p": 0 < sampling.top_p <= 1,
-        "top_k": sampling.top_k >= 0,
-        "min_p": 0 <= sampling.min_p < 1,
-    }
-    for name, good in checks.items():
-        if not good:
-            raise UsageError(
-                f"{where} [sampling] {name} = {getattr(sampling, name)} is out of range.",
-                fix="temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1).",
-            )
+    wrong = out_of_range(sampling)
+    if wrong is not None:
+        raise UsageError(
+            f"{where} [sampling] {wrong} = {getattr(sampling, wrong)} is out of range.",
+            fix=f"{RANGES}.",
+        )
     return sampling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,10 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
+from lbx.backends.sampling import recommended
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
-from lbx.records import Completion, Request
+from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
@@ -148,7 +150,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             f"{card.name} does not fit on {device}: {first_line(exc)}", fix="Use a smaller dtype or another device."
         ) from exc
     own = own_chat_template(raw_tokenizer)
-    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own))
+    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
     eos_ids = _eos_ids(model, raw_tokenizer)
     chunk = 0 if _rope_type(model.config) in _LENGTH_DEPENDENT else options.prefill_chunk
     info = BackendInfo(
@@ -168,6 +170,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "torch": torch.__version__.partition("+")[0],
         },
         hardware=_hardware(torch, device),
+        default_sampling=_default_sampling(weights),
     )
     return HfBackend(model, tokenizer, info, chunk=chunk, eos_ids=eos_ids)
 
@@ -259,6 +262,16 @@ def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
     return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} if i is not None)
+
+
+def _default_sampling(folder: Path) -> Sampling | None:
+    """From generation_config.json; one that is missing or cannot be read recommends nothing."""
+    try:
+        table = json.loads((folder / "generation_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    names = ("do_sample", "temperature", "top_p", "top_k", "min_p")
+    return recommended({name: table.get(name) for name in names}) if isinstance(table, dict) else None
 
 
 def _rope_type(config: Any) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from lbx.backends.text import encodable
+from lbx.reasoning import choose_marks
 
 
 class HfTokenizer:
@@ -14,15 +15,20 @@ class HfTokenizer:
 
     The Rust tokenizer inside is asked directly where there is one: no truncation set in tokenizer.json, no warning
     about long texts, no clean-up of spaces stands between text and ids.
+
+    Args:
+        chat_template: the template to use, or None.
+        reasoning: the marks that the model card names.
     """
 
-    def __init__(self, tokenizer: Any, chat_template: str | None) -> None:
+    def __init__(self, tokenizer: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None) -> None:
         self._tokenizer = tokenizer
         self._rust = tokenizer.backend_tokenizer if getattr(tokenizer, "is_fast", False) else None
         if self._rust is not None:
             self._rust.no_truncation()
             self._rust.no_padding()
         self.chat_template = chat_template
+        self.reasoning_marks = choose_marks(chat_template, self._is_token, reasoning)
 
     @property
     def bos_id(self) -> int | None:
@@ -53,6 +59,9 @@ class HfTokenizer:
         if self._rust is not None:
             return str(self._rust.decode(list(ids), skip_special_tokens=True))
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def _is_token(self, text: str) -> bool:
+        return any(token.content == text for token in self._tokenizer.added_tokens_decoder.values())
 
     def _encode(self, text: str, *, split: bool, add: bool) -> list[int]:
         if self._rust is not None:

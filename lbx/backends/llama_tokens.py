@@ -9,6 +9,7 @@ from typing import Any
 
 from lbx.backends.text import encodable
 from lbx.errors import BackendError
+from lbx.reasoning import choose_marks
 
 
 class LlamaTokenizer:
@@ -18,9 +19,12 @@ class LlamaTokenizer:
         llama_cpp: the module.
         model: its model pointer; it must outlive the tokenizer.
         chat_template: the template to use, or None.
+        reasoning: the marks that the model card names.
     """
 
-    def __init__(self, llama_cpp: Any, model: Any, chat_template: str | None) -> None:
+    def __init__(
+        self, llama_cpp: Any, model: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None
+    ) -> None:
         self._lib = llama_cpp
         self._vocab = llama_cpp.llama_model_get_vocab(model)
         self.size: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
@@ -32,6 +36,7 @@ class LlamaTokenizer:
             llama_cpp.LLAMA_VOCAB_TYPE_UGM,
         )
         self._drops_first_space = prefix == "true" if prefix is not None else sentencepiece
+        self.reasoning_marks = choose_marks(chat_template, self._is_token, reasoning)
 
     @property
     def bos_id(self) -> int | None:
@@ -82,6 +87,10 @@ class LlamaTokenizer:
         if self._drops_first_space:
             data = data.removeprefix(b" ")
         return data.decode("utf-8", "replace")
+
+    def _is_token(self, text: str) -> bool:
+        # Without a token of its own a mark takes several: none of them is in a vocabulary but as an added token.
+        return len(self.encode(text, special=True)) == 1
 
     def _piece(self, token: int) -> bytes:
         """The bytes that a token stands for; none for control tokens."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama_library import cpu_variant, library, log
-from lbx.backends.llama_tokens import LlamaTokenizer, own_chat_template
+from lbx.backends.llama_tokens import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
+from lbx.backends.sampling import recommended
 from lbx.backends.weights import fingerprint, shards
 from lbx.errors import BackendError
-from lbx.records import Completion, Request
+from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
@@ -170,7 +171,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         llama_cpp.llama_model_free(model)
         raise
     own = own_chat_template(llama_cpp, model)
-    tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own))
+    tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
         "weights": fingerprint(weights),
         "chat": card.chat.settings(own),
@@ -184,6 +185,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         context_window=window,
         settings=settings,
         hardware=_hardware(options),
+        default_sampling=_default_sampling(llama_cpp, model),
     )
     keeps = not (llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model))
     return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, keeps_prefix=keeps)
@@ -276,6 +278,18 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
             fix="Lower context_window in the model card, or use a smaller model or cache type.",
         )
     return context
+
+
+def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
+    """From the header's general.sampling keys, which llama.cpp's converter fills from generation_config.json."""
+    values: dict[str, object] = {}
+    for name, key in {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}.items():
+        text = metadata(llama_cpp, model, f"general.sampling.{key}")
+        try:
+            values[name] = None if text is None else float(text)
+        except ValueError:
+            return None
+    return recommended(values)
 
 
 def _hardware(options: LlamaOptions) -> Mapping[str, Any]:

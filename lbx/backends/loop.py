@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lbx.backends.sampling import Sampler
-from lbx.backends.text import StopStrings, stop_ids
+from lbx.backends.text import HALF, StopStrings, stop_ids
+from lbx.backends.thinking import Phase, ReasoningBlock
 from lbx.errors import PromptError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
@@ -39,8 +41,24 @@ class Stepper(Protocol):
         ...
 
 
+class _Ending(NamedTuple):
+    """How an answer without reasoning ends: after so many tokens, of which ``counted`` count.
+
+    ``text`` is what stands before a stop string; None: all that the tokens say.
+    """
+
+    tokens: int
+    counted: int
+    text: str | None
+    finish_reason: str
+
+
 class Decoding:
-    """One answer as it grows.
+    """One answer as it grows, its reasoning apart.
+
+    Without a block of reasoning the answer ends at an end of sequence, a stop string or its budget. As long as only
+    blanks or a part of a mark were said, a block may still come, in which neither counts: an ending found by
+    then is put off until the next words tell, and holds from where it was found if no block comes.
 
     Args:
         eos_ids: tokens that end it: end of sequence and end of turn.
@@ -50,27 +68,39 @@ class Decoding:
         self._request = request
         self._tokenizer = tokenizer
         self._eos_ids = frozenset(eos_ids)
+        self._block = ReasoningBlock(tokenizer, opened=request.opens_reasoning)
         self._stop = StopStrings(request.stop, tokenizer, request.min_new_tokens)
-        endings = self._eos_ids | stop_ids(request.stop, tokenizer) if request.min_new_tokens else self._eos_ids
-        self._sampler = Sampler(request, endings)
+        stops = stop_ids(request.stop, tokenizer) if request.min_new_tokens else frozenset()
+        self._endings = self._eos_ids | stops
+        self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
+        self._sampler = Sampler(request)
         self._ids: list[int] = []
-        self._text: str | None = None  # set when the answer has ended before its budget
-        self._uncounted = 0
+        self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
+        self._put_off: _Ending | None = None
+        self._ending: _Ending | None = None
 
     def take(self, logits: Logits) -> int | None:
         """Choose the next token. None: the answer has ended; otherwise the token to feed to the model."""
-        token = self._sampler.choose(logits, len(self._ids))
+        token = self._sampler.choose(logits, len(self._ids), self._forbidden())
         return token if self.push(token) else None
 
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""
         if token in self._eos_ids:
-            self._text = self._tokenizer.decode(self._ids)
+            self._end(self._put_off or _Ending(len(self._ids), len(self._ids), None, "stop"))
             return False
         self._ids.append(token)
-        self._text = self._stop.find(self._ids)
-        self._uncounted = int(self._text is not None)
-        return self._text is None and len(self._ids) < self._request.max_new_tokens
+        self._block.follow(self._ids)
+        if self._block.found:
+            self._put_off = None
+            ending = self._ending_with_block()
+        else:
+            self._put_off = self._put_off or self._ending_without_block()
+            undecided = self._block.phase is Phase.OPENING and len(self._ids) < self._whole_budget
+            ending = None if undecided else self._put_off
+        if ending is not None:
+            self._end(ending)
+        return ending is None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -79,26 +109,103 @@ class Decoding:
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
         """What was said."""
-        return Completion(
-            text=self._tokenizer.decode(self._ids) if self._text is None else self._text,
-            output_tokens=len(self._ids) - self._uncounted,
-            finish_reason="length" if self._text is None else "stop",
+        made = len(self._ids)
+        ending = self._ending or self._put_off or _Ending(made, made, None, "length")
+        said = Completion(
+            text=ending.text if ending.text is not None else self._tokenizer.decode(self._ids[: ending.tokens]),
+            output_tokens=ending.counted,
+            finish_reason=ending.finish_reason,
             cached_tokens=cached_tokens,
             prefill_s=prefill_s,
             decode_s=decode_s,
         )
+        return self._apart(said, ending) if self._block.found else said
+
+    def _apart(self, said: Completion, ending: _Ending) -> Completion:
+        block = self._block
+        reasoning, before = block.split(self._ids)
+        answer = ""
+        if block.closed:
+            text = block.answer(self._ids) if ending.text is None else ending.text
+            answer = before + text.lstrip()
+        return replace(
+            said,
+            text=answer,
+            reasoning=reasoning.strip(),
+            reasoning_tokens=block.tokens if block.closed else len(self._ids),
+            reasoning_closed=block.closed,
+            stop_in_reasoning=any(stop in reasoning for stop in self._request.stop if stop),
+        )
+
+    @property
+    def _whole_budget(self) -> int:
+        return self._request.thinking_tokens + self._request.max_new_tokens
+
+    def _end(self, ending: _Ending) -> None:
+        del self._ids[ending.tokens :]
+        self._ending = ending
+
+    def _ending_without_block(self) -> _Ending | None:
+        made = len(self._ids)
+        text = self._stop.find(self._ids)
+        if text is not None:
+            return _Ending(made, made - 1, text, "stop")
+        return _Ending(made, made, None, "length") if made >= self._request.max_new_tokens else None
+
+    def _ending_with_block(self) -> _Ending | None:
+        made, thinking = len(self._ids), self._request.thinking_tokens
+        spent = _Ending(made, made, None, "length")
+        if not self._block.closed:
+            return spent if made >= (thinking or self._request.max_new_tokens) else None
+        text = self._stopped_answer()
+        if text is not None:
+            # A token that closes the block and holds a whole stop string besides counts, as the block's.
+            return _Ending(made, max(made - 1, self._block.end), text, "stop")
+        budget = self._whole_budget
+        if thinking:
+            budget = min(budget, self._block.end + self._request.max_new_tokens)
+        return spent if made >= budget else None
+
+    def _stopped_answer(self) -> str | None:
+        """The answer behind the reasoning up to a stop string, or None where there is none."""
+        if not self._request.stop and not self._request.min_new_tokens:
+            return None
+        if self._first is None:
+            if not self._block.answer(self._ids).strip().strip(HALF):
+                return None
+            self._first = max(self._block.end, len(self._ids) - 1)
+            exempt = self._request.min_new_tokens
+            self._stop = StopStrings(
+                self._request.stop,
+                self._tokenizer,
+                self._first + exempt if exempt else 0,
+                view=self._block.answer,
+                skip_blank=True,
+                seen=self._ids[max(0, self._block.end - 1) : -1],
+            )
+        return self._stop.find(self._ids)
+
+    def _forbidden(self) -> frozenset[int]:
+        """What may not be chosen next: no ending among the first ``min_new_tokens`` tokens of the answer."""
+        least, block = self._request.min_new_tokens, self._block
+        if not least or block.phase is Phase.REASONING:
+            return frozenset()
+        if block.closed and self._first is None:
+            return self._first_endings  # a line break before the answer's first word ends nothing
+        return self._endings if len(self._ids) - (self._first or 0) < least else frozenset()
 
 
 def check_fits(request: Request, window: int) -> None:
     """Raise PromptError where prompt and answer together exceed the context window, or the prompt is empty."""
-    prompt, new = len(request.token_ids), request.max_new_tokens
-    if prompt + new > window:
+    prompt, new, thinking = len(request.token_ids), request.max_new_tokens, request.thinking_tokens
+    if prompt + thinking + new > window:
+        reasoning = f" and its reasoning {thinking}" if thinking else ""
         raise PromptError(
-            f"The prompt of {request.key} has {prompt} tokens and its answer may take {new}: "
-            f"together {prompt + new}, but the context window is {window}.",
+            f"The prompt of {request.key} has {prompt} tokens and its answer may take {new}{reasoning}: "
+            f"together {prompt + thinking + new}, but the context window is {window}.",
             fix="Use a larger context_window in the model card, or let the prompt be truncated.",
         )
-    if not prompt or new < 1:
+    if not prompt or new < 1 or thinking < 0:
         raise PromptError(f"The prompt of {request.key} has {prompt} tokens, and its answer may take {new}.")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from lbx.errors import BackendError
-from lbx.records import Request
+from lbx.records import Request, Sampling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,34 +24,28 @@ def uniform(seed: int, key: str, step: int) -> float:
 
 
 class Sampler:
-    """Chooses the tokens of one request.
+    """Chooses the tokens of one request, by its ``sampling`` and ``key``."""
 
-    Args:
-        request: its ``sampling``, ``key`` and ``min_new_tokens`` count.
-        endings: ids that may not be chosen among the first ``min_new_tokens`` tokens.
-    """
-
-    def __init__(self, request: Request, endings: Iterable[int]) -> None:
+    def __init__(self, request: Request) -> None:
         self._sampling = request.sampling
         self._key = str(request.key)
-        self._exempt = request.min_new_tokens
-        self._endings = sorted(set(endings)) if self._exempt > 0 else []
 
-    def choose(self, logits: Logits, step: int) -> int:
+    def choose(self, logits: Logits, step: int, forbidden: Collection[int] = ()) -> int:
         """The token of this step.
 
         Args:
             logits: shape (vocabulary,), float32; not changed.
             step: how many tokens were made before.
+            forbidden: ids that may not be chosen now.
 
         Raises:
             BackendError: the logits hold NaN, as broken weights or an overflow of float16 give.
         """
         import numpy as np
 
-        if step < self._exempt and self._endings:
+        if forbidden:
             logits = logits.copy()
-            logits[self._endings] = -np.inf
+            logits[sorted(forbidden)] = -np.inf
         best = int(np.argmax(logits))
         if not np.isfinite(logits[best]):
             raise BackendError(
@@ -80,3 +75,45 @@ class Sampler:
         bounds = np.cumsum(weights)
         at = int(np.searchsorted(bounds, u * bounds[-1], side="right"))
         return int(order[min(at, len(bounds) - 1)])
+
+
+RANGES = "temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1)"
+
+
+def out_of_range(sampling: Sampling) -> str | None:
+    """The name of the first setting that is out of its range (``RANGES``), or None."""
+    checks = {
+        "temperature": math.isfinite(sampling.temperature) and sampling.temperature >= 0,
+        "top_p": 0 < sampling.top_p <= 1,
+        "top_k": sampling.top_k >= 0,
+        "min_p": 0 <= sampling.min_p < 1,
+    }
+    return next((name for name, good in checks.items() if not good), None)
+
+
+def recommended(values: Mapping[str, object]) -> Sampling | None:
+    """What a model's makers recommend, from what they wrote beside it; None where that is nothing, or nonsense.
+
+    Args:
+        values: do_sample, temperature, top_p, top_k and min_p, as far as they are given; None counts as not given.
+            do_sample false means greedy; otherwise temperature is 1 where it is not given.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    samples = given.pop("do_sample", None)
+    if not (samples is None or isinstance(samples, bool)) or (samples is None and not given):
+        return None
+    numbers = {name: _number(value) for name, value in given.items()}
+    temperature, top_p = numbers.get("temperature", 1.0), numbers.get("top_p", 1.0)
+    top_k, min_p = numbers.get("top_k", 0), numbers.get("min_p", 0.0)
+    if temperature is None or top_p is None or top_k is None or min_p is None or top_k != int(top_k):
+        return None
+    sampling = Sampling(temperature=temperature, top_p=top_p, top_k=int(top_k), min_p=min_p)
+    if out_of_range(sampling):
+        return None
+    return Sampling() if samples is False else sampling
+
+
+def _number(value: object) -> float | None:
+    """The value as a finite number, or None where it is none; true and false are none."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and math.isfinite(value) else None  # type: ignore[arg-type]

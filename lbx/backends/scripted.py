@@ -6,6 +6,8 @@ The table is JSON Lines, or one JSON object. Keys are ``str(SampleKey)``, e.g. "
     {"key": "leval/quality/0", "text": "(A)"}
     {"key": "leval/quality/1", "error": "out of memory", "delay_s": 0.2}
     {"*": "I do not know."}                      the short form: key to text, or to an object with the fields above
+
+A text may hold reasoning, e.g. "<think>three ships</think>(B)": it is kept apart, and counted, as for a real model.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from lbx.backends.tables import check_keys, from_table, typed
 from lbx.backends.text import encodable
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError, UsageError
+from lbx.reasoning import choose_marks
 from lbx.records import Completion, Request
 
 WINDOW = 1_000_000
@@ -48,8 +51,9 @@ class ByteTokenizer:
     bos_id: int | None = BOS
     adds_bos = True
 
-    def __init__(self, chat_template: str | None = None) -> None:
+    def __init__(self, chat_template: str | None = None, reasoning: tuple[str, str] | None = None) -> None:
         self.chat_template = chat_template
+        self.reasoning_marks = choose_marks(chat_template, lambda text: False, reasoning)
 
     @property
     def control_tokens(self) -> Mapping[str, int]:
@@ -115,7 +119,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
     Raises:
         UsageError: the table is not of the form above.
     """
-    tokenizer = ByteTokenizer(card.chat.choose(None))
+    tokenizer = ByteTokenizer(card.chat.choose(None), card.chat.reasoning)
     info = BackendInfo(
         name="scripted",
         version=f"lbx {lbx.__version__}",

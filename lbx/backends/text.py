@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lbx.prompts import Tokenizer
+
+HALF = "\ufffd"
+"""What a character decodes to whose last bytes are still to come."""
 
 
 def encodable(text: str) -> str:
@@ -17,35 +20,73 @@ def encodable(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+class Tail:
+    """The end of what was generated, long enough to show whether a string has just been completed.
+
+    Args:
+        strings: what to look for, none of them empty.
+    """
+
+    def __init__(self, strings: Sequence[str], tokenizer: Tokenizer) -> None:
+        self._strings = tuple(strings)
+        self._tokenizer = tokenizer
+        self._silent = frozenset(tokenizer.control_tokens.values())
+        # A token that is no control token stands for at least one byte, so this many tokens hold any of the strings;
+        # a few more, because the first of them may begin inside a character or lose its leading space.
+        self._length = max((len(s.encode("utf-8", "replace")) for s in self._strings), default=0) + 5
+        self._recent: list[int] = []
+
+    def push(self, *tokens: int) -> None:
+        heard = [token for token in tokens if token not in self._silent]
+        self._recent = [*self._recent, *heard][-self._length :]
+
+    def hit(self) -> bool:
+        """Whether one of the strings stands in the tail; only the whole text can tell whether it is really there."""
+        if not self._strings:
+            return False
+        tail = self._tokenizer.decode(self._recent)
+        return any(s in tail for s in self._strings)
+
+
 class StopStrings:
     """Finds the first stop string in what was generated so far, looking at the tail only.
 
     Args:
         stop: the strings; empty ones are ignored.
         exempt: how many leading tokens a stop string may not touch (``Request.min_new_tokens``).
+        view: the text that is searched, from all tokens; default: what the tokenizer decodes.
+        skip_blank: blanks at the front of the text are no stop strings.
+        seen: tokens that were made before the first call of ``find``.
     """
 
-    def __init__(self, stop: Sequence[str], tokenizer: Tokenizer, exempt: int) -> None:
+    def __init__(
+        self,
+        stop: Sequence[str],
+        tokenizer: Tokenizer,
+        exempt: int,
+        *,
+        view: Callable[[Sequence[int]], str] | None = None,
+        skip_blank: bool = False,
+        seen: Sequence[int] = (),
+    ) -> None:
         self._stop = tuple(s for s in stop if s)
-        self._tokenizer = tokenizer
         self._exempt = exempt
-        self._silent = frozenset(tokenizer.control_tokens.values()) if self._stop else frozenset()
-        # A token that is no control token stands for at least one byte, so this many tokens hold any stop string;
-        # a few more, because the first of them may begin inside a character or lose its leading space.
-        self._tail = max((len(s.encode("utf-8", "replace")) for s in self._stop), default=0) + 4
-        self._recent: list[int] = []
+        self._view = view or tokenizer.decode
+        self._skip_blank = skip_blank
+        self._tail = Tail(self._stop, tokenizer)
+        self._tail.push(*seen)
 
     def find(self, ids: Sequence[int]) -> str | None:
         """The text before the first stop string, or None where there is none. Call it after every token."""
         if not self._stop:
             return None
-        if ids[-1] not in self._silent:
-            self._recent = [*self._recent[-self._tail :], ids[-1]]
-        tail = self._tokenizer.decode(self._recent)
-        if len(ids) <= self._exempt or not any(s in tail for s in self._stop):
+        self._tail.push(ids[-1])
+        if len(ids) <= self._exempt or not self._tail.hit():
             return None
-        text = self._tokenizer.decode(ids)
-        start = len(self._tokenizer.decode(ids[: self._exempt])) if self._exempt else 0
+        text = self._view(ids)
+        start = len(text) - len(text.lstrip()) if self._skip_blank else 0
+        if self._exempt:
+            start = max(start, len(self._view(ids[: self._exempt])))
         found = [at for s in self._stop if (at := text.find(s, start)) >= 0]
         return text[: min(found)] if found else None
 

@@ -15,10 +15,9 @@ PROBABILITIES = np.array([0.05, 0.4, 0.3, 0.15, 0.1])
 LOGITS = np.log(PROBABILITIES).astype(np.float32)
 
 
-def sampler(number: int = 0, min_new_tokens: int = 0, endings=(), **sampling) -> Sampler:
+def sampler(number: int = 0, **sampling) -> Sampler:
     key = SampleKey("b", "t", str(number))
-    request = Request(key, (1,), 8, min_new_tokens=min_new_tokens, sampling=Sampling(**sampling))
-    return Sampler(request, endings)
+    return Sampler(Request(key, (1,), 8, sampling=Sampling(**sampling)))
 
 
 def drawn(**sampling) -> Counter[int]:
@@ -76,9 +75,11 @@ def test_top_p_agrees_with_transformers():
     assert max(abs(found[n] / 4000 - expected[n]) for n in range(60)) < 0.035
 
 
-def test_endings_are_held_back_for_the_first_tokens_only():
-    hold = sampler(min_new_tokens=2, endings=(1,))
-    assert [hold.choose(LOGITS, step) for step in range(4)] == [2, 2, 1, 1]
+def test_what_is_forbidden_is_not_chosen():
+    assert sampler().choose(LOGITS, 0, {1}) == 2
+    assert sampler().choose(LOGITS, 0, {1, 2}) == 3
+    hot = Counter(sampler(n, temperature=1.0).choose(LOGITS, 0, {1, 4}) for n in range(500))
+    assert set(hot) == {0, 2, 3}
     assert LOGITS[1] == np.float32(np.log(0.4)), "the caller's logits are not changed"
 
 

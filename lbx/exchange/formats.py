@@ -69,7 +69,9 @@ class Format(ABC):
     name: ClassVar[str]
     folder: ClassVar[bool]
     """Whether it is a folder with a file a task, else one file."""
-    known_tasks: ClassVar[tuple[str, ...]] = ()
+    known_tasks: ClassVar[tuple[str, ...]]
+    scored: ClassVar[tuple[str, ...]] = ()
+    """Keys of ``Sample.meta`` that scores depend on: samples that differ in one of them are not the same."""
 
     def task_of(self, stem: str, *, e: bool) -> str:
         """The task of a folder format's file by its name up to the first dot; it may be an unknown one."""
@@ -103,14 +105,18 @@ class Format(ABC):
         """
 
 
-def differences(mine: Sample, known: Sample) -> str:
-    """Names of what two samples of one name disagree on, of what both know and scoring reads; "" for nothing."""
+def differences(mine: Sample, known: Sample, scored: Sequence[str]) -> str:
+    """Names of what two samples of one name disagree on, of what both know and scoring reads; "" for nothing.
+
+    Args:
+        scored: keys of ``meta``; one that is missing counts as null.
+    """
     found = [
         name
         for name in ("references", "question", "length")
         if getattr(mine, name) and getattr(known, name) and not _same(getattr(mine, name), getattr(known, name))
     ]
-    found += [key for key in mine.meta if key in known.meta and not _same(mine.meta[key], known.meta[key])]
+    found += [key for key in scored if not _same(mine.meta.get(key), known.meta.get(key))]
     return ", ".join(found)
 
 

@@ -93,7 +93,7 @@ def import_predictions(
         sum(prediction.error is not None for prediction in reading.rows),
         reading.ignored,
         tuple(
-            f'{prediction.line.where}: the answer is no text, at which the official script stops; "" stands for it.'
+            f'{prediction.line.where}: the answer is no text; "" stands for it.'
             for prediction in reading.rows
             if prediction.finish_reason == NOT_TEXT
         ),

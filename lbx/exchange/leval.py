@@ -6,12 +6,15 @@ https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
     {"query": "...", "gt": "...", "prompt": "...", "MODEL_pred": "...", "evaluation": "f1"}
 
 The answer's key is the first of the first row that holds "_pred". Rows marked "LLM" or "human" are passed over, but
-count in topic_retrieval_longchat, where a row's number in the file says which topic was asked for.
+count in topic_retrieval_longchat, where a row's number in the file says which topic was asked for. The authors' own
+files differ in a few questions, so without a bundle a sample is named by a hash of what is asked, not by its place.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.leval import KINDS, LEval
@@ -26,7 +29,7 @@ from lbx.exchange.formats import (
     with_reasoning,
 )
 from lbx.exchange.lines import Line, wrong
-from lbx.records import Sample
+from lbx.records import Sample, canonical_json, sha256_text
 
 _SCORED = ("exam", "f1", "rouge")
 _GAP = "none"
@@ -39,13 +42,20 @@ class LEvalFormat(Format):
     name = LEval.name
     folder = True
     known_tasks = LEval.known_tasks
+    scored = ("evaluation", "topic")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
         """See ``Format.read``."""
         answer_key = next((key for key in lines[0].values if "_pred" in key), None)
         if answer_key is None:
             raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
-        return [_prediction(task, number, line, answer_key) for number, line in enumerate(lines)]
+        seen: Counter[str] = Counter()
+        predictions = []
+        for number, line in enumerate(lines):
+            prediction = _prediction(task, number, line, answer_key)
+            seen[prediction.sample_id] += 1
+            predictions.append(_numbered(prediction, seen[prediction.sample_id]))
+        return predictions
 
     def identity(self, sample: Sample) -> object:
         """Question, answer, and whether it is scored at all."""
@@ -80,8 +90,17 @@ def _expected(task: str) -> str:
     return kind if kind in ("f1", "rouge") else "exam"
 
 
+def _numbered(prediction: Prediction, times: int) -> Prediction:
+    """Questions that are repeated word for word are samples of their own."""
+    if times == 1:
+        return prediction
+    name = f"{prediction.sample_id}-{times}"
+    sample = replace(prediction.sample, sample_id=name) if prediction.sample else None
+    return replace(prediction, sample_id=name, sample=sample)
+
+
 def _prediction(task: str, number: int, line: Line, answer_key: str) -> Prediction:
-    evaluation, sample_id = line.text("evaluation"), f"{number:04d}"
+    evaluation, sample_id = line.text("evaluation"), "gap"
     if evaluation == _GAP and isinstance(line.values.get("error"), str):
         return Prediction(line, task, sample_id, number, None, error=line.values["error"])
     if evaluation in _SCORED and evaluation != _expected(task):
@@ -90,6 +109,8 @@ def _prediction(task: str, number: int, line: Line, answer_key: str) -> Predicti
     meta: dict[str, Any] = {"evaluation": evaluation}
     if KINDS[task] == "topics":
         meta["topic"] = number % 3
+    content = [line.optional_text("query"), line.text("gt"), evaluation, meta.get("topic")]
+    sample_id = sha256_text(canonical_json(content))[:16]
     sample = Sample(
         benchmark=LEval.name,
         task=task,

@@ -14,6 +14,7 @@ from typing import Any
 from lbx.errors import UsageError
 
 _GZIP = b"\x1f\x8b"
+_LONGEST = 2**62
 _BOM = "\ufeff"
 
 
@@ -65,6 +66,16 @@ class Content:
 
     lines: list[Line]
     final_newline: bool
+
+
+def row_length(line: Line, *, needed_by: str = "") -> int:
+    """The field "length", 0 where it is none. Raises UsageError where somebody needs it and it is no number."""
+    value = line.values.get("length")
+    if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
+        return int(value)
+    if needed_by:
+        raise wrong(line.where, f"'length' should be a number: {needed_by} is scored by it")
+    return 0
 
 
 def wrong(where: str, what: str) -> UsageError:

@@ -23,10 +23,8 @@ from lbx.exchange.formats import (
     first_iterations,
     with_reasoning,
 )
-from lbx.exchange.lines import Line, wrong
+from lbx.exchange.lines import Line, row_length, wrong
 from lbx.records import Sample
-
-_LONGEST = 2**62
 
 
 class LongBenchFormat(Format):
@@ -35,6 +33,7 @@ class LongBenchFormat(Format):
     name = LongBench.name
     folder = True
     known_tasks = LongBench.known_tasks
+    scored = ("all_classes",)
 
     def task_of(self, stem: str, *, e: bool) -> str:
         """In a folder of E's predictions "qasper" is "qasper_e"."""
@@ -51,7 +50,7 @@ class LongBenchFormat(Format):
     def _prediction(self, task: str, number: int, line: Line, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)
         output, finish_reason = answer_text(line, "pred")
-        references = row_answers(task, line)
+        references = _answers(task, line)
         line.need("all_classes")
         sample = Sample(
             benchmark=self.name,
@@ -61,7 +60,7 @@ class LongBenchFormat(Format):
             question="",
             references=references,
             language=kind.language,
-            length=row_length(line, needed=task.endswith("_e")),
+            length=row_length(line, needed_by="LongBench-E" if task.endswith("_e") else ""),
             length_unit="characters" if kind.language == "zh" else "words",
             meta=meta,
         )
@@ -93,7 +92,7 @@ class LongBenchFormat(Format):
         return f"{'pred_e' if (task or '').endswith('_e') else 'pred'}/{file_part(model)}/{name}"
 
 
-def row_answers(task: str, line: Line) -> tuple[str, ...]:
+def _answers(task: str, line: Line) -> tuple[str, ...]:
     """The row's answers, as the official scorer compares with them. Raises UsageError where it would stop on them."""
     answers = line.need("answers")
     counts = task.removesuffix("_e") == "passage_count"
@@ -102,13 +101,3 @@ def row_answers(task: str, line: Line) -> tuple[str, ...]:
     ):
         raise wrong(line.where, "'answers' should be a list of texts")
     return accepted_answers(task, answers)
-
-
-def row_length(line: Line, *, needed: bool) -> int:
-    """The row's length. Raises UsageError where it is needed and no number."""
-    value = line.values.get("length")
-    if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
-        return int(value)
-    if needed:
-        raise wrong(line.where, "'length' should be a number: LongBench-E is scored by it")
-    return 0

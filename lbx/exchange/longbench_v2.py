@@ -28,6 +28,7 @@ class LongBenchV2Format(Format):
     name = LongBenchV2.name
     folder = False
     known_tasks = (TASK,)
+    scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
         """See ``Format.read``. Ids are the rows' own, each once."""

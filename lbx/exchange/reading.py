@@ -185,7 +185,7 @@ def _taken(form: Format, prediction: Prediction, sample: Sample, place: int) -> 
 def _problem(form: Format, prediction: Prediction, sample: Sample) -> str:
     if prediction.sample is None:
         return ""
-    other = differences(prediction.sample, sample)
+    other = differences(prediction.sample, sample, form.scored)
     return f"differs from it in {other}" if other else form.contradiction(prediction, sample) or ""
 
 

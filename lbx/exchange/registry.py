@@ -8,11 +8,15 @@ from lbx.errors import UsageError
 from lbx.exchange.formats import Format
 from lbx.exchange.leval import LEvalFormat
 from lbx.exchange.longbench import LongBenchFormat
+from lbx.exchange.longbench_pro import LongBenchProFormat
 from lbx.exchange.longbench_v2 import LongBenchV2Format
+from lbx.exchange.lveval import LVEvalFormat
 
 FORMATS: dict[str, Format] = {
     "longbench": LongBenchFormat(),
     "longbench_v2": LongBenchV2Format(),
+    "longbench_pro": LongBenchProFormat(),
+    "lveval": LVEvalFormat(),
     "leval": LEvalFormat(),
 }
 

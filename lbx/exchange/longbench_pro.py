@@ -1,0 +1,125 @@
+"""LongBench Pro's prediction files: one JSON lines file a model, each question as often in it as it was asked.
+
+Source: main.py and modules/evaluation.py of
+https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
+
+    {"id": "...", "language": "Chinese", "token_length": "32k", "primary_task": "T3. Evidence-Grounded QA",
+     "secondary_task": "T3.2 Single-Hop Fact QA", "contextual_requirement": "Partial", "difficulty": "Easy",
+     "answer": ["..."], "bon_idx": 1, "prediction": "...", "thinking": "... or null"}
+
+``bon_idx`` counts the times from 1. An inference that failed stands there with the prediction "", which scores 0.
+A run in several shards has several files: put them behind each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lbx.benchmarks.longbench_pro import TASK_OF, TASKS, LongBenchPro, accepted_answers
+from lbx.exchange.formats import Answer, Format, Prediction, Rows, answer_text, differences, file_part
+from lbx.exchange.lines import Line, wrong
+from lbx.records import Sample
+
+_CODES = {"English": "en", "Chinese": "zh"}
+_TEXTS = ("primary_task", "secondary_task", "token_length", "contextual_requirement", "difficulty")
+
+
+class LongBenchProFormat(Format):
+    """The format "longbench_pro"."""
+
+    name = LongBenchPro.name
+    folder = False
+    known_tasks = LongBenchPro.known_tasks
+    scored = (*_TEXTS, "reference_is_no_text")
+
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """See ``Format.read``. The times a question was asked must agree on it."""
+        samples: dict[tuple[str, str], tuple[int, Sample, Line]] = {}
+        answered: dict[tuple[str, str, int], Line] = {}
+        predictions = []
+        for line in lines:
+            sample, iteration = _sample(line, len(samples)), _iteration(line)
+            key = (sample.task, sample.sample_id)
+            place, known, first = samples.setdefault(key, (len(samples), sample, line))
+            if other := differences(sample, known, self.scored):
+                raise wrong(line.where, f"it differs from {first.where}, which has the same id, in {other}")
+            earlier = answered.setdefault((*key, iteration), line)
+            if earlier is not line:
+                raise wrong(line.where, f"'id' and 'bon_idx' are those of {earlier.where}")
+            output, finish_reason = answer_text(line, "prediction")
+            thinking = line.values.get("thinking")
+            predictions.append(
+                Prediction(
+                    line,
+                    *key,
+                    place,
+                    known,
+                    output,
+                    iteration=iteration,
+                    reasoning=thinking if isinstance(thinking, str) else None,
+                    finish_reason=finish_reason,
+                )
+            )
+        return predictions
+
+    def identity(self, sample: Sample) -> object:
+        return sample.sample_id
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """MODEL.jsonl. main.py --only_eval wants it under the name that its other options make up."""
+        return Rows(f"{file_part(model)}.jsonl", [_row(answer) for answer in answers])
+
+
+def _iteration(line: Line) -> int:
+    value = line.need("bon_idx")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
+        raise wrong(line.where, "'bon_idx' should be a whole number from 1")
+    return value - 1
+
+
+def _sample(line: Line, place: int) -> Sample:
+    name, title, language = line.need("id"), line.text("secondary_task"), line.text("language")
+    if not isinstance(name, str | int) or isinstance(name, bool):
+        raise wrong(line.where, "'id' should be text or a whole number")
+    if title not in TASK_OF:
+        raise wrong(line.where, f"there is no secondary task {title!r}")
+    if language not in _CODES:
+        raise wrong(line.where, f"the language {language!r} is neither English nor Chinese")
+    references, readable = accepted_answers(line.need("answer"))
+    meta: dict[str, Any] = {key: line.text(key) for key in _TEXTS}
+    meta |= {"question_thinking": line.optional_text("question_thinking"), "row": place}
+    if not readable:
+        meta["reference_is_no_text"] = True
+    thousands = meta["token_length"].removesuffix("k")
+    if not (thousands.isascii() and thousands.isdigit() and len(thousands) < 9):
+        raise wrong(line.where, f"'token_length' is {meta['token_length']!r}, not a length as \"32k\"")
+    return Sample(
+        benchmark=LongBenchPro.name,
+        task=TASK_OF[title],
+        sample_id=str(name),
+        context="",
+        question=line.optional_text("question_nonthinking"),
+        references=references,
+        language=_CODES[language],
+        length=int(thousands) * 1024,
+        length_unit="tokens",
+        meta=meta,
+    )
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    sample = answer.sample
+    languages = {code: name for name, code in _CODES.items()}
+    row: dict[str, Any] = {"id": sample.sample_id, "language": languages[sample.language]}
+    row |= {key: sample.meta.get(key, "") for key in _TEXTS}
+    row["secondary_task"] = TASKS[sample.task].title
+    row |= {
+        "question_nonthinking": sample.question,
+        "question_thinking": sample.meta.get("question_thinking", ""),
+        "answer": list(sample.references),
+        "bon_idx": answer.iteration + 1,
+        "prediction": answer.output,
+        "thinking": answer.reasoning,
+    }
+    return row

@@ -1,0 +1,83 @@
+"""LV-Eval's prediction files: a folder with {dataset}_{level}.jsonl.
+
+Source: prediction.py and evaluation.py of
+https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26897
+
+    {"pred": "...", "answers": ["..."], "gold_ans": "the keywords, or null", "input": "the question",
+     "all_classes": null, "length": 15342}
+
+A row does not say which sample it answers: without a bundle its place in the file does, which is the bundle's id too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
+from lbx.exchange.formats import Answer, Format, Prediction, Rows, answer_text, first_iterations, with_reasoning
+from lbx.exchange.lines import Line, row_length, wrong
+from lbx.records import Sample
+
+
+class LVEvalFormat(Format):
+    """The format "lveval"."""
+
+    name = LVEval.name
+    folder = True
+    known_tasks = LVEval.known_tasks
+    scored = ("answer_keywords",)
+
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """See ``Format.read``."""
+        return [_prediction(task, number, line) for number, line in enumerate(lines)]
+
+    def identity(self, sample: Sample) -> object:
+        """Question and answers: a level asks each question once."""
+        return sample.question, sample.references
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """{dataset}_{level}.jsonl, as evaluation.py looks for it in its --input-dir."""
+        first, left_out = first_iterations(answers)
+        rows = [
+            with_reasoning(
+                {
+                    "pred": answer.output,
+                    "answers": list(answer.sample.references),
+                    "gold_ans": answer.sample.meta.get("answer_keywords"),
+                    "input": answer.sample.question,
+                    "all_classes": None,
+                    "length": answer.sample.length,
+                },
+                answer,
+            )
+            for answer in first
+        ]
+        return Rows(f"{task}.jsonl", rows, left_out)
+
+
+def _prediction(task: str, number: int, line: Line) -> Prediction:
+    kind = kind_of(task)
+    output, finish_reason = answer_text(line, "pred")
+    references, fault = first_answers(line.need("answers"))
+    if fault:
+        raise wrong(line.where, "the first of 'answers' should be text")
+    keywords = line.values.get("gold_ans")
+    if keywords and not isinstance(keywords, str):
+        raise wrong(line.where, "'gold_ans' should be text or null")
+    meta: dict[str, Any] = {"category": kind.category}
+    if keywords:
+        meta["answer_keywords"] = keywords
+    sample = Sample(
+        benchmark=LVEval.name,
+        task=task,
+        sample_id=f"{number:04d}",
+        context="",
+        question=line.optional_text("input"),
+        references=references,
+        language=kind.language,
+        length=row_length(line),
+        length_unit="characters" if kind.language == "zh" else "words",
+        meta=meta,
+    )
+    return Prediction(line, task, sample.sample_id, number, sample, output, finish_reason=finish_reason)

@@ -3,13 +3,15 @@
 Source: code_sim_score of
 https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench/metrics.py ,
 with the ratio of fuzzywuzzy 0.18.0 where no Levenshtein package is installed, which is what the official
-requirements give: difflib's. (With python-Levenshtein the numbers are others; they are not mixed here.)
+requirements give: difflib's, and cydifflib is the same, compiled. (With python-Levenshtein the numbers are others; they
+are not mixed here.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher
+
+from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
 
 
 def edit_similarity(line: str, references: Sequence[str]) -> float:
@@ -36,4 +38,5 @@ def _percent(line: str, reference: str) -> int:
     if not line or not reference:
         return 0
     # Argument order and difflib's default autojunk (a reference of 200 characters or more) are part of the number.
-    return round(100 * SequenceMatcher(None, line, reference).ratio())
+    ratio: float = SequenceMatcher(None, line, reference).ratio()
+    return round(100 * ratio)

@@ -84,7 +84,8 @@ class Lexicon(dict[str, First]):
     def __missing__(self, character: str) -> First:
         lines = _joined(_SAME_SECOND.findall(self._lines.get(character, "")))
         own = self._read(lines.pop(" ", ""))
-        self[character] = entry = (own.get(character, -inf if lines else self.floor), {**lines})
+        longer: dict[str, str | Second] = {**lines}
+        self[character] = entry = (own.get(character, -inf if longer else self.floor), longer)
         return entry
 
     def read(self, character: str, following: str) -> Second:
@@ -233,8 +234,8 @@ class Segmenter:
             score = weight + best[end]
             second = longer.get(following)
             if second is not None:
-                found: float | None
                 stop = place + 2
+                found: float | None
                 found, longest = second if isinstance(second, tuple) else lexicon.read(character, following)
                 while found is not None:
                     if (other := found + best[stop]) >= score:  # of equals, the longer word

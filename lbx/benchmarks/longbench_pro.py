@@ -137,10 +137,13 @@ class LongBenchPro(Benchmark):
     def tasks(self, bundle: Bundle) -> list[Task]:
         """Those that the data file has rows of. Raises BundleError where it is damaged."""
         data = _data(bundle)
-        counts = data.counts() if data else {}
+        if data is None:
+            return []
+        counts = data.counts()
         for title in counts:
             if title not in TASK_OF:
-                raise damaged(str(bundle.snapshot("dataset", REPO)), f"there is no secondary task {title!r}")
+                _, row = next(data.rows(title))
+                raise damaged(row.where, f"there is no secondary task {title!r}")
         return [
             Task(self.name, task, METRICS[kind.metric], counts[kind.title], language="en+zh")
             for task, kind in TASKS.items()

@@ -2,8 +2,8 @@
 
 Parsing all of it for each task would take longer than many a report, so that one pass over the bytes finds where each
 row begins and which task it is of. The pass trusts what holds in valid JSON: inside a string a quotation mark follows
-a backslash, so ``"secondary_task":`` is a key wherever it stands, and so is what begins after ``}, {"``. Where the
-count of rows and keys do not agree, every row is parsed, and whatever is wrong gets its file and line.
+a backslash, so ``"secondary_task":`` is a key wherever it stands, and ``}, {"...":`` lies between two rows. Where the
+counts of rows and keys do not agree, every row is parsed, and whatever is wrong gets its file and line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "longbench_pro.json"
 _FIELD = "secondary_task"
 _KEY = f'"{_FIELD}"'.encode()
 _VALUE = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*")')
-_BETWEEN = re.compile(rb'\}[ \t\r\n]*(,[ \t\r\n]*)\{[ \t\r\n]*"')
+_BETWEEN = re.compile(rb'\}[ \t\r\n]*(,[ \t\r\n]*)\{[ \t\r\n]*"(?:[^"\\]|\\.){0,99}"[ \t\r\n]*:')
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[[ \t\r\n]*(?=\{)")
 _TAIL = re.compile(rb"[ \t\r\n]*\][ \t\r\n]*\Z")
 

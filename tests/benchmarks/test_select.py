@@ -52,7 +52,7 @@ def test_names(small: Bundle) -> None:
     everything = names(small, "all")
     assert everything[:1] == ["needle/single_en"]
     assert everything[-4:] == ["longbench/qasper", "longbench/trec", "longbench/qasper_e", "leval/tpo"]
-    assert list(BENCHMARKS) == ["needle", "longbench", "longbench_v2", "leval"]
+    assert list(BENCHMARKS) == ["needle", "longbench", "longbench_v2", "longbench_pro", "lveval", "leval"]
     assert all(benchmark.name == name for name, benchmark in BENCHMARKS.items())
 
 

@@ -1,0 +1,234 @@
+"""Odd but sound files, files matched with a bundle, and runs that lbx made itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.errors import UsageError
+from lbx.exchange import export_predictions, import_predictions
+from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.records import Sample
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
+
+ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
+
+FILES = {
+    "crlf": b'{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\r\n' * 2,
+    "byte order mark": b'\xef\xbb\xbf{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\n',
+    "no last line feed": b'{"pred": "a", "answers": ["a"], "all_classes": null}\n{"pred": "b", "answers": [], '
+    b'"all_classes": null}',
+    "blank lines": b'\n{"pred": "a", "answers": ["a"], "all_classes": null}\n\n \n{"pred": "b", "answers": "b", '
+    b'"all_classes": null}\n\n',
+    "spaces and keys twice": b'  {"pred": "x", "pred":   "a", "answers": ["a"], "all_classes": null, "more": 1.50 } \n',
+    "lone surrogates": b'{"pred": "a \\ud83d b", "answers": ["a \\ud83d"], "all_classes": null}\n',
+    "line separators": '{"pred": "a\u2028b\u0085c", "answers": ["a"], "all_classes": null}\n'.encode(),
+    "null character": b'{"pred": "a\\u0000b", "answers": ["a"], "all_classes": null}\n',
+    "numbers": b'{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1e999}\n'
+    b'{"pred": "a", "answers": ["a"], "all_classes": null, "length": NaN}\n',
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_odd_files_come_back_byte_for_byte(case: str, store: Store, tmp_path: Path) -> None:
+    source = tmp_path / "in/qasper.jsonl"
+    source.parent.mkdir()
+    source.write_bytes(FILES[case])
+    run = import_predictions(store, "longbench", source.parent, model="m").run_id
+    (file,) = export_predictions(store, "longbench", run, tmp_path / "out").files
+    assert file.read_bytes() == FILES[case]
+
+
+@pytest.mark.parametrize("value", [None, 3, ["a"], {"a": 1}, True])
+def test_an_answer_that_is_no_text_is_marked(
+    value: object, store: Store, write_lines: Callable, scored: Callable
+) -> None:
+    folder = write_lines("in/qasper.jsonl", [ROW, {**ROW, "pred": value}]).parent
+    imported = import_predictions(store, "longbench", folder, model="m")
+    assert len(imported.notes) == 1 and "line 2: the answer is no text" in imported.notes[0]
+    rows = store.query("SELECT output, finish_reason, error, source_row FROM generations ORDER BY created_at").rows
+    assert rows[1][:3] == ("", "not_text", None) and json.loads(rows[1][3])["pred"] == value
+    assert scored(store, "longbench", imported.run_id)["qasper"]["f1"] == 50.0
+
+
+def test_e_is_known_by_its_folder_or_told(store: Store, write_lines: Callable, scored: Callable) -> None:
+    rows = [ROW, {**ROW, "length": 5000, "pred": "no"}, {**ROW, "length": 9000}]
+    by_folder = write_lines("pred_e/m/qasper.jsonl", rows).parent
+    told = write_lines("other/qasper.jsonl", rows).parent
+    first = import_predictions(store, "longbench", by_folder, model="m")
+    second = import_predictions(store, "longbench", told, model="n", e=True)
+    for run in (first, second):
+        numbers = scored(store, "longbench", run.run_id)["qasper_e"]
+        assert (numbers["f1/0-4k"], numbers["f1/4-8k"], numbers["f1/8k+"]) == (100.0, 0.0, 100.0)
+
+
+def test_v2_rows_of_white_space_stay_in_the_denominator(store: Store, write_lines: Callable, scored: Callable) -> None:
+    row = {"difficulty": "easy", "length": "short", "answer": "A"}
+    file = write_lines(
+        "m.jsonl",
+        [
+            {**row, "_id": "1", "response": "The correct answer is (A)", "pred": "A", "judge": True},
+            {**row, "_id": "2", "response": "", "pred": None, "judge": False},
+            {**row, "_id": "3", "response": "said otherwise", "pred": "A", "judge": True, "response_cot": "thus"},
+            {**row, "_id": "4", "pred": "B", "judge": False, "answer": None},
+        ],
+    )
+    run = import_predictions(store, "longbench_v2", file, model="m").run_id
+    numbers = scored(store, "longbench_v2", run)["mcq"]
+    assert numbers["accuracy"] == 50.0 and numbers["compensated"] == 56.2
+    steps = store.query("SELECT steps FROM generations WHERE sample_id = '3'").rows[0][0]
+    assert json.loads(steps) == [{"output": "thus"}]
+
+
+def _bundle(root: Path, files: dict[str, bytes]) -> Bundle:
+    for place, content in files.items():
+        repo, _, rest = place.partition(":")
+        folder = root / HUB / repo_folder("dataset", repo)
+        path = folder / "snapshots" / ("0" * 40) / rest
+        (folder / "refs").mkdir(parents=True, exist_ok=True)
+        (folder / "refs/main").write_text("0" * 40)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (root / BUNDLE_JSON).parent.mkdir(parents=True, exist_ok=True)
+    (root / BUNDLE_JSON).write_text("{}")
+    (root / TAG_MANIFEST).write_text("")
+    return Bundle(root)
+
+
+def _real_bundle(shared: Callable, root: Path) -> Bundle:
+    hub, target = shared("data/hub/datasets"), _bundle(root, {})
+    for repo in ("THUDM/LongBench", "THUDM/LongBench-v2", "L4NLP/LEval"):
+        folder = target.root / HUB / repo_folder("dataset", repo)
+        (folder / "refs").mkdir(parents=True)
+        (folder / "refs/main").write_text("0" * 40)
+        (folder / "snapshots").mkdir()
+        (folder / "snapshots" / ("0" * 40)).symlink_to(hub / repo)
+    return target
+
+
+def test_longbench_rows_find_the_bundles_samples(
+    shared: Callable, store: Store, tmp_path: Path, scored: Callable
+) -> None:
+    bundle = _real_bundle(shared, tmp_path / "bundle")
+    published = shared("data/predictions/longbench/llama3-8b-instruct")
+    source = tmp_path / "in"
+    source.mkdir()
+    for task in ("multi_news", "passage_retrieval_zh"):
+        (source / f"{task}.jsonl").write_bytes((published / f"{task}.jsonl").read_bytes())
+    # Rows out of order, as several processes write them, still find theirs, and come back as they stood.
+    lines = (published / "multifieldqa_zh.jsonl").read_bytes().splitlines(keepends=True)
+    (source / "multifieldqa_zh.jsonl").write_bytes(b"".join(lines[::-1]))
+    run = import_predictions(store, "longbench", source, model="m", bundle=bundle).run_id
+    wanted = json.loads((published / "result.json").read_text())
+    for task, numbers in scored(store, "longbench", run).items():
+        assert next(iter(numbers.values())) == wanted[task]
+        samples = list(BENCHMARKS["longbench"].samples(bundle, task))
+        stored = store.query("SELECT sample_id FROM samples WHERE task = ? ORDER BY position", [task]).rows
+        assert stored == [(sample.sample_id,) for sample in samples]
+        outputs = dict(store.query("SELECT sample_id, output FROM generations WHERE task = ?", [task]).rows)
+        rows = [json.loads(line) for line in (published / f"{task}.jsonl").read_bytes().splitlines()]
+        # Two samples with the same answers and length are told apart by their order alone.
+        different = sum(outputs[sample.sample_id] != row["pred"] for sample, row in zip(samples, rows, strict=True))
+        assert different <= 2
+    for file in export_predictions(store, "longbench", run, tmp_path / "out").files:
+        assert file.read_bytes() == (source / file.name).read_bytes()
+
+
+def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp_path: Path) -> None:
+    bundle = _real_bundle(shared, tmp_path / "bundle")
+    (upstream,) = shared("data/upstream/OpenLMLab/LEval").iterdir()
+    held = {task.name for task in BENCHMARKS["leval"].tasks(bundle)}
+    source = tmp_path / "in"
+    source.mkdir()
+    for path in sorted((upstream / "Predictions").glob("*_eval/turbo-16k-0613/*.pred.jsonl")):
+        if path.name.partition(".")[0] in held:
+            (source / path.name).write_bytes(path.read_bytes())
+    refused = {}
+    for path in sorted(source.iterdir()):
+        try:
+            one = tmp_path / "one" / path.stem
+            one.mkdir(parents=True)
+            (one / path.name).write_bytes(path.read_bytes())
+            import_predictions(store, "leval", one, model="m", run_id=path.stem, bundle=bundle)
+        except UsageError as exc:
+            refused[path.name] = str(exc)
+    print(refused)
+    ids = store.query("SELECT DISTINCT task, regexp_matches(sample_id, '^\\d{3}-\\d{2}$') FROM generations").rows
+    assert len(ids) + len(refused) == len(list(source.iterdir())) and all(good for _, good in ids)
+
+
+def test_rows_that_answer_nothing_in_the_bundle_are_refused(shared: Callable, store: Store, tmp_path: Path) -> None:
+    bundle = _real_bundle(shared, tmp_path / "bundle")
+    with pytest.raises(UsageError, match=r"oneshot.jsonl, line \d+: it answers no question of the bundle"):
+        import_predictions(
+            store, "longbench_v2", shared("data/predictions/longbench_v2/oneshot.jsonl"), model="m", bundle=bundle
+        )
+    assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
+
+
+SAMPLES = {
+    "longbench": [
+        Sample("longbench", "qasper", "a", "c", "?", ("Paris", "Rome"), length=10, meta={"category": "x"}),
+        Sample("longbench", "trec", "b", "c", "?", ("y",), length=10, meta={"all_classes": ["x", "y", "y z"]}),
+        Sample("longbench", "qasper_e", "c", "c", "?", ("Paris",), length=5000),
+    ],
+    "longbench_v2": [
+        Sample(
+            "longbench_v2", "mcq", name, "c", "?", ("A",), length=9, length_unit="characters",
+            meta={"difficulty": "easy", "length": "short", "domain": "d", "sub_domain": "s",
+                  "choices": {"A": "1", "B": "2", "C": "3", "D": "4"}},
+        )
+        for name in "ab"
+    ],
+    "longbench_pro": [
+        Sample(
+            "longbench_pro", task, "p", "c", "?", ("x",), length=8192, length_unit="tokens",
+            meta={"secondary_task": title, "primary_task": "T3. Evidence-Grounded QA", "token_length": "8k",
+                  "contextual_requirement": "Full", "difficulty": "Easy", "question_thinking": "!", "row": 0},
+        )
+        for task, title in (("t3.2", "T3.2 Single-Hop Fact QA"), ("t3.1", "T3.1 Multi-Doc Integration QA"))
+    ],
+    "lveval": [
+        Sample("lveval", "cmrc_mixup_16k", "0000", "c", "?", ("巴黎",), "zh", 9, "characters",
+               {"answer_keywords": "巴黎"}),
+        Sample("lveval", "factrecall_en_32k", "0000", "c", "?", ("Paris",)),
+    ],
+    "leval": [
+        Sample("leval", "narrative_qa", "000-00", "c", "?", ("Paris",), meta={"evaluation": "f1"}),
+        Sample("leval", "topic_retrieval_longchat", "000-01", "c", "2nd?", ("Paris",),
+               meta={"evaluation": "exam", "topic": 1}),
+        Sample("leval", "topic_retrieval_longchat", "001-00", "c", "1st?", ("Rome",),
+               meta={"evaluation": "exam", "topic": 0}),
+    ],
+}  # fmt: skip
+OUTPUTS = ("Paris, 巴黎\n[Answer]\nx", "The correct answer is (A)", "y\nRome")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
+    name: str, store: Store, tmp_path: Path, scored: Callable
+) -> None:
+    family = BENCHMARKS[name]
+    store.begin_run(RunRow("r", "org/m.x", "scripted", "1", {}, "", {}, {}, "0"))
+    for place, sample in enumerate(SAMPLES[name]):
+        for iteration in range(family.iterations):
+            row = GenerationRow(
+                "r", *sample.key._replace(iteration=iteration), output=OUTPUTS[(place + iteration) % 3], reasoning="hm"
+            )
+            store.write(samples=[SampleRow(sample, place)], generations=[row])
+        failed = SampleRow(Sample(name, sample.task, "failed", "c", "?", ("z",)), 99)
+        store.write(samples=[failed], generations=[GenerationRow("r", name, sample.task, "failed", 0, error="no")])
+    exported = export_predictions(store, name, "r", tmp_path / "out")
+    assert exported.left_out == {"failed": len({sample.task for sample in SAMPLES[name]})}
+    with Store(tmp_path / "again.duckdb") as again:
+        numbers = {}
+        for place in sorted({path if name.startswith("longbench_") else path.parent for path in exported.files}):
+            run = import_predictions(again, name, place, model="m", run_id=str(place)).run_id
+            numbers |= scored(again, name, run)
+            reasonings = again.query("SELECT DISTINCT reasoning FROM generations WHERE error IS NULL").rows
+            assert reasonings == [("hm",)]
+        assert numbers == scored(store, name, "r")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lbx.records import GroupScore, TaskScore
 
 
 def ordered_sum(values: Iterable[float]) -> float:
@@ -23,3 +26,46 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
     import numpy as np
 
     return float(np.round(100 * np.mean(values), digits))
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A mean of tasks' numbers, or of such means, each counting once however many samples it has.
+
+    Attributes:
+        n: how many scores there are under it.
+        score: the mean of the parts' scores, in 0..1.
+        percent: the mean of the parts' official figures, which are rounded, itself not rounded.
+        whole: whether no part is missing.
+        partial: whether any score lacks a part.
+    """
+
+    n: int
+    score: float
+    percent: float
+    whole: bool
+    partial: bool
+
+    @classmethod
+    def of(cls, parts: Sequence[TaskScore | Average], *, whole: bool) -> Average | None:
+        """The mean of what is there; None where nothing is."""
+        if not parts:
+            return None
+        return cls(
+            n=sum(part.n for part in parts),
+            score=mean([part.score for part in parts]),
+            percent=mean([_percent(part) for part in parts]),
+            whole=whole and all(part.whole for part in parts if isinstance(part, Average)),
+            partial=any(part.partial for part in parts),
+        )
+
+    def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> GroupScore:
+        """As a number of the report: ``official`` with so many digits, None where a part is missing."""
+        official = round(self.percent, digits) if self.whole else None
+        return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial)
+
+
+def _percent(part: TaskScore | Average) -> float:
+    if isinstance(part, Average):
+        return part.percent
+    return 100 * part.score if part.official is None else part.official

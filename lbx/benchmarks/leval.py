@@ -14,19 +14,23 @@ so they have no part in a task's number.
 
 Prompts are taken from the authors' published predictions, whose rows carry them (see ``_SOURCES``). Some begin with a
 stray sentence about a visual assistant, which is dropped. sci_fi's was never published; it has lbx's own words.
+
+The tables average over tasks: exact match over six closed ones (topic_retrieval_longchat, which the paper shows
+apart, is not among them), F1 over the open questions, each ROUGE over the open summaries.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
-from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.aggregates import Average, mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.benchmarks.files import Row, damaged, read_jsonl
+from lbx.benchmarks.files import damaged, read_jsonl
+from lbx.benchmarks.leval_questions import SCORED, Question, read_questions
 from lbx.benchmarks.sources import Source, find_jsonl
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import BundleError
@@ -34,7 +38,7 @@ from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
 from lbx.metrics.rouge_n import rouge
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "L4NLP/LEval"
 PREDICTIONS = "OpenLMLab/LEval/Predictions"
@@ -77,7 +81,6 @@ KINDS: dict[str, str] = {
 """The closed tasks, then the open ones."""
 
 _OPEN = ("f1", "rouge")
-_SCORED = ("exam", "f1", "rouge")
 _OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
 _SOURCES = {
     task: _OPEN_SOURCE if kind in _OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
@@ -87,6 +90,10 @@ _SOURCES = {
 _STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
 _LENGTH_HINT = re.compile(r"\d+(?= words)")
 _TOPICS = ("first", "second", "third")
+_APART = "topic_retrieval_longchat"
+_NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
+"""Answers that judge the document; where such a word stands in it says nothing."""
+
 
 _SCI_FI_BEFORE = "Here is a science-fiction story. A statement about it follows after its end.\n\n"
 _SCI_FI_AFTER = (
@@ -118,7 +125,7 @@ class LEval(Benchmark):
         for task, kind in KINDS.items():
             source = _data(bundle, task)
             if source is not None:
-                found.append(Task(self.name, task, METRICS[kind], len(_questions(source))))
+                found.append(Task(self.name, task, METRICS[kind], len(read_questions(source))))
         return found
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
@@ -126,7 +133,7 @@ class LEval(Benchmark):
         source = _data(bundle, task)
         if source is None:
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.")
-        return (_sample(task, question) for question in _questions(source))
+        return (_sample(task, question) for question in read_questions(source))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The published prompt around the document and the question; only the document may be cut."""
@@ -153,14 +160,27 @@ class LEval(Benchmark):
             source=source,
         )
 
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """The references of open questions and of topic retrieval, which are pieces of the document in many rows.
+
+        () for letters, numbers, truth values and summaries, and for answers such as "yes".
+        """
+        if KINDS[sample.task] not in ("f1", "topics"):
+            return ()
+        return [text for text in sample.references if text.strip(" .").casefold() not in _NOT_FOUND]
+
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """The task's official metric; nothing for questions marked "LLM" or "human".
 
-        ``extracted`` is what auto_eval.py compares. Where that script would stop with an exception the score is 0.
+        ``extracted`` is what auto_eval.py compares. Where that script would stop with an exception the scores are 0
+        and say so.
         """
-        if sample.meta.get("evaluation", "exam") not in _SCORED or not sample.references:
+        if sample.meta.get("evaluation", "exam") not in SCORED:
             return []
-        kind, reference = KINDS[sample.task], sample.references[0]
+        kind = KINDS[sample.task]
+        if error := _official_error(kind, sample, output):
+            return [Score(metric, 0.0, error=error) for metric in METRICS[kind]]
+        reference = sample.references[0]
         match kind:
             case "f1":
                 return [Score("f1", qa_f1(output, [reference]))]
@@ -190,6 +210,42 @@ class LEval(Benchmark):
             return _averaged(_part("loyalty", rows, "loyalty") + _part("fact", rows, "fact"))
         metric = METRICS[kind][0]
         return _part(metric, rows, metric)
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """The tables' averages: grouping "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
+
+        ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
+        """
+        numbers = {
+            task: {number.metric: number for number in self.aggregate(task, rows)} for task, rows in tasks.items()
+        }
+        numbers = {task: found for task, found in numbers.items() if found}
+        tables = [("closed", "exact_match", [t for t, kind in KINDS.items() if kind not in _OPEN and t != _APART])]
+        tables += [("open", "f1", [task for task, kind in KINDS.items() if kind == "f1"])]
+        summaries = [task for task, kind in KINDS.items() if kind == "rouge"]
+        tables += [("open", metric, summaries) for metric in METRICS["rouge"][1:]]
+        found = []
+        for grouping, metric, members in tables:
+            parts = [numbers[task][metric] for task in members if task in numbers]
+            if average := Average.of(parts, whole=len(parts) == len(members)):
+                found.append(average.group(grouping, "all", metric, digits=2))
+        heads = [numbers[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in numbers]
+        if average := Average.of(heads, whole=False):
+            found.append(average.group("overall", "all"))
+        return found
+
+
+def _official_error(kind: str, sample: Sample, output: str) -> str | None:
+    if not sample.references:
+        return "There is no reference: the official auto_eval.py stops with an exception."
+    reference = sample.references[0]
+    if kind in ("choice", "choices") and exam.choice_reference(reference) is None:
+        return "The reference is blank: the official auto_eval.py stops with IndexError."
+    if kind == "statements":
+        for what, text in (("answer", output), ("reference", reference)):
+            if exam.statement_reference(text) is None:
+                return f'The {what} has no "[fact:": the official auto_eval.py stops with IndexError.'
+    return None
 
 
 def _exam_answers(kind: str, output: str, reference: str) -> tuple[str, str | None]:
@@ -258,62 +314,7 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
     ]
 
 
-class _Question(NamedTuple):
-    """One question as its line holds it.
-
-    Attributes:
-        document, number: the line, and the question's place in it.
-        position: its place in the whole file.
-        judged_by: the marks of its copies, "LLM" or "human".
-    """
-
-    document: int
-    number: int
-    position: int
-    context: str
-    question: str
-    answer: str
-    evaluation: str
-    source: str
-    judged_by: tuple[str, ...] = ()
-
-    @property
-    def content(self) -> tuple[str, str, str]:
-        return self.context, self.question, self.answer
-
-
-def _questions(source: Source) -> list[_Question]:
-    """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
-    position = count()
-    every = [
-        question for document, row in enumerate(source.rows()) for question in _row_questions(document, row, position)
-    ]
-    asked = [question for question in every if question.evaluation in _SCORED]
-    places = {question.content: place for place, question in reversed(list(enumerate(asked)))}
-    for question in every:
-        if question.evaluation in _SCORED:
-            continue
-        if (place := places.get(question.content)) is None:
-            asked.append(question)
-        else:
-            asked[place] = asked[place]._replace(judged_by=(*asked[place].judged_by, question.evaluation))
-    documents: dict[str, int] = {}
-    for question in asked:
-        documents.setdefault(question.context, len(documents))
-    return sorted(asked, key=lambda question: documents[question.context])
-
-
-def _row_questions(document: int, row: Row, position: Iterator[int]) -> Iterator[_Question]:
-    questions, answers = row.get("instructions", list), row.get("outputs", list)
-    if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
-        raise damaged(row.where, "instructions and outputs should be lists of as many texts")
-    context, evaluation = row.get("input", str), row.get("evaluation", str)
-    source = str(row.values.get("source") or "")
-    for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
-        yield _Question(document, number, next(position), context, question, answer, evaluation, source)
-
-
-def _sample(task: str, asked: _Question) -> Sample:
+def _sample(task: str, asked: Question) -> Sample:
     meta: dict[str, Any] = {"evaluation": asked.evaluation, "source": asked.source, "judged_by": list(asked.judged_by)}
     if KINDS[task] == "topics":
         # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.

@@ -13,109 +13,50 @@ answer counts, as the scorer of that time had it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean, numpy_percent
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged, read_json
+from lbx.benchmarks.longbench_answers import (
+    ODD_ANSWERS,
+    accepted_answers,
+    class_names,
+    odd_answers,
+    official_error,
+)
+from lbx.benchmarks.longbench_groups import groups
+from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, Kind, kind_of
 from lbx.benchmarks.sources import Source, find_zipped
 from lbx.benchmarks.templates import fill_format
-from lbx.errors import BundleError
+from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
 from lbx.metrics import classification, code, f1, numbers, rouge_l
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "THUDM/LongBench"
 PROMPTS = "THUDM/LongBench/LongBench/config/dataset2prompt.json"
 NEW_TOKENS = "THUDM/LongBench/LongBench/config/dataset2maxlen.json"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500}
 
-METRICS: dict[str, tuple[str, ...]] = {
-    "f1": ("f1",),
-    "rouge_l": ("rouge_l", "rouge_l_unlimited"),
-    "classification": ("classification",),
-    "count": ("count",),
-    "retrieval": ("retrieval",),
-    "edit_similarity": ("edit_similarity",),
-}
-"""What a task's kind of metric stores. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What is fixed about a task.
-
-    Attributes:
-        category: the paper's group, which its averages go by.
-        metric: a key of ``METRICS``.
-        language: "en", "zh" or "code".
-        bare: the prompt stays bare text even for chat models.
-        first_line: only the answer's first line counts.
-        in_e: whether LongBench-E has it.
-    """
-
-    category: str
-    metric: str
-    language: str = "en"
-    bare: bool = False
-    first_line: bool = False
-    in_e: bool = False
-
-
-TASKS: dict[str, Kind] = {
-    "narrativeqa": Kind("single-document QA", "f1"),
-    "qasper": Kind("single-document QA", "f1", in_e=True),
-    "multifieldqa_en": Kind("single-document QA", "f1", in_e=True),
-    "multifieldqa_zh": Kind("single-document QA", "f1", "zh"),
-    "hotpotqa": Kind("multi-document QA", "f1", in_e=True),
-    "2wikimqa": Kind("multi-document QA", "f1", in_e=True),
-    "musique": Kind("multi-document QA", "f1"),
-    "dureader": Kind("multi-document QA", "rouge_l", "zh"),
-    "gov_report": Kind("summarization", "rouge_l", in_e=True),
-    "qmsum": Kind("summarization", "rouge_l"),
-    "multi_news": Kind("summarization", "rouge_l", in_e=True),
-    "vcsum": Kind("summarization", "rouge_l", "zh"),
-    "trec": Kind("few-shot learning", "classification", bare=True, first_line=True, in_e=True),
-    "triviaqa": Kind("few-shot learning", "f1", bare=True, first_line=True, in_e=True),
-    "samsum": Kind("few-shot learning", "rouge_l", bare=True, first_line=True, in_e=True),
-    "lsht": Kind("few-shot learning", "classification", "zh", bare=True, first_line=True),
-    "nq": Kind("few-shot learning", "f1", bare=True),
-    "passage_count": Kind("synthetic", "count", in_e=True),
-    "passage_retrieval_en": Kind("synthetic", "retrieval", in_e=True),
-    "passage_retrieval_zh": Kind("synthetic", "retrieval", "zh"),
-    "lcc": Kind("code completion", "edit_similarity", "code", bare=True, in_e=True),
-    "repobench-p": Kind("code completion", "edit_similarity", "code", bare=True, in_e=True),
-}
-
-_BUCKETS = ("0-4k", "4-8k", "8k+")
 _TWIN = {"nq": "triviaqa"}
+_RETRIEVAL = ("single-document QA", "multi-document QA")
+"""The categories of the eight tasks for which the authors compared retrieval with reading everything."""
 
+_NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
+"""Answers that judge the document; where such a word stands in it says nothing."""
 
-def kind_of(task: str) -> Kind:
-    """The kind of "qasper" and of "qasper_e"."""
-    return TASKS[task.removesuffix("_e")]
-
-
-def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
-    """The answers that the official scorer would compare with, from whatever ``answers`` holds.
-
-    A bare string counts as its characters, and passage_count compares numbers by their text, as there. What makes
-    the official script stop (null, a number elsewhere) is no answer.
-    """
-    if not isinstance(answers, list | tuple | str):
-        return ()
-    if task.removesuffix("_e") == "passage_count":
-        return tuple(str(answer) for answer in answers)
-    return tuple(answer for answer in answers if isinstance(answer, str))
+__all__ = ["METRICS", "TASKS", "Kind", "LongBench", "accepted_answers", "kind_of", "make_sample"]
 
 
 class LongBench(Benchmark):
     """The benchmark family "longbench"."""
 
     name = "longbench"
-    metric_version = 1
+    metric_version = 2
+    modes = frozenset({"rag"})
     known_tasks = (*TASKS, *(f"{task}_e" for task, kind in TASKS.items() if kind.in_e))
 
     def tasks(self, bundle: Bundle) -> list[Task]:
@@ -140,17 +81,37 @@ class LongBench(Benchmark):
         classes = _classes(source) if kind_of(task).metric == "classification" else ()
         seen: dict[str, int] = {}
         for number, row in enumerate(source.rows()):
-            sample = _sample(task, row, number, classes)
+            sample = make_sample(task, row, number, classes)
             seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
             yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
 
+    def check_mode(self, task: str, mode: Mode) -> None:
+        """Retrieval is for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
+        if mode.rag and kind_of(task).category not in _RETRIEVAL:
+            fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
+            raise UsageError(
+                f"longbench/{task} cannot be asked with retrieved chunks: it is no question on a document.",
+                fix=f"Name tasks that are: {fit}.",
+            )
+
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The official prompt. samsum ends at a line's end, but not before its first token, as in pred.py."""
+        """The official prompt. samsum ends at a line's end, but not before its first token, as in pred.py.
+
+        With ``mode.rag`` the chunks stand in place of the document as the authors' retrieval/pred.py puts them there:
+        the best first, nothing between them.
+
+        Raises:
+            UsageError: see ``check_mode``.
+        """
+        self.check_mode(sample.task, mode)
         task = sample.task.removesuffix("_e")
         kind = TASKS[task]
         template, source = _template(bundle, task)
+        context = sample.context
+        if mode.rag:
+            context = "".join(chunk.text for chunk in sorted(chunks, key=lambda chunk: chunk.rank))
         before, document, after = fill_format(
-            template, {"context": sample.context, "input": sample.question}, document="context", source=source
+            template, {"context": context, "input": sample.question}, document="context", source=source
         )
         return Prompt(
             before=before,
@@ -165,17 +126,34 @@ class LongBench(Benchmark):
             source=source,
         )
 
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """The references of questions on the document, and the heading of the paragraph that is to be found.
+
+        () for summaries, classes, code and counts, for few-shot tasks, whose answers stand in the question's own
+        passage, and for answers such as "yes".
+        """
+        kind = kind_of(sample.task)
+        if kind.metric == "retrieval":
+            colon = "：" if kind.language == "zh" else ":"  # "段落2" alone stands in "段落27" too
+            return [reference + colon for reference in sample.references]
+        if kind.category not in _RETRIEVAL:
+            return ()
+        return [text for text in sample.references if text.strip(" .").casefold() not in _NOT_FOUND]
+
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The task's official metric, the best over the references; ``extracted`` is the line that counts."""
-        task = sample.task.removesuffix("_e")
-        kind = TASKS[task]
+        """The task's official metric, the best over the references; ``extracted`` is the line that counts.
+
+        Where eval.py would stop with an exception the scores are 0 and say so.
+        """
+        kind = kind_of(sample.task)
+        extracted = None
         if kind.metric == "edit_similarity":
-            line = code.code_line(output)
-            return [Score("edit_similarity", code.edit_similarity(line, sample.references), line)]
-        if not kind.first_line:
-            return _scores(kind, sample, output)
-        line = output.lstrip("\n").split("\n", 1)[0]
-        return [replace(score, extracted=line) for score in _scores(kind, sample, line)]
+            output = extracted = code.code_line(output)
+        elif kind.first_line:
+            output = extracted = output.lstrip("\n").split("\n", 1)[0]
+        if error := official_error(sample, output):
+            return [Score(metric, 0.0, extracted, error) for metric in METRICS[kind.metric]]
+        return [replace(score, extracted=extracted) for score in _scores(kind, sample, output)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """eval.py's number: 100 x mean, two decimals by Python's ``round``.
@@ -195,6 +173,13 @@ class LongBench(Benchmark):
                 found += _buckets(metric, scored)
         return found
 
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """The authors' tables of averages, see ``lbx.benchmarks.longbench_groups``."""
+        numbers = {
+            task: {number.metric: number for number in self.aggregate(task, rows)} for task, rows in tasks.items()
+        }
+        return groups({task: found for task, found in numbers.items() if found})
+
 
 def _scores(kind: Kind, sample: Sample, answer: str) -> list[Score]:
     references = sample.references
@@ -202,8 +187,10 @@ def _scores(kind: Kind, sample: Sample, answer: str) -> list[Score]:
         case "rouge_l", language:
             rouge = (rouge_l.rouge_l_zh if language == "zh" else rouge_l.rouge_l)(answer, references)
             return [Score("rouge_l", rouge.official), Score("rouge_l_unlimited", rouge.unlimited)]
+        case "edit_similarity", _:
+            return [Score("edit_similarity", code.edit_similarity(answer, references))]
         case "classification", _:
-            classes = tuple(sample.meta.get("all_classes") or ())
+            classes = class_names(sample)
             return [Score("classification", classification.classification(answer, references, classes))]
         case "count", _:
             return [Score("count", numbers.count(answer, references))]
@@ -214,9 +201,9 @@ def _scores(kind: Kind, sample: Sample, answer: str) -> list[Score]:
 
 
 def _buckets(metric: str, scored: Sequence[tuple[int, float]]) -> list[TaskScore]:
-    groups: dict[str, list[float]] = {bucket: [] for bucket in _BUCKETS}
+    groups: dict[str, list[float]] = {bucket: [] for bucket in BUCKETS}
     for length, value in scored:
-        groups[_BUCKETS[(length >= 4000) + (length >= 8000)]].append(value)
+        groups[BUCKETS[(length >= 4000) + (length >= 8000)]].append(value)
     return [
         TaskScore(f"{metric}/{bucket}", len(values), mean(values), numpy_percent(values, 2))
         for bucket, values in groups.items()
@@ -238,18 +225,22 @@ def _classes(source: Source) -> tuple[str, ...]:
     return tuple(last)
 
 
-def _sample(task: str, row: Row, number: int, classes: Sequence[str]) -> Sample:
+def make_sample(task: str, row: Row, number: int, classes: Sequence[str]) -> Sample:
+    """A row of the data; ``classes`` are the last row's, () where the task has none."""
     kind = kind_of(task)
     meta: dict[str, Any] = {"category": kind.category}
     if classes:
         meta["all_classes"] = list(classes)
+    context, question, answers = row.get("context", str), row.get("input", str), row.get("answers", list)
+    if odd := odd_answers(answers):
+        meta[ODD_ANSWERS] = odd
     return Sample(
         benchmark=LongBench.name,
         task=task,
         sample_id=str(row.values.get("_id") or f"{number:04d}"),
-        context=row.get("context", str),
-        question=row.get("input", str),
-        references=accepted_answers(task, row.get("answers", list)),
+        context=context,
+        question=question,
+        references=accepted_answers(task, answers),
         language=str(row.values.get("language") or kind.language),
         length=row.get("length", int),
         length_unit="characters" if kind.language == "zh" else "words",

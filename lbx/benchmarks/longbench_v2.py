@@ -1,28 +1,39 @@
 """LongBench v2 (THUDM, 2024): 503 multiple-choice questions on documents of 8 thousand to 2 million words.
 
 Source: https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e (pred.py, result.py); data
-and prompt come from the bundle. One object of data.json's array:
+and prompts come from the bundle. One object of data.json's array:
 
     {"_id": "66ec...", "domain": "Multi-Document QA", "sub_domain": "Legal", "difficulty": "hard", "length": "short",
      "question": "...", "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "..."}
+
+The ways to ask, as pred.py has them, each step at temperature 0.1 and cut in its middle where it is too long:
+
+    plain        0shot.txt, 128 new tokens
+    no_context   0shot_no_context.txt, 128
+    rag          0shot_rag.txt, 128; the chunks in document order, each with a heading that counts them
+    cot          0shot_cot.txt, 1,024; then 0shot_cot_ans.txt, which has the reasoning and no document, 128
+
+cot goes together with no_context or with rag: the first step then has *their* prompt, and 1,024 tokens. (pred.py takes
+no_context and rag together too, but then does as if only rag were asked for; that is refused here.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, read_text
 from lbx.benchmarks.sources import Source, find_json_array
 from lbx.benchmarks.templates import fill_marks
-from lbx.errors import BundleError
+from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
 from lbx.metrics.multiple_choice import chosen_letter
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "THUDM/LongBench-v2"
-PROMPT = "THUDM/LongBench/prompts/0shot.txt"
+PROMPTS = "THUDM/LongBench/prompts"
+PROMPT = f"{PROMPTS}/0shot.txt"
 TASK = "mcq"
 LETTERS = ("A", "B", "C", "D")
 
@@ -36,12 +47,26 @@ _GROUPS: dict[str, Callable[[Sample], bool]] = {
 }
 
 
+DOMAINS: dict[str, tuple[str, ...]] = {
+    "Single-Document QA": (
+        "Academic", "Literary", "Legal", "Financial", "Governmental", "Detective", "Event ordering",
+    ),
+    "Multi-Document QA": ("Academic", "Legal", "Financial", "Governmental", "Multi-news"),
+    "Long In-context Learning": ("User guide QA", "New language translation", "Many-shot learning"),
+    "Long-dialogue History Understanding": ("Agent history QA", "Dialogue history QA"),
+    "Code Repository Understanding": ("Code repo QA",),
+    "Long Structured Data Understanding": ("Table QA", "Knowledge graph reasoning"),
+}  # fmt: skip
+"""Domain -> its sub-domains, in the paper's order."""
+
+
 class LongBenchV2(Benchmark):
-    """The benchmark family "longbench_v2": one task, asked without a chain of thought."""
+    """The benchmark family "longbench_v2": one task, asked in the ways that the module's text lists."""
 
     name = "longbench_v2"
     metric_version = 1
     known_tasks = (TASK,)
+    modes = frozenset({"cot", "no_context", "rag"})
 
     def tasks(self, bundle: Bundle) -> list[Task]:
         """The one task, where data.json is there."""
@@ -57,28 +82,46 @@ class LongBenchV2(Benchmark):
             raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, data.json.")
         return (_sample(task, row) for row in source.rows())
 
-    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """0shot.txt with every field stripped."""
-        path = bundle.file(PROMPT)
-        if path is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} has no data/files/{PROMPT}, the official prompt of LongBench v2.",
-                fix="Bundle it with the data.",
-                command="lbx bundle bundle/longbench_v2.toml",
+    def check_mode(self, task: str, mode: Mode) -> None:
+        """Without the document there is nothing to retrieve from."""
+        if mode.no_context and mode.rag:
+            raise UsageError(
+                "LongBench v2 cannot be asked without the document and with chunks of it at once.",
+                fix="Leave out one of the two.",
             )
-        marks = {"$Q$": sample.question.strip()}
-        marks |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
-        before, document, after = fill_marks(read_text(path), ("$DOC$", sample.context.strip()), marks)
-        return Prompt(
-            before=before,
-            document=document,
-            after=after,
-            max_new_tokens=128,
-            truncation=Truncation.MIDDLE_FLOOR,
-            temperature=0.1,
-            limits={131072: 120000},
-            source=PROMPT,
-        )
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """The first step's prompt with every field stripped.
+
+        Raises:
+            UsageError: see ``check_mode``.
+        """
+        self.check_mode(sample.task, mode)
+        budget = 1024 if mode.cot else 128
+        if mode.rag:
+            return _prompt(bundle, "0shot_rag.txt", sample, budget, document=_retrieved(chunks))
+        if mode.no_context:
+            return _prompt(bundle, "0shot_no_context.txt", sample, budget)
+        return _prompt(bundle, "0shot_cot.txt" if mode.cot else "0shot.txt", sample, budget, document=sample.context)
+
+    def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
+        """With ``mode.cot`` the question again, after the reasoning and without the document.
+
+        None after an output without a single character: pred.py gives up on such a question, and so the empty output
+        is the answer.
+        """
+        if not mode.cot or not output:
+            return None
+        return _prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=output)
+
+    def query(self, sample: Sample) -> str:
+        """The question and the four choices, which the paper retrieves by."""
+        return "\n".join([sample.question, *(sample.meta["choices"][letter] for letter in LETTERS)])
+
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """The text of the right choice."""
+        choices = sample.meta.get("choices") or {}
+        return [choices[letter] for letter in sample.references if letter in choices]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """accuracy; compensated, where no letter at all counts a quarter; empty, whether nothing was said.
@@ -106,6 +149,83 @@ class LongBenchV2(Benchmark):
             for group, belongs in _GROUPS.items():
                 found += _task_score(f"{metric}/{group}", [row for row in said if belongs(row.sample)], metric)
         return found + _task_score("accuracy_all", rows, "accuracy") + _task_score("empty", rows, "empty")
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """The paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
+
+        Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
+        decimal, and so has the paper's table of domains; it has none of sub-domains.
+        """
+        said = [row for row in tasks.get(TASK, ()) if not row.scores.get("empty")]
+        found = _group("overall", "all", said)
+        for name, belongs in _GROUPS.items():
+            grouping = "difficulty" if name in ("easy", "hard") else "length"
+            found += _group(grouping, name, [row for row in said if belongs(row.sample)])
+        domains = _by_domain(said)
+        for domain in _ordered(domains, DOMAINS):
+            found += _group("domain", domain, [row for rows in domains[domain].values() for row in rows])
+        for domain in _ordered(domains, DOMAINS):
+            for sub_domain in _ordered(domains[domain], DOMAINS.get(domain, ())):
+                name = f"{domain}: {sub_domain}"
+                found += _group("sub_domain", name, domains[domain][sub_domain], official=False)
+        return found
+
+
+def _prompt(
+    bundle: Bundle, name: str, sample: Sample, budget: int, *, document: str = "", reasoning: str | None = None
+) -> Prompt:
+    """One of the official prompts filled in; ``name`` is the file's."""
+    place = f"{PROMPTS}/{name}"
+    path = bundle.file(place)
+    if path is None:
+        raise BundleError(
+            f"The bundle at {bundle.root} has no data/files/{place}, an official prompt of LongBench v2.",
+            fix="Bundle it with the data.",
+            command="lbx bundle bundle/longbench_v2.toml",
+        )
+    marks = {"$Q$": sample.question.strip()}
+    marks |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
+    if reasoning is not None:
+        marks["$COT$"] = reasoning.strip()
+    before, filled, after = fill_marks(read_text(path), ("$DOC$", document.strip()), marks)
+    return Prompt(
+        before=before,
+        document=filled,
+        after=after,
+        max_new_tokens=budget,
+        truncation=Truncation.MIDDLE_FLOOR,
+        temperature=0.1,
+        limits={131072: 120000},
+        source=place,
+    )
+
+
+def _retrieved(chunks: Sequence[Chunk]) -> str:
+    ordered = sorted(chunks, key=lambda chunk: chunk.index)
+    return "\n\n".join(f"Retrieved chunk {number}: {chunk.text}" for number, chunk in enumerate(ordered, start=1))
+
+
+def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[ScoredSample]]]:
+    found: dict[str, dict[str, list[ScoredSample]]] = {}
+    for row in rows:
+        domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
+        if domain and sub_domain:
+            found.setdefault(domain, {}).setdefault(sub_domain, []).append(row)
+    return found
+
+
+def _ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """In the order of ``known``; others after these, by name."""
+    places = {name: place for place, name in enumerate(known)}
+    return sorted(names, key=lambda name: (places.get(name, len(places)), name))
+
+
+def _group(grouping: str, name: str, rows: Sequence[ScoredSample], *, official: bool = True) -> list[GroupScore]:
+    return [
+        GroupScore(grouping, name, metric, found.n, found.score, found.official if official else None)
+        for metric in ("accuracy", "compensated")
+        for found in _task_score(metric, rows, metric)
+    ]
 
 
 def _task_score(name: str, rows: Sequence[ScoredSample], metric: str) -> list[TaskScore]:

@@ -18,15 +18,16 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
 from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 SETTINGS_FILE = "needle/needle.toml"
 KINDS = ("single", "multikey", "multiquery")
@@ -247,6 +248,10 @@ class Needle(Benchmark):
             truncation=Truncation.REFUSE,
         )
 
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """The asked values, which stand in the document."""
+        return sample.references
+
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """recall: the share of the asked values that stand in the output as whole numbers."""
         said = {re.sub("[,，]", "", number) for number in _NUMBER.findall(output.translate(_DIGITS))}
@@ -255,8 +260,36 @@ class Needle(Benchmark):
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Mean recall over all lengths and depths; ``official`` is the same in percent."""
-        mean = sum(row.scores["recall"] for row in rows) / len(rows) if rows else 0.0
-        return [TaskScore("recall", len(rows), mean, 100 * mean)]
+        values = [row.scores["recall"] for row in rows]
+        score = mean(values) if values else 0.0
+        return [TaskScore("recall", len(values), score, 100 * score)]
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """Mean recall by "kind", "language", "length" (words and characters apart), "depth", and "overall"."""
+        found: dict[tuple[str, str], list[float]] = {}
+        rows = [row for scored in tasks.values() for row in scored]
+        rows.sort(key=lambda row: (row.sample.length_unit, row.sample.length, row.sample.meta["depth"]))
+        for grouping in ("kind", "language", "length", "depth", "overall"):
+            for row in rows:
+                found.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row.scores["recall"])
+        return [
+            GroupScore(grouping, name, "recall", len(values), mean(values), 100 * mean(values))
+            for (grouping, name), values in found.items()
+        ]
+
+
+def _group_name(grouping: str, sample: Sample) -> str:
+    match grouping:
+        case "kind":
+            return sample.task.partition("_")[0]
+        case "language":
+            return sample.language
+        case "length":
+            return f"{sample.length} {sample.length_unit}"
+        case "depth":
+            return f"{100 * sample.meta['depth']:g}%"
+        case _:
+            return "all"
 
 
 def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: int, depth: float, index: int) -> Sample:

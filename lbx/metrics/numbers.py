@@ -25,9 +25,14 @@ def retrieval(prediction: str, references: Sequence[str], *, language: str) -> f
 
     Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
     """
-    found = [_PARAGRAPH[language].search(reference) for reference in references]
-    wanted = [match.group(1) for match in found if match]
-    return count(prediction, wanted) if len(wanted) == len(found) else 0.0
+    wanted = [paragraph(reference, language) for reference in references]
+    return count(prediction, [number for number in wanted if number]) if all(wanted) else 0.0
+
+
+def paragraph(reference: str, language: str) -> str | None:
+    """The number that a reference names, as it is written; None where it names none."""
+    match = _PARAGRAPH[language].search(reference)
+    return match.group(1) if match else None
 
 
 def _share(prediction: str, wanted: str) -> float:

@@ -100,9 +100,9 @@ def test_every_official_template(bundle: Bundle, task: str) -> None:
 
 def _samples_of(task: str, row: dict[str, object]):  # type: ignore[no-untyped-def]
     from lbx.benchmarks.files import Row
-    from lbx.benchmarks.longbench import _sample
+    from lbx.benchmarks.longbench import make_sample
 
-    return (_sample(task, Row("made up", {**ROW, **row}), 0, ()),)
+    return (make_sample(task, Row("made up", {**ROW, **row}), 0, ()),)
 
 
 @pytest.mark.parametrize("task", ["multifieldqa_zh", "multi_news", "passage_retrieval_zh"])

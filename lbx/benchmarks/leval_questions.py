@@ -1,0 +1,68 @@
+"""L-Eval's questions as its files hold them: which are asked, in which order, and which are asked for others too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+from lbx.benchmarks.files import Row, damaged
+from lbx.benchmarks.sources import Source
+
+SCORED = ("exam", "f1", "rouge")
+"""The marks of questions that auto_eval.py scores."""
+
+
+class Question(NamedTuple):
+    """One question as its line holds it.
+
+    Attributes:
+        document, number: the line, and the question's place in it.
+        position: its place in the whole file.
+        judged_by: the marks of its copies, "LLM" or "human".
+    """
+
+    document: int
+    number: int
+    position: int
+    context: str
+    question: str
+    answer: str
+    evaluation: str
+    source: str
+    judged_by: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> tuple[str, str, str]:
+        return self.context, self.question, self.answer
+
+
+def read_questions(source: Source) -> list[Question]:
+    """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
+    position = count()
+    every = [
+        question for document, row in enumerate(source.rows()) for question in _row_questions(document, row, position)
+    ]
+    asked = [question for question in every if question.evaluation in SCORED]
+    places = {question.content: place for place, question in reversed(list(enumerate(asked)))}
+    for question in every:
+        if question.evaluation in SCORED:
+            continue
+        if (place := places.get(question.content)) is None:
+            asked.append(question)
+        else:
+            asked[place] = asked[place]._replace(judged_by=(*asked[place].judged_by, question.evaluation))
+    documents: dict[str, int] = {}
+    for question in asked:
+        documents.setdefault(question.context, len(documents))
+    return sorted(asked, key=lambda question: documents[question.context])
+
+
+def _row_questions(document: int, row: Row, position: Iterator[int]) -> Iterator[Question]:
+    questions, answers = row.get("instructions", list), row.get("outputs", list)
+    if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
+        raise damaged(row.where, "instructions and outputs should be lists of as many texts")
+    context, evaluation = row.get("input", str), row.get("evaluation", str)
+    source = str(row.values.get("source") or "")
+    for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
+        yield Question(document, number, next(position), context, question, answer, evaluation, source)

@@ -54,6 +54,14 @@ class Benchmark(ABC):
             BundleError: a data file is damaged; names file and line.
         """
 
+    def check_mode(self, task: str, mode: Mode) -> None:
+        """Whether this task can be asked so, beyond what ``modes`` says of its family; before a model is loaded.
+
+        Raises:
+            UsageError: it cannot; says which can.
+        """
+        return
+
     @abstractmethod
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt of one sample. Raises BundleError where the bundle lacks the template.

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from lbx.store import Store
 
 
+_NOTES = 5
+
+
 class PredictionFormat(StrEnum):
     LONGBENCH = "longbench"
     LONGBENCH_V2 = "longbench_v2"
@@ -84,6 +87,9 @@ def import_(
     output: Annotated[Path, typer.Option("--output", "-o", help="The results file; made when missing.")],
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name in reports.")],
     name: Annotated[str | None, typer.Option("--run", help="Name of the run; made up without.")] = None,
+    e: Annotated[
+        bool, typer.Option("--e", help="They are LongBench-E's; a folder pred_e in the path says so, too.")
+    ] = False,
     bundle: Annotated[
         Path | None,
         typer.Option("--bundle", "-b", help="Match rows to this bundle's samples, to compare with runs of lbx."),
@@ -101,13 +107,18 @@ def import_(
     Store.check(output)
     opened = open_bundle(bundle)
     with Store(output) as store:
-        done = import_predictions(store, file_format.value, path, model=model, run_id=name, bundle=opened)
+        done = import_predictions(store, file_format.value, path, model=model, run_id=name, bundle=opened, e=e)
         score_with(store, opened, None, run_ids=[done.run_id], workers=workers)
     if as_json:
         typer.echo(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
-    typer.echo(f"{done.run_id}: {done.rows:,} rows of {len(done.tasks)} tasks{failed}; results in {output}")
+    rows = sum(done.counts.values())
+    typer.echo(f"{done.run_id}: {rows:,} rows of {len(done.counts)} tasks{failed}; results in {output}")
+    for text in done.notes[:_NOTES]:
+        note(text)
+    if len(done.notes) > _NOTES:
+        note(f"... and {len(done.notes) - _NOTES:,} more rows like these (--json names all)")
     if done.ignored:
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
 
@@ -133,7 +144,7 @@ def export(
         check_runs(store, [run])
         done = export_predictions(store, file_format.value, run, output, force=force)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(done)))
+        typer.echo(json.dumps(dataclasses.asdict(done), default=str))
         return
-    left_out = f"; {done.left_out:,} failed samples left out" if done.left_out else ""
+    left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
     typer.echo(f"{done.rows:,} rows in {len(done.files)} files in {output}{left_out}")

@@ -76,6 +76,7 @@ class Decoding:
         self._sampler = Sampler(request)
         self._ids: list[int] = []
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
+        self._answer_stop: StopStrings | None = None
         self._put_off: _Ending | None = None
         self._ending: _Ending | None = None
 
@@ -170,12 +171,17 @@ class Decoding:
         """The answer behind the reasoning up to a stop string, or None where there is none."""
         if not self._request.stop and not self._request.min_new_tokens:
             return None
-        if self._first is None:
-            if not self._block.answer(self._ids).strip().strip(HALF):
+        if self._answer_stop is None:
+            text = self._block.answer(self._ids)
+            if not text.strip():
+                self._first = None  # a half character has turned out to be a blank
                 return None
-            self._first = max(self._block.end, len(self._ids) - 1)
+            if self._first is None:
+                self._first = max(self._block.end, len(self._ids) - 1)
+            if not text.rstrip(HALF).strip():
+                return None
             exempt = self._request.min_new_tokens
-            self._stop = StopStrings(
+            self._answer_stop = StopStrings(
                 self._request.stop,
                 self._tokenizer,
                 self._first + exempt if exempt else 0,
@@ -183,7 +189,7 @@ class Decoding:
                 skip_blank=True,
                 seen=self._ids[max(0, self._block.end - 1) : -1],
             )
-        return self._stop.find(self._ids)
+        return self._answer_stop.find(self._ids)
 
     def _forbidden(self) -> frozenset[int]:
         """What may not be chosen next: no ending among the first ``min_new_tokens`` tokens of the answer."""

@@ -1,0 +1,40 @@
+"""A tokenizer made of given pieces, so that a test decides where a mark is cut into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lbx.reasoning import THINK, Marks
+
+
+class PieceTokenizer:
+    """Token n stands for the nth piece (text or bytes); control tokens decode to nothing."""
+
+    bos_token = eos_token = ""
+    bos_id: int | None = None
+    adds_bos = False
+    chat_template: str | None = None
+
+    def __init__(self, pieces: Sequence[str | bytes], controls: Sequence[str] = (), marks: Marks = THINK) -> None:
+        names = [*pieces, *controls]
+        self.pieces = [p.encode() if isinstance(p, str) else p for p in names]
+        self.control_tokens: Mapping[str, int] = {c: len(pieces) + n for n, c in enumerate(controls)}
+        self.reasoning_marks = marks
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """The longest piece first."""
+        data, ids = text.encode(), []
+        hidden = () if special else self.control_tokens.values()
+        while data:
+            fitting = [n for n, p in enumerate(self.pieces) if data.startswith(p) and n not in hidden]
+            ids.append(max(fitting, key=lambda n: len(self.pieces[n])))
+            data = data[len(self.pieces[ids[-1]]) :]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        silent = self.control_tokens.values()
+        return b"".join(self.pieces[i] for i in ids if i not in silent).decode("utf-8", "replace")
+
+    def tokens(self, *pieces: str | bytes) -> list[int]:
+        """The ids of pieces, in order."""
+        return [self.pieces.index(p.encode() if isinstance(p, str) else p) for p in pieces]

@@ -123,9 +123,13 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         if not debug:
             warnings.simplefilter("ignore")
         library, model = _load_model(weights, options, _device(torch, options.device), debug=debug)
+    if not (weights / _MODULES).is_file():
+        _read_plain_text(model)
     if options.pooling:
         _set_pooling(model, options.pooling, weights)
     side = model.tokenizer.padding_side = _padding_side(model, options.padding_side, card)
+    if model.tokenizer.pad_token is None:  # masked, so that any token will do
+        model.tokenizer.pad_token = model.tokenizer.eos_token or model.tokenizer.convert_ids_to_tokens(0)
     if options.max_length:
         _set_max_length(model, options.max_length, card)
     prompts: dict[bool, str | None] = {
@@ -274,6 +278,18 @@ def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
             f"e.g. {lacking[0]}.",
             fix="A file of the model may be missing, or config.json belongs to another model.",
         )
+
+
+def _read_plain_text(model: Any) -> None:
+    """Keep chat templates off the texts.
+
+    Where a folder does not say that it is a sentence-transformers model, the library wraps texts in the chat template
+    that the tokenizer happens to have. Decoders made into embedding models have inherited theirs, and were not trained
+    with it.
+    """
+    reader = model[0]
+    reader.modality_config = {kind: how for kind, how in reader.modality_config.items() if kind != "message"}
+    reader.input_formatter.supported_modalities = list(reader.modality_config)
 
 
 def _pooling_modules(model: Any) -> list[Any]:

@@ -8,12 +8,24 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.lveval import CONFIG, DATASETS, KEYWORDS_NO_TEXT, LEVELS, METRICS, NO_TEXT, REPO, LVEval
+from lbx.benchmarks.files import Row
+from lbx.benchmarks.lveval import (
+    CONFIG,
+    DATASETS,
+    KEYWORDS_NO_TEXT,
+    LEVELS,
+    METRICS,
+    NO_TEXT,
+    REPO,
+    LVEval,
+    _sample,
+)
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics.keyword_gate import NO_KEYWORDS
@@ -99,6 +111,18 @@ def test_tasks_are_what_the_zips_hold(make_bundle: MakeBundle) -> None:
         ("f1",),
         ("rouge_l", "rouge_l_unlimited"),
     ]
+
+
+def test_parquet_gives_the_same_samples(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    rows = [ROW, {**ROW, "answer_keywords": None, "answers": []}]
+    table = tmp_path / "rows.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    duckdb.execute(f"COPY (SELECT * FROM read_json('{table}')) TO '{tmp_path / 'a.parquet'}' (FORMAT parquet)")
+    converted = make_bundle({f"hub:{REPO}/lic_mixup_16k/test/0000.parquet": tmp_path / "a.parquet"})
+    (task,) = LVEval().tasks(converted)
+    assert (task.name, task.samples) == ("lic_mixup_16k", 2)
+    found = list(LVEval().samples(converted, "lic_mixup_16k"))
+    assert found == [_sample("lic_mixup_16k", Row("made up", row), number) for number, row in enumerate(rows)]
 
 
 def test_samples(make_bundle: MakeBundle) -> None:

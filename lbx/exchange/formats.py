@@ -26,6 +26,7 @@ class Prediction:
         output: the answer; None where there is none.
         error: why there is no answer, as the file says.
         judged: what the file says about the answer, right or wrong; None where it says nothing.
+        note: a sentence on how the row was taken, where that is not as it stands.
     """
 
     line: Line
@@ -40,6 +41,7 @@ class Prediction:
     finish_reason: str | None = None
     steps: Sequence[Mapping[str, Any]] | None = None
     judged: bool | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,13 @@ class Format(ABC):
     def free_standing(self, prediction: Prediction) -> bool:
         """Whether a row that answers no sample of the bundle is taken nevertheless."""
         return prediction.sample is None
+
+    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+        """Whether a row may answer the sample at its place in the data, though ``identity`` says otherwise.
+
+        Asked only where a file's rows do not match, and believed only where it holds for every row of the file.
+        """
+        return False
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
         """Why the file's own mark of the answer cannot be had with this sample, or None."""

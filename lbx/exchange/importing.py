@@ -92,12 +92,16 @@ def import_predictions(
         {task: len(predictions) for task, predictions in reading.tasks.items()},
         sum(prediction.error is not None for prediction in reading.rows),
         reading.ignored,
-        tuple(
-            f'{prediction.line.where}: the answer is no text; "" stands for it.'
-            for prediction in reading.rows
-            if prediction.finish_reason == NOT_TEXT
-        ),
+        tuple(_notes(reading)),
     )
+
+
+def _notes(reading: Reading) -> Iterator[str]:
+    for prediction in reading.rows:
+        if prediction.note:
+            yield f"{prediction.line.where}: {prediction.note}."
+        if prediction.finish_reason == NOT_TEXT:
+            yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
 
 
 def _run_row(form: Format, reading: Reading, run_id: str, model: str, bundle: Bundle | None) -> RunRow:

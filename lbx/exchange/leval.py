@@ -65,6 +65,14 @@ class LEvalFormat(Format):
         """Rows for a judge repeat scored questions, which a bundle's samples hold once."""
         return prediction.sample is None or prediction.sample.meta["evaluation"] not in _SCORED
 
+    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+        """The authors' gsm100 files put worked examples before each question, which the data have elsewhere."""
+        mine = prediction.sample
+        return mine is not None and (mine.references, mine.meta) == (
+            sample.references,
+            {key: sample.meta.get(key) for key in mine.meta},
+        )
+
     def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
         """{task}.pred.jsonl. Where a row's place counts, rows without an answer keep the place of missing ones."""
         first, left_out = first_iterations(answers)

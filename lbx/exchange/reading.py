@@ -170,9 +170,24 @@ def _matched(form: Format, samples: list[Sample], predictions: list[Prediction])
             found.append(_taken(form, prediction, samples[left[0]], left.popleft()))
         elif form.free_standing(prediction):
             found.append(prediction)
+        elif by_place := _by_place(form, samples, predictions):
+            return by_place
         else:
             raise wrong(prediction.line.where, "it answers no question of the bundle that is not answered already")
     return found
+
+
+def _by_place(form: Format, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
+    """The predictions as answers to the samples at their places; [] where that cannot be."""
+    pairs = list(zip(predictions, samples, strict=False))
+    if len(pairs) < len(predictions) or not all(form.same_place(*pair) for pair in pairs):
+        return []
+    found = [
+        replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
+        for place, (prediction, sample) in enumerate(pairs)
+    ]
+    note = "from here on rows ask in other words than the bundle, and are matched by their places and right answers"
+    return [replace(found[0], note=note), *found[1:]]
 
 
 def _taken(form: Format, prediction: Prediction, sample: Sample, place: int) -> Prediction:

@@ -122,12 +122,12 @@ def test_export_refuses(store: Store, write_lines: Callable, tmp_path: Path) -> 
     run = import_predictions(store, "longbench", write_lines("a/qasper.jsonl", [V1]).parent, model="org/a").run_id
     with pytest.raises(UsageError, match=f"Its runs are: {run}"):
         export_predictions(store, "longbench", "none", tmp_path / "out")
-    with pytest.raises(UsageError, match="no answers to leval. It answers longbench"):
+    with pytest.raises(UsageError, match=r"no answers to leval\. It answers longbench"):
         export_predictions(store, "leval", run, tmp_path / "out")
     (file,) = export_predictions(store, "longbench", run, tmp_path / "out").files
     assert file == tmp_path / "out/pred/a/qasper.jsonl"
     file.write_text("precious")
-    with pytest.raises(UsageError, match="is there already.*--force"):
+    with pytest.raises(UsageError, match=r"is there already.*--force"):
         export_predictions(store, "longbench", run, tmp_path / "out")
     assert file.read_text() == "precious"
     export_predictions(store, "longbench", run, tmp_path / "out", force=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.aggregates import Average, mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged, zip_members
 from lbx.benchmarks.literals import read_literals
@@ -224,15 +224,8 @@ def _group(
     found = [scores[task] for task in members if task in scores]
     if len(found) < 2:
         return None
-    printed = [score.official for score in found if score.official is not None]
-    return GroupScore(
-        grouping=grouping,
-        name=name,
-        metric="average",
-        n=sum(score.n for score in found),
-        score=mean([score.score for score in found]),
-        official=round(mean(printed), 2) if published and len(printed) == len(members) else None,
-    )
+    average = Average.of(found, whole=published and len(found) == len(members))
+    return average.group(grouping, name, digits=2) if average else None
 
 
 def _data(bundle: Bundle, task: str) -> Source | None:

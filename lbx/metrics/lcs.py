@@ -4,48 +4,103 @@ The usual table T[i, j] (length over the first i tokens of x and the first j of 
 column to the next, so a row is a bit per column: bit j is set where T[i, j + 1] = T[i, j] + 1. Python's integers
 compute a whole row in three operations (H. Hyyro, "Bit-parallel LCS-length computation revisited", 2004), and the
 bits hold all that a backtrace needs.
+
+Time is as the product of the two lengths over 64. Memory stays under a few times ``ROOM``, whatever the lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import isqrt
+
+ROOM = 1 << 29
+"""Bits to keep of places, and again of rows (64 MiB each): what does not fit is worked out again."""
 
 
-def positions(tokens: Sequence[str]) -> dict[str, int]:
+def positions(tokens: Sequence[str]) -> Mapping[str, int]:
     """Each token's places as bits: bit j is set where ``tokens[j]`` is the token."""
+    if len(tokens) ** 2 > ROOM:
+        return _ManyPositions(tokens)
     masks: dict[str, int] = {}
     for place, token in enumerate(tokens):
         masks[token] = masks.get(token, 0) | (1 << place)
     return masks
 
 
-def rows(matches: Iterable[int], width: int) -> list[int]:
-    """The table's rows as step bits, one for each token down its side.
+def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) -> Iterator[int]:
+    """The table's rows as step bits, from the last token down its side to the first.
 
     Args:
-        matches: the token's bits in ``positions(y)``, 0 where y has none of it (such a row repeats the one above).
-        width: len(y).
+        tokens: those tokens of x that y has: the row of any other repeats the one above.
+        masks: ``positions(y)``.
+        width: how many tokens of y count, from its first.
     """
     full = (1 << width) - 1
-    flat = full  # bits where the row does NOT grow
-    steps = []
-    for mask in matches:
-        hits = flat & mask
-        flat = ((flat + hits) | (flat - hits)) & full
-        steps.append(full ^ flat)
-    return steps
+    size = len(tokens) if len(tokens) * width <= ROOM else isqrt(len(tokens))
+    parts = [tokens[start : start + size] for start in range(0, len(tokens), size or 1)]
+    above = [0]  # the row before each part, to start again from
+    for part in parts[:-1]:
+        above.append(_last_row(part, masks, above[-1], full))
+    while parts:
+        steps = _rows(parts.pop(), masks, above.pop(), full)
+        steps.reverse()
+        yield from steps
 
 
 def length(x: Sequence[str], y: Sequence[str]) -> int:
     """Length of the longest common subsequence."""
     if len(x) < len(y):
         x, y = y, x
-    if not y:
-        return 0
-    full = (1 << len(y)) - 1
-    flat, masks = full, positions(y)
-    for token in x:
-        if mask := masks.get(token, 0):
-            hits = flat & mask
-            flat = ((flat + hits) | (flat - hits)) & full
-    return (full ^ flat).bit_count()
+    masks = positions(y)
+    return _last_row([token for token in x if token in masks], masks, 0, (1 << len(y)) - 1).bit_count()
+
+
+def _rows(tokens: Sequence[str], masks: Mapping[str, int], above: int, full: int) -> list[int]:
+    flat = full ^ above  # bits where the row does NOT grow
+    steps = []
+    for token in tokens:
+        hits = flat & masks[token]
+        flat = ((flat + hits) | (flat - hits)) & full
+        steps.append(full ^ flat)
+    return steps
+
+
+def _last_row(tokens: Sequence[str], masks: Mapping[str, int], above: int, full: int) -> int:
+    flat = full ^ above
+    for token in tokens:
+        hits = flat & masks[token]
+        flat = ((flat + hits) | (flat - hits)) & full
+    return full ^ flat
+
+
+class _ManyPositions(Mapping[str, int]):
+    """``positions`` of so many tokens that not all can be kept as bits.
+
+    A token that is often asked for is a frequent one, and stays; a rare one is soon made.
+    """
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._width = len(tokens)
+        self._places: dict[str, list[int]] = {}
+        for place, token in enumerate(tokens):
+            self._places.setdefault(token, []).append(place)
+        self._kept = lru_cache(max(ROOM // self._width, 16))(self._mask)
+
+    def __getitem__(self, token: str) -> int:
+        return self._kept(token)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _mask(self, token: str) -> int:
+        octets = bytearray(self._width // 8 + 1)
+        for place in self._places[token]:
+            octets[place >> 3] |= 1 << (place & 7)
+        return int.from_bytes(octets, "little")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lbx.metrics import chinese, lcs
 
@@ -41,11 +42,11 @@ class RougeL:
 
 def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_ENGLISH) -> RougeL:
     """F of whitespace tokens. An empty prediction or reference (or one of "." only) scores 0."""
-    predicted = _Text.of(prediction)
+    predicted = _Text(prediction)
     official = unlimited = 0.0
     deepest = 0
     for reference in references:
-        score, frames = _compare(predicted, _Text.of(reference))
+        score, frames = _compare(predicted, _Text(reference))
         unlimited = max(unlimited, score)
         deepest = max(deepest, frames)
         if frames <= frame_limit:
@@ -63,44 +64,88 @@ def spaced(text: str) -> str:
     return " ".join(chinese.words(text))
 
 
-@dataclass(frozen=True, slots=True)
 class _Sentence:
-    tokens: list[str]
-    masks: Mapping[str, int]
+    def __init__(self, tokens: tuple[str, ...]) -> None:
+        self.tokens = tokens
+        self.size = len(tokens)
+        self.unique = frozenset(tokens)
 
-    @classmethod
-    def of(cls, piece: str) -> _Sentence:
-        tokens = piece.split() or [""]
-        return cls(tokens, lcs.positions(tokens))
+    @cached_property
+    def masks(self) -> Mapping[str, int]:
+        return lcs.positions(self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
 class _Text:
-    sentences: list[_Sentence]
-    unique: int
+    """The different sentences of a text, the longest first, and where its tokens are.
 
-    @classmethod
-    def of(cls, text: str) -> _Text:
-        sentences = [_Sentence.of(piece) for piece in text.split(".") if piece]
-        return cls(sentences, len(set().union(*(sentence.masks for sentence in sentences))))
+    Attributes:
+        holders: {token: numbers of the sentences that have it, ascending}.
+    """
+
+    def __init__(self, text: str) -> None:
+        pieces = {tuple(piece.split()) or ("",) for piece in text.split(".") if piece}
+        self.sentences = [_Sentence(tokens) for tokens in sorted(pieces, key=len, reverse=True)]
+        self.holders: dict[str, list[int]] = {}
+        for number, sentence in enumerate(self.sentences):
+            for token in sentence.unique:
+                self.holders.setdefault(token, []).append(number)
 
 
 def _compare(predicted: _Text, expected: _Text) -> tuple[float, int]:
+    """F, and the deepest recursion."""
     if not predicted.sentences or not expected.sentences:
         return 0.0, 0
-    common: set[str] = set()
-    deepest = 0
+    union = _Union(predicted)
     for reference in expected.sentences:
-        for candidate in predicted.sentences:
-            if reference.masks.keys().isdisjoint(candidate.masks):
-                deepest = max(deepest, len(candidate.tokens) + 1)  # all the way to the left
-                continue
-            found, frames = _backtrace(reference.tokens, candidate)
-            common.update(found)
-            deepest = max(deepest, frames)
-    recall = len(common) / expected.unique
-    precision = len(common) / predicted.unique
-    return 2.0 * ((precision * recall) / (precision + recall + 1e-8)), deepest
+        union.add(reference)
+    recall = len(union.tokens) / len(expected.holders)
+    precision = len(union.tokens) / len(predicted.holders)
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8)), union.deepest
+
+
+class _Union:
+    """The union of the subsequences of all pairs of sentences, from as few of the pairs as will do.
+
+    Most pairs can change neither outcome: all that they share is in the union already, and they are too short to
+    recurse deeper than a pair before them.
+
+    Attributes:
+        tokens: the union.
+        deepest: frames of the deepest recursion.
+    """
+
+    def __init__(self, predicted: _Text) -> None:
+        self._predicted = predicted
+        self.tokens: set[str] = set()
+        self.deepest = 0
+
+    def add(self, reference: _Sentence) -> None:
+        """Take in the pairs of a reference's sentence with all sentences of the prediction."""
+        holders, candidates = self._predicted.holders, self._predicted.sentences
+        shared = [token for token in reference.unique if token in holders]
+        done: set[int] = set()
+        for token in shared:
+            for number in holders[token]:
+                if token in self.tokens:
+                    break
+                if number not in done:
+                    done.add(number)
+                    self._add(reference, candidates[number])
+        if reference.size + candidates[0].size <= self.deepest:
+            return
+        touching = set[int]().union(*(holders[token] for token in shared))
+        apart = next((candidate for number, candidate in enumerate(candidates) if number not in touching), None)
+        if apart:
+            self.deepest = max(self.deepest, apart.size + 1)  # nothing in common: all the way to the left
+        for number in sorted(touching - done):
+            if reference.size + candidates[number].size <= self.deepest:  # a path has no more frames than this
+                return
+            self._add(reference, candidates[number])
+
+    def _add(self, reference: _Sentence, candidate: _Sentence) -> None:
+        found, frames = _backtrace(reference.tokens, candidate)
+        self.tokens.update(found)
+        self.deepest = max(self.deepest, frames)
 
 
 def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
@@ -111,13 +156,19 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
     the highest bit that is a step or a match; rows without any match repeat the row above them, so that the path
     goes left once and then straight up through them.
     """
-    masks = candidate.masks
-    hits = [(row, masks[token]) for row, token in enumerate(reference, 1) if token in masks]
-    steps = lcs.rows((mask for _, mask in hits), len(candidate.tokens))
     found: list[str] = []
-    i, j = len(reference), len(candidate.tokens)
-    frames = 1
-    for (row, mask), step in zip(reversed(hits), reversed(steps), strict=True):
+    i, j = len(reference), candidate.size
+    while i and j and reference[i - 1] == candidate.tokens[j - 1]:  # an end in common needs no table
+        i -= 1
+        j -= 1
+        found.append(reference[i])
+    frames = 1 + len(found)
+    if not i or not j:
+        return found, frames
+    masks = candidate.masks
+    hits = [row for row, token in enumerate(reference[:i], 1) if token in masks]
+    steps = lcs.rows_upwards([reference[row - 1] for row in hits], masks, j)
+    for row, step in zip(reversed(hits), steps, strict=True):
         if i > row:
             stop = (step & ((1 << j) - 1)).bit_length()
             frames += j - stop
@@ -125,6 +176,7 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
                 return found, frames
             frames += i - row
             i, j = row, stop
+        mask = masks[reference[row - 1]]
         stop = ((step | mask) & ((1 << j) - 1)).bit_length()
         frames += j - stop + bool(stop)
         j = stop

@@ -1,4 +1,4 @@
-"""The project's own ROUGE and edit similarity against the packages that the official scripts call."""
+"""The project's own ROUGE, edit similarity and Chinese words against the packages that the official scripts call."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     from rouge_score.rouge_scorer import RougeScorer
 
 # Few different tokens, so that subsequences are long and ties are many.
+anything = st.characters(codec=None, exclude_categories=())
 sentences = st.text(alphabet="ab c.\n。", max_size=60)
 lines = st.text(alphabet="abc (", max_size=240)
 
@@ -112,20 +113,78 @@ def test_rouge_n_is_the_package_s(prediction: str, reference: str) -> None:
 
 
 @settings(max_examples=150)
-@given(lines, lines)
+@given(st.one_of(lines, st.text(alphabet=anything)), st.one_of(lines, st.text(alphabet=anything)))
 def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
     assert code.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
 
 
-@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
-def test_lcs_rows_are_the_table(x: list[str], y: list[str]) -> None:
+@pytest.mark.parametrize("room", [lcs.ROOM, 20])
+@given(x=st.lists(st.sampled_from("abc")), y=st.lists(st.sampled_from("abd")))
+def test_lcs_rows_are_the_table(room: int, x: list[str], y: list[str]) -> None:
+    """With room for 20 bits, most of it is worked out twice."""
     table = _table(x, y)
-    masks = lcs.positions(y)
-    steps = lcs.rows((masks.get(token, 0) for token in x), len(y))
-    assert [[row[j + 1] - row[j] for j in range(len(y))] for row in table[1:]] == [
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lcs, "ROOM", room)
+        masks = lcs.positions(y)
+        assert dict(masks) == {token: sum(1 << j for j, other in enumerate(y) if other == token) for token in y}
+        steps = list(lcs.rows_upwards([token for token in x if token in masks], masks, len(y)))
+        assert lcs.length(x, y) == lcs.length(y, x) == table[-1][-1]
+    kept = [row for row, token in zip(table[1:], x, strict=True) if token in masks]
+    assert [[row[j + 1] - row[j] for j in range(len(y))] for row in reversed(kept)] == [
         [step >> j & 1 for j in range(len(y))] for step in steps
     ]
-    assert lcs.length(x, y) == lcs.length(y, x) == table[-1][-1]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6))
+def test_rouge_l_in_little_room(seed: int) -> None:
+    """Sentences too long to keep the whole table of give the same."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices("abcdefg", k=rng.randrange(1, 200))) for _ in range(2)]
+    plenty = rouge_l.rouge_l(texts[0], [texts[1]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lcs, "ROOM", 500)
+        assert rouge_l.rouge_l(texts[0], [texts[1]]) == plenty
+
+
+def _every_pair(prediction: str, reference: str) -> tuple[set[str], int]:
+    """What all pairs of sentences have in common, and the deepest recursion, as plainly as the package does it."""
+    common: set[str] = set()
+    deepest = 0
+    for x in (piece.split() or [""] for piece in reference.split(".") if piece):
+        for y in (piece.split() or [""] for piece in prediction.split(".") if piece):
+            table = _table(x, y)
+            i, j, frames = len(x), len(y), 1
+            while i and j:
+                frames += 1
+                if x[i - 1] == y[j - 1]:
+                    common.add(x[i - 1])
+                    i, j = i - 1, j - 1
+                elif table[i - 1][j] > table[i][j - 1]:
+                    i -= 1
+                else:
+                    j -= 1
+            deepest = max(deepest, frames)
+    return common, deepest
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**6))
+def test_no_pair_of_sentences_is_missed(seed: int) -> None:
+    """Score and depth of texts of many sentences are those of every single pair."""
+    rng = random.Random(seed)
+    texts = [
+        " ".join(
+            rng.choice(["t.", ". .", "the", "of"]) if rng.random() < 0.4 else f"w{rng.randrange(9)}" for _ in range(30)
+        )
+        for _ in range(2)
+    ]
+    common, deepest = _every_pair(*texts)
+    found = rouge_l.rouge_l(texts[0], [texts[1]])
+    unique = [len({token for piece in text.split(".") if piece for token in piece.split() or [""]}) for text in texts]
+    precision, recall = len(common) / unique[0], len(common) / unique[1]
+    assert found.frames == deepest
+    assert found.unlimited == 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
 
 def _table(x: list[str], y: list[str]) -> list[list[int]]:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lbx.benchmarks import LEval
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.leval import KINDS, PREDICTIONS
+from lbx.benchmarks.leval import KINDS, METRICS, PREDICTIONS
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import Sample, Truncation
@@ -180,6 +182,98 @@ def test_a_question_marked_twice_is_asked_once(make_bundle: MakeBundle) -> None:
     assert [s.meta["judged_by"] for s in samples] == [[], ["LLM", "human"], [], []]
     assert [len(LEval().score(s, "b")) for s in samples] == [1, 1, 0, 1]
     assert LEval().tasks(bundle)[0].samples == 4
+
+
+def scored(task: str, **scores: float) -> ScoredSample:
+    return ScoredSample(Sample("leval", task, "000-00", "", "", ("x",), meta={"topic": 0}), scores)
+
+
+def test_the_papers_averages() -> None:
+    """The paper's closed table of one model, and its leaderboard's F1 and ROUGE of another."""
+    closed = {"coursera": 75.58, "gsm100": 96.0, "quality": 82.17, "tpo": 84.38, "codeU": 25.55}
+    f1 = {
+        "financial_qa": 45.36, "legal_contract_qa": 24.87, "multidoc_qa": 31.45,
+        "narrative_qa": 18.20, "natural_question": 45.90, "scientific_qa": 28.25,
+    }  # fmt: skip
+    rouge = {
+        "gov_report_summ": (45.90, 15.60, 23.64), "news_summ": (35.30, 8.12, 16.06),
+        "paper_assistant": (39.55, 10.92, 18.61), "patent_summ": (45.98, 20.30, 29.28),
+        "review_summ": (30.18, 7.14, 18.67), "tv_show_summ": (31.97, 5.36, 16.87),
+        "meeting_summ": (30.20, 7.22, 19.31),
+    }  # fmt: skip
+    tasks = {task: [scored(task, exact_match=score / 100)] for task, score in closed.items()}
+    tasks |= {"sci_fi": [scored("sci_fi", exact_match=0.7499, loyalty=0.7499, fact=0.7499)]}
+    tasks |= {"topic_retrieval_longchat": [scored("topic_retrieval_longchat", exact_match=0.1)]}
+    tasks |= {task: [scored(task, f1=score / 100)] for task, score in f1.items()}
+    tasks |= {
+        task: [scored(task, rouge1=one / 100, rouge2=two / 100, rougeL=long / 100)]
+        for task, (one, two, long) in rouge.items()
+    }
+    found = {(group.grouping, group.metric): group for group in LEval().groups(tasks)}
+    assert {key: group.official for key, group in found.items()} == {
+        ("closed", "exact_match"): 73.11,
+        ("open", "f1"): 32.34,
+        ("open", "rouge1"): 37.01,
+        ("open", "rouge2"): 10.67,
+        ("open", "rougeL"): 20.35,
+        ("overall", "average"): None,
+    }
+    assert (found["closed", "exact_match"].n, found["open", "f1"].n, found["overall", "average"].n) == (6, 6, 20)
+    assert found["closed", "exact_match"].score == pytest.approx(0.731117, abs=1e-6)
+    del tasks["sci_fi"], tasks["meeting_summ"]
+    part = {(group.grouping, group.metric): group for group in LEval().groups(tasks)}
+    assert part["closed", "exact_match"].official is None
+    assert part["closed", "exact_match"].score == pytest.approx(sum(closed.values()) / 500)
+    assert part["open", "rouge1"].official is None
+    assert part["open", "f1"].official == 32.34
+    assert LEval().groups({}) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "reference", "output", "error"),
+    [
+        ("quality", " ", "A", "The reference is blank"),
+        ("coursera", "", "A", "The reference is blank"),
+        ("sci_fi", "True [fact: False]", "True, but false in fact", 'The answer has no "[fact:"'),
+        ("sci_fi", "True", "True [fact: True]", 'The reference has no "[fact:"'),
+        ("gsm100", None, "5", "There is no reference"),
+        ("quality", "A", "", None),
+        ("sci_fi", "True [fact: False]", "[FACT:", None),
+    ],
+)
+def test_where_the_official_script_stops(task: str, reference: str | None, output: str, error: str | None) -> None:
+    sample = Sample("leval", task, "000-00", "", "", () if reference is None else (reference,))
+    scores = LEval().score(sample, output)
+    assert tuple(score.metric for score in scores) == METRICS[KINDS[task]]
+    for score in scores:
+        if error is None:
+            assert score.error is None
+        else:
+            assert score.score == 0
+            assert score.error
+            assert score.error.startswith(error)
+
+
+def test_what_stands_in_the_document() -> None:
+    def evidence(task: str, reference: str) -> list[str]:
+        return list(LEval().evidence(Sample("leval", task, "000-00", "", "", (reference,))))
+
+    assert evidence("natural_question", "14 November 2001") == ["14 November 2001"]
+    assert evidence("topic_retrieval_longchat", "The role of music") == ["The role of music"]
+    assert evidence("scientific_qa", "Yes.") == []
+    assert [evidence(task, "A") for task in ("tpo", "gsm100", "codeU", "sci_fi", "news_summ")] == [[]] * 5
+
+
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.text() | st.text(alphabet="ABCD Theransw is 0123.,/-[fact:]truefalse\n"),
+    st.text() | st.sampled_from(["A", "BC", "12", "[[1, 2]]", "True [fact: False]", "two words", ""]),
+)
+def test_any_output_has_a_score(task: str, output: str, reference: str) -> None:
+    scores = LEval().score(Sample("leval", task, "000-00", "", "", (reference,)), output)
+    assert tuple(score.metric for score in scores) == METRICS[KINDS[task]]
+    assert all(0 <= score.score <= 1 for score in scores)
+    assert all(score.score == 0 for score in scores if score.error)
 
 
 def test_damaged_and_missing_files(make_bundle: MakeBundle) -> None:

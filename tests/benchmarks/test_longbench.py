@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lbx.benchmarks import LongBench
-from lbx.benchmarks.longbench import NEW_TOKENS, PROMPTS, TASKS
-from lbx.errors import BundleError
+from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.files import Row
+from lbx.benchmarks.longbench import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
+from lbx.benchmarks.longbench_tasks import BUCKETS
+from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
-from lbx.records import Truncation
+from lbx.records import Chunk, GroupScore, Mode, Sample, Truncation
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW = {
@@ -98,10 +105,7 @@ def test_every_official_template(bundle: Bundle, task: str) -> None:
     assert prompt.source.startswith("THUDM/LongBench/")
 
 
-def _samples_of(task: str, row: dict[str, object]):  # type: ignore[no-untyped-def]
-    from lbx.benchmarks.files import Row
-    from lbx.benchmarks.longbench import make_sample
-
+def _samples_of(task: str, row: dict[str, object]) -> tuple[Sample]:
     return (make_sample(task, Row("made up", {**ROW, **row}), 0, ()),)
 
 
@@ -169,23 +173,223 @@ def test_a_bundle_without_prompts_or_data(make_bundle: MakeBundle) -> None:
     assert LongBench().tasks(empty) == []
 
 
-@pytest.mark.parametrize("model", ["llama2-7b-chat-4k", "llama3-8b-instruct"])
-def test_published_predictions_give_the_published_results(shared: Callable[[str], Path], model: str) -> None:
-    """Predictions of all 21 tasks that others published, against the numbers that they published with them."""
-    from dataclasses import replace
+QUESTIONS = (
+    "narrativeqa",
+    "qasper",
+    "multifieldqa_en",
+    "multifieldqa_zh",
+    "hotpotqa",
+    "2wikimqa",
+    "musique",
+    "dureader",
+)
+"""What the authors' retrieval/pred.py asks."""
 
-    from lbx.benchmarks.base import ScoredSample
 
-    folder = shared(f"data/predictions/longbench/{model}")
-    published = json.loads((folder / "result.json").read_text("utf-8"))
-    assert len(published) == 21
-    got = {}
-    for task in published:
-        rows = [json.loads(line) for line in (folder / f"{task}.jsonl").read_text("utf-8").splitlines()]
-        scored = []
-        for row in rows:
-            (sample,) = _samples_of(task, {"answers": row["answers"]})
-            sample = replace(sample, meta={"all_classes": rows[-1]["all_classes"]})
-            scored.append(ScoredSample(sample, {s.metric: s.score for s in LongBench().score(sample, row["pred"])}))
-        got[task] = LongBench().aggregate(task, scored)[0].official
-    assert got == published
+@pytest.mark.parametrize("task", [*TASKS, "qasper_e", "trec_e"])
+def test_retrieved_chunks_stand_in_the_documents_place(bundle: Bundle, task: str) -> None:
+    """The best first and nothing between them; other tasks than questions on a document are refused."""
+    chunks = (Chunk(2, 1, 0.5, "second. "), Chunk(5, 2, 0.1, "{third}"), Chunk(9, 0, 0.9, "first "))
+    (sample,) = _samples_of(task, {"input": "who?"})
+    if task.removesuffix("_e") not in QUESTIONS:
+        with pytest.raises(UsageError, match=r"cannot be asked with retrieved chunks.*longbench/dureader"):
+            LongBench().check_mode(task, Mode(rag=3))
+        with pytest.raises(UsageError):
+            LongBench().prompt(bundle, sample, Mode(rag=3), chunks)
+        return
+    LongBench().check_mode(task, Mode(rag=3))
+    config = bundle.file(PROMPTS)
+    assert config
+    template = json.loads(config.read_text("utf-8"))[task.removesuffix("_e")]
+    prompt = LongBench().prompt(bundle, sample, Mode(rag=3), chunks)
+    assert prompt.document == "first second. {third}"
+    assert prompt.text == template.format(context=prompt.document, input="who?")
+    plain = LongBench().prompt(bundle, sample)
+    assert (prompt.max_new_tokens, prompt.truncation, prompt.chat) == (
+        plain.max_new_tokens,
+        plain.truncation,
+        plain.chat,
+    )
+    assert LongBench().query(sample) == "who?"
+
+
+def test_what_stands_in_the_document(bundle: Bundle) -> None:
+    """Real documents have the heading of the paragraph to be found exactly once."""
+    for sample in LongBench().samples(bundle, "passage_retrieval_zh"):
+        (heading,) = LongBench().evidence(sample)
+        assert sample.context.count(heading) == 1
+    found = [
+        any(text in sample.context for text in LongBench().evidence(sample))
+        for sample in LongBench().samples(bundle, "multifieldqa_zh")
+    ]
+    assert any(found)
+
+    def evidence(task: str, *answers: str) -> list[str]:
+        return list(LongBench().evidence(_samples_of(task, {"answers": list(answers)})[0]))
+
+    assert evidence("passage_retrieval_en", "Paragraph 2") == ["Paragraph 2:"]
+    assert evidence("qasper_e", "BERT", "Yes", "unanswerable", "no.") == ["BERT"]
+    for task in ("multi_news", "trec", "triviaqa", "samsum", "passage_count", "lcc"):
+        assert evidence(task, "12") == []
+
+
+@pytest.mark.parametrize(
+    ("task", "answers", "output", "error"),
+    [
+        ("passage_retrieval_en", ["Paragraph 1", "12"], "Paragraph 1", "IndexError"),
+        ("passage_retrieval_zh", ["Paragraph 1"], "段落1", "IndexError"),
+        ("passage_retrieval_zh", [None], "段落1", "TypeError"),
+        ("qasper", ["a word", 42], "a word", "AttributeError"),
+        ("dureader", [None], "词", "AttributeError"),
+        ("gov_report", [None, "a b"], "a b", None),
+        ("passage_count", [3], "3", None),
+        ("trec", [None], "Date", "TypeError"),
+        ("trec", [None], "nothing of them", None),
+        ("lcc", [None], "x = 1", None),
+        ("lcc", [1], "x = 1", "TypeError"),
+        ("lcc", [1], "# a comment", None),
+        ("repobench-p_e", ["y", 1], "y", "TypeError"),
+    ],
+)
+def test_where_the_official_script_stops(task: str, answers: list[object], output: str, error: str | None) -> None:
+    sample = make_sample(
+        task, Row("made up", {**ROW, "answers": answers}), 0, ["Date", "Food"] if task == "trec" else ()
+    )
+    scores = LongBench().score(sample, output)
+    assert tuple(score.metric for score in scores) == METRICS[kind_of(task).metric]
+    for score in scores:
+        assert (score.error is None) == (error is None)
+        if error:
+            assert score.error
+            assert score.score == 0
+            assert error in score.error
+    # A stored sample, which has been through JSON, tells the same.
+    assert LongBench().score(replace(sample, meta=json.loads(json.dumps(dict(sample.meta)))), output) == scores
+
+
+def test_classes_that_are_missing() -> None:
+    (sample,) = _samples_of("trec", {"answers": ["Date"]})
+    for meta in ({}, {"all_classes": None}, {"all_classes": ["Date", 2]}):
+        (score,) = LongBench().score(replace(sample, meta=meta), "Date")
+        assert score.score == 0
+        assert score.error
+        assert "all_classes is no list of names" in score.error
+    (score,) = LongBench().score(replace(sample, meta={"all_classes": ["Date"]}), "Date")
+    assert (score.score, score.error) == (1, None)
+
+
+TABLE = {
+    "GPT-3.5-Turbo-16k": (44.0, 44.5, 44.7),
+    "Llama2-7B-chat-4k": (31.0, 14.3, None),
+    "LongChat-v1.5-7B-32k": (34.3, 23.9, None),
+    "XGen-7B-8k": (28.3, 15.1, None),
+    "InternLM-7B-8k": (24.2, 18.3, None),
+    "ChatGLM2-6B-32k": (40.9, 41.7, None),
+    "Vicuna-v1.5-7B-16k": (31.9, 26.4, None),
+    "ChatGLM3-6B-32k": (48.5, 52.8, None),
+}
+"""The averages that the authors published: English, Chinese; and of one model over everything."""
+
+
+def scored(task: str, **scores: float) -> ScoredSample:
+    return ScoredSample(Sample("longbench", task, "x", "", "", (), length=5000), scores)
+
+
+def grouped(tasks: Mapping[str, float]) -> dict[tuple[str, str, str], GroupScore]:
+    """The groups of tasks' percentages."""
+    rows = {task: [scored(task, **{METRICS[kind_of(task).metric][0]: score / 100})] for task, score in tasks.items()}
+    return {(group.grouping, group.name, group.metric): group for group in LongBench().groups(rows)}
+
+
+def test_the_published_averages(shared: Callable[[str], Path]) -> None:
+    """Of the published tasks' figures, over categories and not over tasks."""
+    with (shared("reference") / "longbench.csv").open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if "2025-01" in row["source"]]
+    for model, (english, chinese, everything) in TABLE.items():
+        found = grouped({row["task"]: float(row["score_percent"]) for row in rows if row["model"] == model})
+        assert found["language", "en", "average"].official == english
+        assert found["language", "zh", "average"].official == chinese
+        if everything:
+            assert found["overall", "all", "average"].official == everything
+        assert all(group.official is not None for group in found.values())
+
+
+def all_but(*without: str) -> dict[str, float]:
+    """The present release's tasks but some, each with 10 percent."""
+    return dict.fromkeys((task for task in TASKS if task != "nq" and task not in without), 10.0)
+
+
+def test_a_category_that_lacks_a_task_has_no_official_figure() -> None:
+    found = grouped({**all_but("vcsum"), "qasper": 50.0})
+    assert found["category", "single-document QA", "average"].official == 20.0
+    assert found["category_en", "single-document QA", "average"].official == 23.3
+    assert found["category", "summarization", "average"].official is None
+    assert found["category", "summarization", "average"].score == pytest.approx(0.1)
+    assert found["category", "summarization", "average"].n == 3
+    assert found["category_en", "summarization", "average"].official == 10.0
+    assert ("category_zh", "summarization", "average") not in found
+    assert found["language", "en", "average"].official == 12.2
+    assert found["language", "zh", "average"].official is None
+    assert found["overall", "all", "average"].official is None
+    assert [key for key in grouped({"qasper": 1.0}) if "zh" in key[0] + key[1]] == []
+    assert LongBench().groups({}) == []
+
+
+def test_the_early_release_is_whole_without_its_later_tasks() -> None:
+    early = {**all_but("samsum", "multi_news"), "nq": 10.0}
+    assert all(group.official == 10.0 for group in grouped(early).values())
+    assert grouped(all_but("samsum"))["overall", "all", "average"].official is None
+
+
+def test_e_is_added_up_apart() -> None:
+    names = [task for task, kind in TASKS.items() if kind.in_e]
+    rows = {
+        f"{task}_e": [
+            replace(one, sample=replace(one.sample, length=length))
+            for length, value in ((100, 0.2), (4000, 0.4), (9000, 0.6))
+            for one in [scored(f"{task}_e", **{METRICS[kind_of(task).metric][0]: value})]
+        ]
+        for task in names
+    }
+    found = {(g.grouping, g.name, g.metric): (g.n, g.official) for g in LongBench().groups(rows)}
+    assert {key[0] for key in found} == {"category_e", "overall_e"}
+    assert [found["overall_e", "all", bucket] for bucket in BUCKETS] == [(13, 20.0), (13, 40.0), (13, 60.0)]
+    assert found["category_e", "few-shot learning", "4-8k"] == (3, 40.0)
+    del rows["trec_e"][2]  # a task without long samples
+    found = {(g.grouping, g.name, g.metric): (g.n, g.official) for g in LongBench().groups(rows)}
+    assert found["overall_e", "all", "8k+"] == (12, None)
+    assert found["overall_e", "all", "4-8k"] == (13, 40.0)
+
+
+def test_groups_of_the_plain_tasks_do_not_change_with_e() -> None:
+    plain = {task: [scored(task, **{METRICS[kind_of(task).metric][0]: 0.5})] for task in all_but()}
+    both = {**plain, "qasper_e": [scored("qasper_e", f1=0.1)]}
+    groups = LongBench().groups(both)
+    assert [g for g in groups if not g.grouping.endswith("_e")] == LongBench().groups(plain)
+    assert [g.name for g in groups if g.grouping == "category"] == [
+        "single-document QA",
+        "multi-document QA",
+        "summarization",
+        "few-shot learning",
+        "synthetic",
+        "code completion",
+    ]
+    assert groups[-3].grouping == "overall"
+
+
+def outputs() -> st.SearchStrategy[str]:
+    pieces = st.text(alphabet="Paragraph 段落0123456789.。\n`#//a the不是")
+    return st.text() | pieces
+
+
+@given(
+    st.sampled_from([*TASKS, "qasper_e"]),
+    outputs(),
+    st.lists(outputs() | st.none() | st.integers(), max_size=3),
+)
+def test_any_output_has_a_score(task: str, output: str, answers: list[object]) -> None:
+    sample = make_sample(task, Row("made up", {**ROW, "answers": answers}), 0, ["a", "the"])
+    scores = LongBench().score(sample, output)
+    assert tuple(score.metric for score in scores) == METRICS[kind_of(task).metric]
+    assert all(0 <= score.score <= 1 for score in scores)
+    assert all(score.score == 0 for score in scores if score.error)

@@ -305,3 +305,39 @@ def test_the_demo_bundle_shows_every_setting(bundle: Bundle) -> None:
     asked = NeedleSettings.from_bundle(configure(bundle, text))
     assert set(tomllib.loads(text)) == {field.name for field in dataclasses.fields(NeedleSettings)}
     assert set(asked.lengths) < set(DEFAULTS.lengths)
+
+
+def test_groups(bundle: Bundle) -> None:
+    """Recall by kind, language, length, depth and overall; lengths in words and in characters stay apart."""
+    settings = configure(bundle, "lengths = [64, 128]\ndepths = [0.0, 0.125]\nsamples_per_cell = 1\n")
+    tasks = {}
+    for name in ("single_en", "single_zh", "multiquery_en"):
+        samples = list(Needle().samples(settings, name))
+        tasks[name] = [
+            ScoredSample(sample, {"recall": float(sample.language == "zh" or sample.meta["depth"] == 0)})
+            for sample in samples
+        ]
+    found = [(g.grouping, g.name, g.n, g.official) for g in Needle().groups(tasks)]
+    assert sorted(found) == sorted(
+        [
+            ("kind", "single", 8, 75.0),
+            ("kind", "multiquery", 4, 50.0),
+            ("language", "en", 8, 50.0),
+            ("language", "zh", 4, 100.0),
+            ("length", "64 words", 4, 50.0),
+            ("length", "128 words", 4, 50.0),
+            ("length", "64 characters", 2, 100.0),
+            ("length", "128 characters", 2, 100.0),
+            ("depth", "0%", 6, 100.0),
+            ("depth", "12.5%", 6, pytest.approx(100 / 3)),
+            ("overall", "all", 12, pytest.approx(200 / 3)),
+        ]
+    )
+    assert {group.metric for group in Needle().groups(tasks)} == {"recall"}
+    assert Needle().groups({}) == []
+
+
+def test_the_values_stand_in_the_document(bundle: Bundle) -> None:
+    for sample in Needle().samples(bundle, "multiquery_en"):
+        assert len(Needle().evidence(sample)) == 2
+        assert all(value in sample.context for value in Needle().evidence(sample))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lbx.backends.scripted import BOS, EOS, ByteTokenizer
 from lbx.errors import BackendError, PromptError
-from lbx.prompts import ChatTemplate, Prompter
+from lbx.prompts import ChatTemplate, Prompter, knows_switch
 from lbx.records import Prompt, SampleKey, Sampling, Truncation
 
 KEY = SampleKey("b", "t", "s")
@@ -115,25 +115,169 @@ def test_broken_template_is_an_error() -> None:
         ChatTemplate("{{ raise_exception('system message wanted') }}").render("x")
 
 
-def test_prompt_that_opens_the_reasoning_is_marked() -> None:
-    request = prompter(template="U:{{ messages[0].content }} A:<think>\n").request(KEY, prompt("abc"), Sampling())
-    assert request.opens_reasoning
+@pytest.mark.parametrize(
+    ("end", "document", "expected"),
+    [
+        ("A:<think>\n", "abc", True),
+        ("A:<think>\n\n</think>\n\n", "abc", False),
+        ("A:</think>", "abc", False),
+        ("A:", "abc <think>", False),
+        ("A:[THINK]", "abc", True),
+    ],
+)
+def test_prompt_that_opens_the_reasoning_is_marked(end: str, document: str, expected: bool) -> None:
+    asked = prompt(document, after="")
+    request = prompter(template="U:{{ messages[0].content }} " + end).request(KEY, asked, Sampling())
+    assert request.opens_reasoning is expected
+
+
+def test_the_cards_marks_open_the_reasoning() -> None:
+    source = "U:{{ messages[0].content }} A:<plan>"
+    tokenizer = ByteTokenizer(source, ("<plan>", "</plan>"))
+    made = Prompter(tokenizer, context_window=1000, template=ChatTemplate(source))
+    assert made.request(KEY, prompt("abc"), Sampling()).opens_reasoning
+
+
+def test_reasoning_gets_room_of_its_own() -> None:
+    chatting = prompter(window=400, template=TEMPLATE, thinking_tokens=200)
+    request = chatting.request(KEY, prompt("a" * 500), Sampling())
+    assert 185 < len(request.token_ids) <= 190
+    assert (request.thinking_tokens, request.max_new_tokens) == (200, 10)
+    bare = chatting.request(KEY, prompt("a" * 500, chat=False), Sampling())
+    assert (len(bare.token_ids), bare.thinking_tokens, bare.max_new_tokens) == (390, 0, 10)
+    with pytest.raises(PromptError, match="400 tokens, of which 10 are for the answer and 200 for its reasoning"):
+        chatting.request(KEY, prompt("a" * 500, Truncation.REFUSE), Sampling())
+    with pytest.raises(PromptError, match="Nothing of the prompt"):
+        prompter(window=400, thinking_tokens=390).request(KEY, prompt("a" * 500), Sampling())
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit", "lost", "kept"),
+    [
+        (Truncation.MIDDLE, 21, 217 - 20, "Read: 012" + " Question?"),  # BOS is one of the ten in front
+        (Truncation.MIDDLE_FLOOR, 21, 217 - 21, "Read: 012" + "9 Question?"),
+        (Truncation.DOCUMENT_END, 21, 217 - 21, "Read: 0123 Question?"),
+        (Truncation.DOCUMENT_START, 21, 217 - 21, "Read: 6789 Question?"),
+        (Truncation.MIDDLE, 217, 0, ""),
+    ],
+)
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_what_was_cut_is_counted_and_kept(
+    rule: Truncation, limit: int, lost: int, kept: str, template: str | None
+) -> None:
+    asked = prompt("0123456789" * 20, rule)
+    request = prompter(template=template, max_prompt_tokens=limit).request(KEY, asked, Sampling())
+    assert (request.original_tokens, request.tokens_cut, request.kept) == (217, lost, kept)
+    assert request.truncated is (lost > 0)
+    if kept:
+        assert f"«s»{'user: ' if template else ''}{kept}" in read(request.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit", "text"),
+    [
+        (Truncation.MIDDLE, 1, "abcdef"),  # int(1/2) tokens of each end
+        (Truncation.MIDDLE, 2, "abcdef\n"),  # BOS and a line break
+        (Truncation.MIDDLE_FLOOR, 3, "abcdef \n"),
+    ],
+)
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_a_prompt_of_which_no_word_is_left_is_refused(
+    rule: Truncation, limit: int, text: str, template: str | None
+) -> None:
+    asked = prompt(text, rule, before="", after="")
+    with pytest.raises(PromptError, match=rf"b/t/s is empty after truncation: of its .* {limit} may be kept") as caught:
+        prompter(template=template, max_prompt_tokens=limit).request(KEY, asked, Sampling())
+    assert "larger context window" in str(caught.value)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(PromptError, match="prompt of b/t/s is empty"):
+        prompter().request(KEY, prompt("\n", before="", after=" "), Sampling())
+
+
+BARE = "{{ messages[0].content }}"
+TWICE = "{{ bos_token }}{{ bos_token }}U:" + BARE
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE, TWICE, BARE, "U:" + BARE])
+@pytest.mark.parametrize("document", ["abc", "<s>", "a <s><s> b", "</s><s>"])
+def test_there_is_one_bos_whoever_writes_it(template: str | None, document: str) -> None:
+    request = prompter(template=template).request(KEY, prompt(document, before="", after=""), Sampling())
+    assert request.bos_tokens == request.token_ids.count(BOS) == 1
+    assert document in read(request.token_ids)
+
+
+def test_a_bos_in_the_middle_is_counted() -> None:
+    request = prompter(template="{{ bos_token }}{{ messages[0].content }}{{ bos_token }}A:").request(
+        KEY, prompt("abc"), Sampling()
+    )
+    assert request.bos_tokens == request.token_ids.count(BOS) == 2
+
+
+def test_models_without_a_bos_of_their_own() -> None:
+    class NoBos(ByteTokenizer):
+        bos_token, bos_id, adds_bos = "", None, False
+
+    class BosIsEos(ByteTokenizer):
+        bos_token, bos_id, adds_bos = "</s>", EOS, False
+
+    template = ChatTemplate("{{ messages[0].content }}{{ eos_token }}A:", eos_token="</s>")
+    for tokenizer, count in ((NoBos(), 0), (BosIsEos(), 0)):
+        made = Prompter(tokenizer, context_window=1000, template=template)
+        request = made.request(KEY, prompt("abc"), Sampling())
+        assert request.token_ids.count(EOS) == 1
+        assert request.bos_tokens == count
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{% if enable_thinking is defined and enable_thinking is false %}x{% endif %}", True),
+        ("{% if not enable_thinking is defined %}{% set enable_thinking = true %}{% endif %}", True),
+        ("{% set enable_thinking = enable_thinking | default(false) %}{{ enable_thinking }}", True),
+        ("{% for m in messages %}{% if enable_thinking %}{% break %}{% endif %}{% endfor %}", True),
+        ("{% set enable_thinking = true %}{{ enable_thinking }}", False),
+        ("enable_thinking {# {{ enable_thinking }} #}", False),
+        ("{{ messages[0].enable_thinking }}{{ raise_exception('x') }}{{ messages | tojson }}", False),
+        (TEMPLATE, False),
+    ],
+)
+def test_which_switches_a_template_knows(source: str, expected: bool) -> None:
+    assert knows_switch(source, "enable_thinking") is expected
+
+
+def test_a_switch_changes_the_prompt() -> None:
+    source = "{{ messages[0].content }} A:{% if not enable_thinking %}<think></think>{% else %}<think>{% endif %}"
+    for thinking in (True, False):
+        template = ChatTemplate(source, kwargs={"enable_thinking": thinking})
+        made = Prompter(ByteTokenizer(source), context_window=1000, template=template)
+        assert made.request(KEY, prompt("abc"), Sampling()).opens_reasoning is thinking
+
+
+@pytest.mark.parametrize("source", ["{% if %}", "{{ x | no_such_filter }}"])
+def test_a_broken_template_has_no_switches(source: str) -> None:
+    with pytest.raises(BackendError, match="not valid Jinja"):
+        knows_switch(source, "enable_thinking")
 
 
 @given(
     document=st.text(max_size=300),
     window=st.integers(30, 200),
+    thinking=st.sampled_from([0, 20]),
     rule=st.sampled_from([Truncation.MIDDLE, Truncation.MIDDLE_FLOOR, Truncation.DOCUMENT_END]),
     template=st.sampled_from([None, TEMPLATE]),
 )
 def test_a_request_always_fits_or_is_refused(
-    document: str, window: int, rule: Truncation, template: str | None
+    document: str, window: int, thinking: int, rule: Truncation, template: str | None
 ) -> None:
+    made = prompter(window=window, template=template, thinking_tokens=thinking)
     try:
-        request = prompter(window=window, template=template).request(KEY, prompt(document, rule), Sampling())
+        request = made.request(KEY, prompt(document, rule), Sampling())
     except PromptError:
-        assert window < 60 + 10  # only where not even the instructions fit
+        assert window < 60 + 10 + thinking  # only where not even the instructions fit
         return
-    assert len(request.token_ids) + request.max_new_tokens <= window
+    assert len(request.token_ids) + request.max_new_tokens + request.thinking_tokens <= window
+    assert request.truncated is bool(request.tokens_cut) is bool(request.kept)
     assert request.token_ids[0] == BOS
     assert request.token_ids.count(BOS) == 1

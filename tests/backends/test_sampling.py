@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lbx.backends.sampling import Sampler, uniform
+from lbx.backends.sampling import Sampler, recommended, uniform
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey, Sampling
 
@@ -93,3 +93,37 @@ def test_uniform_is_fixed_by_its_arguments():
 def test_broken_numbers_are_an_error_not_token_zero(broken):
     with pytest.raises(BackendError, match="NaN"):
         sampler().choose(np.array([0, broken, 1], np.float32), 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"do_sample": None, "temperature": None}, None),
+        ({"do_sample": True}, Sampling(temperature=1.0)),
+        ({"do_sample": False}, Sampling()),
+        ({"do_sample": False, "temperature": 0.6}, Sampling()),
+        (
+            {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0},
+            Sampling(temperature=0.6, top_p=0.95, top_k=20),
+        ),
+        ({"temperature": 0.7}, Sampling(temperature=0.7)),
+        ({"top_k": 20.0}, Sampling(temperature=1.0, top_k=20)),
+        ({"top_p": 0.9}, Sampling(temperature=1.0, top_p=0.9)),
+        ({"temperature": 0}, Sampling()),
+        ({"temperature": -1}, None),
+        ({"temperature": float("nan")}, None),
+        ({"temperature": "hot"}, None),
+        ({"temperature": True}, None),
+        ({"temperature": 0.6, "top_p": 0}, None),
+        ({"top_p": 1.5}, None),
+        ({"top_k": -1}, None),
+        ({"top_k": 2.5}, None),
+        ({"min_p": 1}, None),
+        ({"do_sample": "yes", "temperature": 0.6}, None),
+    ],
+)
+def test_what_the_makers_recommend(values, expected):
+    found = recommended(values)
+    assert found == expected
+    assert found is None or isinstance(found.top_k, int)

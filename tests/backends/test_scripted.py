@@ -108,3 +108,50 @@ def test_json_form_and_another_table_is_another_model(tmp_path):
     second = load(resolve_model(str(path))).info
     assert first.settings["weights"] != second.settings["weights"]
     assert dataclasses.replace(first, settings={}) == dataclasses.replace(second, settings={})
+
+
+def test_reasoning_in_the_table_is_kept_apart_and_counted(table, tmp_path):
+    path = table({"*": "<think>a\nb</think>\n\nyes\nno", "leval/quality/2": "b</think>(B)", "leval/quality/3": "(C)"})
+    backend = load(resolve_model(str(path)))
+    said = ask(backend, "1", stop=("\n",))
+    assert (said.text, said.reasoning, said.finish_reason) == ("yes", "a\nb", "stop")
+    assert (said.output_tokens, said.reasoning_tokens, said.stop_in_reasoning) == (23, 18, True)
+    cut = ask(backend, "1", thinking_tokens=9)
+    assert (cut.text, cut.reasoning, cut.reasoning_closed, cut.finish_reason) == ("", "a", False, "length")
+    assert ask(backend, "1", thinking_tokens=18, max_new_tokens=4).text == "ye"
+    opened = ask(backend, "2", opens_reasoning=True, thinking_tokens=9, max_new_tokens=2)
+    assert (opened.text, opened.reasoning, opened.finish_reason) == ("(B", "b", "length")
+    assert ask(backend, "3", thinking_tokens=9, max_new_tokens=2).text == "(C"
+    with pytest.raises(PromptError, match="its reasoning 999990"):
+        ask(backend, "1", thinking_tokens=999_990)
+
+
+def test_the_cards_marks(table, tmp_path):
+    table({"*": "[THINK]a[/THINK]<plan>b</plan>c"})
+    card = tmp_path / "fake.toml"
+    head = 'backend = "scripted"\n[weights]\npath = "answers.jsonl"\n[chat]\n'
+    card.write_text(head + 'template = "{{ messages }}[THINK]"\n')
+    plain = load(read_card(card))
+    assert ask(plain, "1").reasoning == "a"
+    card.write_text(head + 'template = "{{ messages }}[THINK]"\nreasoning = ["<plan>", "</plan>"]\n')
+    named = load(read_card(card))
+    assert (ask(named, "1").reasoning, ask(named, "1").text) == ("b", "[THINK]a[/THINK]c")
+    assert named.info.settings["chat"]["reasoning"] == ["<plan>", "</plan>"]
+    assert "reasoning" not in plain.info.settings["chat"]
+
+
+@pytest.mark.parametrize(
+    "marks", ['["<a>"]', '["<a>", "<a>"]', '["<a>", "<a>b"]', '["", "b"]', '[" a", "b"]', "[1, 2]"]
+)
+def test_marks_that_cannot_be_told_apart_are_refused(tmp_path, marks):
+    card = tmp_path / "fake.toml"
+    card.write_text(f'backend = "scripted"\n[weights]\npath = "x.jsonl"\n[chat]\nreasoning = {marks}\n')
+    with pytest.raises(UsageError, match="not two different marks"):
+        read_card(card)
+
+
+def test_marks_must_be_a_list(tmp_path):
+    card = tmp_path / "fake.toml"
+    card.write_text('backend = "scripted"\n[weights]\npath = "x.jsonl"\n[chat]\nreasoning = "<a>"\n')
+    with pytest.raises(UsageError, match="reasoning must be"):
+        read_card(card)

@@ -204,6 +204,7 @@ def test_what_may_not_be_chosen():
 # --- marks of control tokens
 
 CONTROLS = PieceTokenizer(["a", "b", "\n", " "], ["[THINK]", "[/THINK]"], Marks("[THINK]", "[/THINK]"))
+ANALYSIS, FINAL = ("<|channel|>", "analysis", "<|message|>"), ("<|channel|>", "final", "<|message|>")
 HARMONY = PieceTokenizer(
     ["a", "b", "\n", "analysis", "final", "assistant"],
     ["<|channel|>", "<|message|>", "<|start|>", "<|end|>"],
@@ -223,13 +224,13 @@ HARMONY = PieceTokenizer(
         (CONTROLS, ["\n", "[THINK]", "a"], ("", "a", 3, 3, "stop")),
         (
             HARMONY,
-            "<|channel|> analysis <|message|> a <|end|> <|start|> assistant <|channel|> final <|message|> b".split(),
+            [*ANALYSIS, "a", "<|end|>", "<|start|>", "assistant", *FINAL, "b"],
             ("b", "aassistant", 11, 10, "stop"),
         ),
-        (HARMONY, ["<|channel|>", "final", "<|message|>", "b"], ("b", "", 4, 3, "stop")),
+        (HARMONY, [*FINAL, "b"], ("b", "", 4, 3, "stop")),
         (HARMONY, ["<|channel|>", "analysis", "a"], ("analysisa", None, 3, 0, "stop")),
-        (HARMONY, ["<|channel|>", "analysis", "<|message|>", "a"], ("", "a", 4, 4, "stop")),
-        (HARMONY, ["<|channel|>", "<|channel|>", "analysis", "<|message|>", "a"], ("", "a", 5, 5, "stop")),
+        (HARMONY, [*ANALYSIS, "a"], ("", "a", 4, 4, "stop")),
+        (HARMONY, ["<|channel|>", *ANALYSIS, "a"], ("", "a", 5, 5, "stop")),
     ],
 )
 def test_marks_of_control_tokens(tokenizer, pieces, expected):
@@ -237,23 +238,19 @@ def test_marks_of_control_tokens(tokenizer, pieces, expected):
 
 
 def test_a_budget_waits_for_a_mark_of_control_tokens():
-    pieces = ["<|channel|>", "analysis", "<|message|>", "a", "<|channel|>", "final", "<|message|>", "b", "b"]
-    said = feed(HARMONY, HARMONY.tokens(*pieces), max_new_tokens=1, thinking_tokens=7)
+    said = feed(HARMONY, HARMONY.tokens(*ANALYSIS, "a", *FINAL, "b", "b"), max_new_tokens=1, thinking_tokens=7)
     assert facts(said) == ("b", "a", 8, 7, "length")
-    said = feed(HARMONY, HARMONY.tokens("<|channel|>", "final", "<|message|>", "b", "b"), max_new_tokens=1,
-                thinking_tokens=7)  # fmt: skip
+    said = feed(HARMONY, HARMONY.tokens(*FINAL, "b", "b"), max_new_tokens=1, thinking_tokens=7)
     assert facts(said) == ("b", "", 4, 3, "length")
 
 
 # --- any tokens at all
 
-PIECES = PieceTokenizer(
-    ["<think>", "</think>", "<", "think", ">", "</", "<th", "ink>", "></", "\n", " ", "a", "b", "b ", "END", "EN", "D\n"]
-    + [b"\xe5", b"\xb0", b"\x8f", b"\xe3\x80", b"\x80"],
-    ["<s>"],
-)
+MARKS = ["<think>", "</think>", "<", "think", ">", "</", "<th", "ink>", "></"]
+WORDS = ["\n", " ", "a", "b", "b ", "END", "EN", "D\n", b"\xe5", b"\xb0", b"\x8f", b"\xe3\x80", b"\x80"]
+PIECES = PieceTokenizer([*MARKS, *WORDS], ["<s>"])
 TEXT_TOKENS = st.lists(st.integers(0, len(PIECES.pieces) - 1), max_size=30)
-PLAIN_TOKENS = st.lists(st.integers(9, len(PIECES.pieces) - 1), max_size=20)
+PLAIN_TOKENS = st.lists(st.integers(len(MARKS), len(PIECES.pieces) - 1), max_size=20)
 
 
 @given(tokens=TEXT_TOKENS, opened=st.booleans())

@@ -1,4 +1,4 @@
-"""The engine's pure parts: reasoning, settings, the prefix tree's size."""
+"""The engine's pure parts: settings, the prefix tree's size."""
 
 from __future__ import annotations
 
@@ -8,35 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.engine.plan import distinct_tokens
-from lbx.engine.reasoning import split_reasoning
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.records import Prompt, Sampling, Truncation
-
-
-@pytest.mark.parametrize(
-    ("text", "opened", "reasoning", "answer"),
-    [
-        ("The answer is A", False, None, "The answer is A"),
-        ("<think>hm</think>\n\nA", False, "hm", "A"),
-        ("\n<think>\nhm\n</think>\n\nA\n", False, "hm", "A\n"),
-        ("hm</think>A", False, "hm", "A"),
-        ("hm</think>A", True, "hm", "A"),
-        ("hm, cut off", True, "hm, cut off", ""),
-        ("<think>hm, cut off", False, "hm, cut off", ""),
-        ("Well. <think>hm</think> A", False, "hm", "Well. A"),
-        ("<think></think>A", False, "", "A"),
-        ("A </think> B </think> C", False, "A", "B </think> C"),
-    ],
-)
-def test_reasoning_is_kept_apart(text: str, opened: bool, reasoning: str | None, answer: str) -> None:
-    assert split_reasoning(text, opened=opened) == (reasoning, answer)
-
-
-@given(st.text())
-def test_text_without_a_block_is_untouched(text: str) -> None:
-    if "<think>" not in text and "</think>" not in text:
-        assert split_reasoning(text) == (None, text)
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=8), max_size=12))

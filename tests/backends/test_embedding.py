@@ -232,6 +232,17 @@ def test_a_closed_embedder_says_so(decoder):
         embedder.embed(["x"])
 
 
+def test_a_real_model_retrieves_what_a_question_asks_for(real):
+    """The seam between the two rooms: ``Embedder.embed`` is what ``embedding_retriever`` takes."""
+    from lbx.retrieval import embedding_retriever
+
+    document = "Taxes on tea rose in spring. The boat sailed out at dawn. Old maps list bridges. Bread was scarce. "
+    retriever = embedding_retriever(real.embed, real.info.name, real.info.fingerprint, size=6)
+    (found,) = retriever.retrieve(document, "When did the ship leave the harbour?", "en", 1)
+    assert found.text == "The boat sailed out at dawn. "
+    assert real.info.fingerprint in retriever.name
+
+
 # --- sentence-transformers folders that are not safe or not whole
 
 

@@ -39,6 +39,17 @@ def write_lines(tmp_path: Path) -> WriteLines:
 
 
 @pytest.fixture(scope="session")
+def answers() -> Callable[[Store, str, str, str], list[tuple[Sample, int, str]]]:
+    """A run's answers to one task: (sample, iteration, output) from the rows that the results file holds."""
+
+    def read(store: Store, run_id: str, benchmark: str, task: str) -> list[tuple[Sample, int, str]]:
+        rows = store.samples(run_id, benchmark, task)
+        return [(_sample(benchmark, task, row), row["iteration"], row["output"]) for row in rows]
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def scored() -> Scored:
     """{task: {metric: official}} of a run, from the rows that the results file holds, at some places only if told."""
 

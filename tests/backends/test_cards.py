@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from lbx.backends import BACKENDS, EMBEDDERS, read_card
-from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, HfOptions, LlamaOptions
+from lbx.backends.options import (
+    EMBEDDING_OPTIONS,
+    OPTIONS,
+    HfOptions,
+    LlamaEmbeddingOptions,
+    LlamaOptions,
+    SentenceTransformersOptions,
+)
 from lbx.errors import UsageError
 from lbx.records import Sampling
 
@@ -38,6 +45,14 @@ def test_the_example_card_shows_the_defaults():
     assert example.weights.repo
     assert example.sampling == Sampling(temperature=0.6, top_p=0.95, top_k=20)
     assert example.chat.kwargs == {"enable_thinking": True}
+
+
+def test_the_embedding_cards_show_the_defaults():
+    official, gguf = (read_card(MODELS / f"qwen3-embedding-8b{name}.toml") for name in ("", "-gguf"))
+    assert official.options == SentenceTransformersOptions()
+    assert gguf.options == LlamaEmbeddingOptions(max_length=8192)
+    assert official.embeds
+    assert gguf.embeds
 
 
 def test_a_short_card_has_defaults(card, tmp_path):

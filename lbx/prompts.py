@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import jinja2
-import jinja2.meta
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from lbx.chat_template import TEMPLATE_FIX, ChatTemplate, knows_switch
 from lbx.errors import BackendError, PromptError
 from lbx.reasoning import Marks, opens_reasoning
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
+
+__all__ = ["ChatTemplate", "Prompter", "Tokenizer", "knows_switch"]
 
 _SENTINEL = "\ue000lbx\ue001"
 """Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
 
 _MAX_CUTS = 8
-_TEMPLATE_FIX = "Give another one in the model card ([chat] template_file), or switch it off ([chat] enabled = false)."
 
 
 class Tokenizer(Protocol):
@@ -65,77 +61,6 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, control tokens left out, spaces untouched."""
         ...
-
-
-class ChatTemplate:
-    """A model's Jinja chat template, rendered as transformers renders it.
-
-    ``strftime_now`` is not offered: a template that asks for today's date falls back to its own fixed one,
-    so that a prompt does not change overnight.
-
-    Args:
-        source: the Jinja text.
-        bos_token, eos_token: what ``{{ bos_token }}`` and ``{{ eos_token }}`` stand for.
-        kwargs: further variables, e.g. {"enable_thinking": False}.
-
-    Raises:
-        BackendError: the template is not valid Jinja.
-    """
-
-    def __init__(
-        self, source: str, *, bos_token: str = "", eos_token: str = "", kwargs: Mapping[str, object] | None = None
-    ) -> None:
-        try:
-            self._template = _environment().from_string(source)
-        except jinja2.TemplateError as exc:
-            raise _not_jinja(exc) from exc
-        self._variables = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
-
-    def render(self, content: str) -> str:
-        """The text a model reads when the user says ``content``, up to where its answer begins.
-
-        Raises:
-            BackendError: the template fails, e.g. it insists on a system message.
-        """
-        messages = [{"role": "user", "content": content}]
-        try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._variables)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as exc:
-            raise BackendError(
-                f"The model's chat template failed on a user message: {exc}.",
-                fix=_TEMPLATE_FIX,
-            ) from exc
-
-
-def knows_switch(template_source: str, name: str) -> bool:
-    """Whether a chat template reads the variable of that name, so that a value given for it can do something.
-
-    Raises:
-        BackendError: the template is not valid Jinja.
-    """
-    try:
-        return name in jinja2.meta.find_undeclared_variables(_environment().parse(template_source))
-    except jinja2.TemplateError as exc:
-        raise _not_jinja(exc) from exc
-
-
-def _environment() -> jinja2.Environment:
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = raise_exception
-    return environment
-
-
-def _not_jinja(exc: jinja2.TemplateError) -> BackendError:
-    return BackendError(f"The model's chat template is not valid Jinja: {exc}.", fix=_TEMPLATE_FIX)
-
-
-def _tojson(value: object, indent: int | None = None) -> str:
-    # Jinja's own tojson escapes <, > and & for HTML, which would change a prompt.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +248,7 @@ class Prompter:
         if not found or not rendered.startswith(before) or not rendered.endswith(after):
             raise BackendError(
                 "The model's chat template does not put the user's message into the prompt as it is.",
-                fix=_TEMPLATE_FIX,
+                fix=TEMPLATE_FIX,
             )
         return _Wrapped(before, rendered[len(before) : len(rendered) - len(after)], after)
 

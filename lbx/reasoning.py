@@ -21,7 +21,9 @@ class Marks(NamedTuple):
 THINK = Marks("<think>", "</think>")
 KNOWN = (
     THINK,
-    Marks("[THINK]", "[/THINK]"),
+    Marks("[THINK]", "[/THINK]"),  # Magistral
+    Marks("<seed:think>", "</seed:think>"),  # Seed-OSS
+    Marks("<|channel>thought", "<channel|>"),  # Gemma 4
     # Harmony (gpt-oss): a model that skips the analysis goes to the final channel at once, so the close is short.
     Marks("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
 )

@@ -281,3 +281,23 @@ def test_a_request_always_fits_or_is_refused(
     assert request.truncated is bool(request.tokens_cut) is bool(request.kept)
     assert request.token_ids[0] == BOS
     assert request.token_ids.count(BOS) == 1
+
+
+def test_a_templates_date_is_fixed() -> None:
+    asking = (
+        "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% else %}1 May{% endif %} {{ messages[0].content }}"
+    )
+    assert ChatTemplate(asking).render("x") == "1 May x"
+    calling = "{{ strftime_now('%Y-%m-%d') }} {{ messages[0].content }}"
+    assert ChatTemplate(calling).render("x") == "2024-07-26 x"
+
+
+def test_generation_marks_are_left_out() -> None:
+    source = (
+        "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+        "{% if add_generation_prompt %}A:{% endif %}"
+    )
+    assert ChatTemplate(source).render("x") == "xA:"
+    assert knows_switch(source, "add_generation_prompt")
+    with pytest.raises(BackendError, match="not valid Jinja"):
+        ChatTemplate("{% generation %}")

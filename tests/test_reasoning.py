@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lbx.reasoning import KNOWN, THINK, Marks, choose_marks, opens_reasoning, split_reasoning
 
-BRACKETS, HARMONY = KNOWN[1], KNOWN[2]
+BRACKETS, HARMONY = KNOWN[1], KNOWN[-1]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,7 @@ def test_other_marks() -> None:
         ("{{ m.split('</think>')[-1] }}", BRACKETS, None, THINK),
         ("{{ '[THINK]' }}", THINK, None, BRACKETS),
         ("<|start|>assistant<|channel|>analysis<|message|>", (), None, HARMONY),
+        ("{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}", (), None, KNOWN[3]),
         ("{{ messages }}", BRACKETS, None, BRACKETS),
         (None, ("[THINK]",), None, THINK),
         ("{{ '<think>' }}", THINK, ("<a>", "<b>"), Marks("<a>", "<b>")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.leval import LEval
@@ -51,38 +52,41 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
 
     Args:
         bundle: what there is.
-        names: of "all", a family ("leval", "longbench_e") or a task ("leval/tpo").
+        names: of "all", a family ("leval", "longbench_e") or a task ("leval/tpo"), which may be a pattern
+            ("lveval/*_16k").
 
     Raises:
         UsageError: a name is unknown, or its data is not in the bundle.
         BundleError: a data file is damaged.
     """
     chosen: dict[str, Task] = {}
-    held: dict[str, list[Task]] = {}
     for name in names:
-        for task in _meant(bundle, name, held):
+        for task in _meant(bundle, name):
             chosen.setdefault(task.full_name, task)
     if not chosen and not names:
         raise UsageError("No task is named.", fix='Name some, or "all".', command=f"lbx tasks --bundle {bundle.root}")
     return list(chosen.values())
 
 
-def _meant(bundle: Bundle, name: str, held: dict[str, list[Task]]) -> list[Task]:
+def _meant(bundle: Bundle, name: str) -> list[Task]:
     if name == "all":
-        return [task for family in BENCHMARKS for task in _held(bundle, family, held)]
+        return [task for family in BENCHMARKS.values() for task in family.tasks(bundle)]
     family, _, wanted = name.partition("/")
     if name == LONGBENCH_E:
         family = "longbench"
     if family not in BENCHMARKS:
-        raise _unknown(bundle, name, held)
-    tasks = _held(bundle, family, held)
+        raise _unknown(bundle, name)
+    benchmark = BENCHMARKS[family]
     if wanted:
-        found = [task for task in tasks if task.name == wanted]
-        if not found and wanted not in KNOWN_TASKS.get(family, ()):
-            raise _unknown(bundle, name, held)
+        known = KNOWN_TASKS.get(family) or [task.name for task in benchmark.tasks(bundle)]
+        named = [task for task in known if fnmatchcase(task, wanted)]
+        if not named:
+            raise _unknown(bundle, name)
+    elif family == "longbench":
+        named = [task for task in KNOWN_TASKS[family] if task.endswith("_e") == (name == LONGBENCH_E)]
     else:
-        in_e = name == LONGBENCH_E
-        found = [task for task in tasks if (family == "longbench" and task.name.endswith("_e")) == in_e]
+        named = list(KNOWN_TASKS.get(family, ()))
+    found = [task for task in benchmark.tasks(bundle, named or None) if not named or task.name in named]
     if not found:
         raise UsageError(
             f"The bundle at {bundle.root} does not hold the data of {name}.",
@@ -92,16 +96,10 @@ def _meant(bundle: Bundle, name: str, held: dict[str, list[Task]]) -> list[Task]
     return found
 
 
-def _held(bundle: Bundle, family: str, held: dict[str, list[Task]]) -> list[Task]:
-    if family not in held:
-        held[family] = BENCHMARKS[family].tasks(bundle)
-    return held[family]
-
-
-def _unknown(bundle: Bundle, name: str, held: dict[str, list[Task]]) -> UsageError:
+def _unknown(bundle: Bundle, name: str) -> UsageError:
     names = ["all", LONGBENCH_E, *BENCHMARKS]
     names += [f"{family}/{task}" for family, tasks in KNOWN_TASKS.items() for task in tasks]
-    names += [task.full_name for task in _held(bundle, "needle", held)]
+    names += [task.full_name for task in BENCHMARKS["needle"].tasks(bundle)]
     near = get_close_matches(name, names, n=3)
     # "qasper" alone is far from "longbench/qasper" in letters, but it is what was meant.
     near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))

@@ -6,7 +6,7 @@ One file per family holds one subclass of ``Benchmark`` and is entered in ``lbx.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,8 +43,13 @@ class Benchmark(ABC):
     """Which of "cot", "no_context" and "rag" it knows; thinking is the model's matter, so every family takes it."""
 
     @abstractmethod
-    def tasks(self, bundle: Bundle) -> list[Task]:
-        """The tasks this bundle has data for, in the benchmark's own order; [] when it has none."""
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        """The tasks this bundle has data for, in the benchmark's own order; [] when it has none.
+
+        Args:
+            names: where given, no other task need be looked at: counting samples may take unpacking gigabytes.
+                Tasks of other names may be in the answer.
+        """
 
     @abstractmethod
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:

@@ -22,7 +22,7 @@ apart, is not among them), F1 over the open questions, each ROUGE over the open 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -119,11 +119,11 @@ class LEval(Benchmark):
     metric_version = 1
     known_tasks = tuple(KINDS)
 
-    def tasks(self, bundle: Bundle) -> list[Task]:
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""
         found = []
         for task, kind in KINDS.items():
-            source = _data(bundle, task)
+            source = _data(bundle, task) if names is None or task in names else None
             if source is not None:
                 found.append(Task(self.name, task, METRICS[kind], len(read_questions(source))))
         return found

@@ -13,7 +13,7 @@ answer counts, as the scorer of that time had it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +59,7 @@ class LongBench(Benchmark):
     modes = frozenset({"rag"})
     known_tasks = (*TASKS, *(f"{task}_e" for task, kind in TASKS.items() if kind.in_e))
 
-    def tasks(self, bundle: Bundle) -> list[Task]:
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is in data.zip. Raises BundleError where the zip is damaged."""
         return [
             Task(
@@ -70,7 +70,7 @@ class LongBench(Benchmark):
                 language=kind_of(task).language,
             )
             for task in self.known_tasks
-            if (source := _data(bundle, task))
+            if (names is None or task in names) and (source := _data(bundle, task))
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:

@@ -17,7 +17,7 @@ and a reference that is no text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,7 +134,7 @@ class LongBenchPro(Benchmark):
     iterations = 3
     known_tasks = tuple(TASKS)
 
-    def tasks(self, bundle: Bundle) -> list[Task]:
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those that the data file has rows of. Raises BundleError where it is damaged."""
         data = _data(bundle)
         if data is None:

@@ -19,7 +19,7 @@ no_context and rag together too, but then does as if only rag were asked for; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
@@ -68,7 +68,7 @@ class LongBenchV2(Benchmark):
     known_tasks = (TASK,)
     modes = frozenset({"cot", "no_context", "rag"})
 
-    def tasks(self, bundle: Bundle) -> list[Task]:
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """The one task, where data.json is there."""
         source = _data(bundle)
         if source is None:

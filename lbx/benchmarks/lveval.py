@@ -13,7 +13,7 @@ sample's id, its place in the file, names the same question in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -104,9 +104,10 @@ class LVEval(Benchmark):
     metric_version = 1
     known_tasks = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
 
-    def tasks(self, bundle: Bundle) -> list[Task]:
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is in their dataset's zip. Raises BundleError where a zip is damaged."""
-        held = {task: source for task in self.known_tasks if (source := _data(bundle, task))}
+        wanted = [task for task in self.known_tasks if names is None or task in names]
+        held = {task: source for task in wanted if (source := _data(bundle, task))}
         # To count is to unpack gigabytes, and zlib lets other threads run meanwhile.
         with ThreadPoolExecutor() as pool:
             counts = list(pool.map(lambda source: source.count(), held.values()))

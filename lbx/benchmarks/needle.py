@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -212,7 +212,7 @@ class Needle(Benchmark):
     name = "needle"
     metric_version = 1
 
-    def tasks(self, bundle: Bundle) -> list[Task]:
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Six tasks, or three where the settings name one language. They need no data, so every bundle has them."""
         settings = NeedleSettings.from_bundle(bundle)
         samples = len(settings.lengths) * len(settings.depths) * settings.samples_per_cell

@@ -42,7 +42,7 @@ BackendName = Annotated[
 Tasks = Annotated[
     list[str],
     typer.Option(
-        "--tasks", "-t", help="Benchmarks or tasks: leval, longbench/qasper; commas or repeated. 'all' for all."
+        "--tasks", "-t", help="Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k'; commas or repeated. 'all'."
     ),
 ]
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]

@@ -45,6 +45,8 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
                 f"{option} means nothing to {', '.join(without[:3])}{more}.",
                 fix=f"It belongs to {' and '.join(knowing)}: name only their tasks, or leave it out.",
             )
+    for task in tasks:
+        BENCHMARKS[task.benchmark].check_mode(task.name, settings.mode(context_window=0))
     return tasks
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import NamedTuple, Self
 
 from lbx.benchmarks.base import Benchmark
@@ -17,7 +19,7 @@ FEWEST = 256
 """Outputs below which starting processes takes longer than scoring here."""
 
 _CHUNK = 24
-_PRELOADED = ["__main__", "lbx.benchmarks", "lbx.engine.pool"]
+_PRELOADED = ["lbx.benchmarks", "lbx.engine.pool"]
 
 
 class Answer(NamedTuple):
@@ -62,9 +64,26 @@ class ScoringPool:
             for part in parts:
                 yield _score(benchmark, part)
             return
-        futures: list[Future[list[list[Score]]]] = [self._executor.submit(_score, benchmark, part) for part in parts]
+        with _no_main_module():
+            futures: list[Future[list[list[Score]]]] = [
+                self._executor.submit(_score, benchmark, part) for part in parts
+            ]
         for future in futures:
             yield future.result()
+
+
+@contextlib.contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Processes that start meanwhile do not import the caller's main module.
+
+    Scoring needs nothing of it; importing it costs time, and a script without a main guard would run again.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _begin() -> None:

@@ -163,6 +163,9 @@ def test_all_three_parts_must_fit_the_window():
         ("<think>a</think>y\no\nn", {"min_new_tokens": 2}, ("y\no", "a", 19, 16, "stop"), False),
         ("<think>a</think>ENDyes END", {"stop": ("END",)}, ("", "a", 18, 16, "stop"), False),
         ("<think>a</think>问题END", {"stop": ("题",)}, ("问", "a", 21, 16, "stop"), False),
+        # characters that come byte by byte: the answer's first one, and a blank in front of it
+        ("<think>a</think>问题", {"stop": ("问",)}, ("", "a", 18, 16, "stop"), False),
+        ("<think>a</think>\u3000ab", {"stop": ("a",), "min_new_tokens": 1}, ("ab", "a", 21, 16, "stop"), False),
     ],
 )
 def test_stop_strings_end_answers_only(text, changes, expected, inside):
@@ -242,6 +245,14 @@ def test_a_budget_waits_for_a_mark_of_control_tokens():
     assert facts(said) == ("b", "a", 8, 7, "length")
     said = feed(HARMONY, HARMONY.tokens(*FINAL, "b", "b"), max_new_tokens=1, thinking_tokens=7)
     assert facts(said) == ("b", "", 4, 3, "length")
+
+
+def test_a_mark_may_come_byte_by_byte():
+    tokenizer = ByteTokenizer(reasoning=("◁think▷", "◁/think▷"))
+    opening, closing = "◁think▷".encode(), "◁/think▷".encode()
+    said = feed(tokenizer, [*opening, *b"a", *closing, *b"bc"], max_new_tokens=1, thinking_tokens=30)
+    block = len(opening) + 1 + len(closing)
+    assert facts(said) == ("b", "a", block + 1, block, "length")
 
 
 # --- any tokens at all

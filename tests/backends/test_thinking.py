@@ -165,7 +165,7 @@ def test_all_three_parts_must_fit_the_window():
         ("<think>a</think>问题END", {"stop": ("题",)}, ("问", "a", 21, 16, "stop"), False),
         # characters that come byte by byte: the answer's first one, and a blank in front of it
         ("<think>a</think>问题", {"stop": ("问",)}, ("", "a", 18, 16, "stop"), False),
-        ("<think>a</think>\u3000ab", {"stop": ("a",), "min_new_tokens": 1}, ("ab", "a", 21, 16, "stop"), False),
+        ("<think>a</think>\u3000xb", {"stop": ("x",), "min_new_tokens": 1}, ("xb", "a", 21, 16, "stop"), False),
     ],
 )
 def test_stop_strings_end_answers_only(text, changes, expected, inside):

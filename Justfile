@@ -14,7 +14,15 @@ demo: setup
 test: lint
     pytest -n 2 --dist worksteal
 
-# the same on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
+# every golden record and aggregate beside what lbx gives: records and largest difference by metric
+golden: setup
+    python tests/golden/table.py
+
+# seconds to score a whole LongBench run: lbx against the reference packages, and whether the digits agree
+bench-score *folder: setup
+    python tests/bench_score.py {{ folder }}
+
+# the main job on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
 real: setup
     tests/real.sh
 

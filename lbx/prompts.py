@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lbx.chat_template import TEMPLATE_FIX, ChatTemplate, knows_switch
-from lbx.errors import BackendError, PromptError
+from lbx.errors import BackendError, EmptyPromptError, PromptError
 from lbx.reasoning import Marks, opens_reasoning
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
 
@@ -113,7 +113,8 @@ class Prompter:
         max_prompt_tokens: a limit instead of the benchmark's own, before chat wrapping.
         max_new_tokens: an answer budget instead of the benchmark's own.
         thinking_tokens: a budget for the reasoning besides the answer's; 0 means one budget for both. Bare prompts
-            (``Prompt.chat`` False) never get it: what makes a model think is in its template.
+            (``Prompt.chat`` False) never get it: what makes a model think is in its template. Nor do prompts whose
+            own budget is for both.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class Prompter:
             PromptError: the rule forbids cutting, or nothing of the document would be left.
         """
         answer = self._max_new_tokens or prompt.max_new_tokens
-        budget = _Budget(self._window, answer, self._thinking_tokens if prompt.chat else 0)
+        apart = prompt.chat and not prompt.budget_for_both
+        budget = _Budget(self._window, answer, self._thinking_tokens if apart else 0)
         cut, wrapped, ids = self._fit(key, prompt, budget)
         return Request(
             key=key,
@@ -198,7 +200,7 @@ class Prompter:
                 fix="Use a model or a card with a larger context window.",
             )
         if limit <= 0:
-            raise PromptError(
+            raise EmptyPromptError(
                 f"Nothing of the prompt ({len(ids)} tokens) would be left: {budget}.",
                 fix="Use a larger context window or fewer new tokens.",
             )
@@ -211,7 +213,7 @@ class Prompter:
             return
         if not cut.lost:
             raise PromptError(f"The prompt of {key} is empty.", fix="Its data may be damaged: see lbx verify.")
-        raise PromptError(
+        raise EmptyPromptError(
             f"The prompt of {key} is empty after truncation: of its {cut.original} tokens {limit} may be kept, and "
             f"the {cut.original - cut.lost} that were hold no text.",
             fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
@@ -231,7 +233,7 @@ class Prompter:
         document = self._tokenizer.encode(prompt.document, special=False)
         keep = len(document) - (original - limit)
         if keep <= 0:
-            raise PromptError(
+            raise EmptyPromptError(
                 f"The question and its instructions alone are {original - len(document)} tokens, more than the "
                 f"{limit} that a prompt may have, and the question is never cut.",
                 fix="Use a larger context window or fewer new tokens.",

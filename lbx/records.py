@@ -128,6 +128,8 @@ class Prompt:
     Attributes:
         before, document, after: the template's text up to the document, the document, the rest.
         max_new_tokens: the answer's budget in tokens.
+        budget_for_both: the authors meant max_new_tokens for reasoning and answer together, so that no default
+            reasoning budget is added.
         truncation: the benchmark's own rule for a prompt that is too long.
         chat: False where the benchmark feeds the bare text even to chat models (few-shot and code tasks).
         stop: strings that end the answer; they are not part of it.
@@ -150,6 +152,7 @@ class Prompt:
     min_new_tokens: int = 0
     temperature: float | None = None
     model_sampling: bool = False
+    budget_for_both: bool = False
     limits: Mapping[int, int] = field(default_factory=dict)
     source: str = "lbx"
 

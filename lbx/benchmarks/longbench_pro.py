@@ -180,6 +180,7 @@ class LongBenchPro(Benchmark):
             document=document,
             after=after if document else after.lstrip(),
             max_new_tokens=_new_tokens(mode),
+            budget_for_both=mode.thinking and not mode.thinking_tokens,
             truncation=Truncation.MIDDLE_FLOOR,
             model_sampling=True,
             limits=LIMITS,

@@ -74,6 +74,9 @@ Rag = Annotated[
 Retriever = Annotated[
     str, typer.Option("--retriever", help="What finds the chunks: bm25, or an embedding model's card.")
 ]
+ChunkWords = Annotated[
+    int | None, typer.Option("--chunk-words", min=1, help="Size of a chunk; 500 for bm25, 200 for embeddings without.")
+]
 Embedding = Annotated[
     str | None,
     typer.Option("--embedding", help="Card of the embedding model for LongBench Pro's summaries (t4)."),

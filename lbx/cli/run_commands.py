@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -17,6 +17,7 @@ from lbx.cli.options import (
     BackendName,
     BundleDir,
     Chat,
+    ChunkWords,
     Cot,
     Embedding,
     Iterations,
@@ -88,6 +89,7 @@ def plan(
     no_context: NoContext = False,
     rag: Rag = 0,
     retriever: Retriever = "bm25",
+    chunk_words: ChunkWords = None,
     as_json: AsJson = False,
 ) -> None:
     """Count what a run would read, without computing anything: tokens, shared prefixes, truncation.
@@ -114,10 +116,10 @@ def plan(
     )
     opened = Bundle(bundle)
     tasks = choose_tasks(opened, task_names, settings)
-    finder = _finder(retriever, opened, rag)
+    finder = _finder(_Retrieval(rag, retriever, chunk_words), opened)
     loaded = load_model(opened, tasks, model, backend)
     try:
-        plans = make_plan(make_work(loaded, settings, limit, finder and finder.chunks))
+        plans = make_plan(make_work(loaded, settings, limit, finder.find if finder else None))
     finally:
         loaded.backend.close()
     names = [field.name for field in dataclasses.fields(TaskPlan)]
@@ -157,6 +159,7 @@ def run(
     no_context: NoContext = False,
     rag: Rag = 0,
     retriever: Retriever = "bm25",
+    chunk_words: ChunkWords = None,
     embedding: Embedding = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
@@ -194,7 +197,9 @@ def run(
     signal.signal(signal.SIGTERM, _terminate)
     try:
         asked = _Asked(opened, tasks, model, backend, name, limit, offline, retry_failed)
-        settings = dataclasses.replace(settings, retriever=_retrieve(output, asked, retriever, rag))
+        settings = dataclasses.replace(
+            settings, retriever=_retrieve(output, asked, _Retrieval(rag, retriever, chunk_words))
+        )
         run_id, outcome = _ask(output, asked, settings)
         _score_summaries(output, run_id, opened, tasks, embedding)
     except _TerminatedError:
@@ -242,22 +247,32 @@ def _ask(output: Path, asked: _Asked, settings: RunSettings) -> tuple[str, Outco
         loaded.backend.close()
 
 
-def _finder(retriever: str, bundle: Bundle, best: int) -> Finder | None:
+class _Retrieval(NamedTuple):
+    """What --rag, --retriever and --chunk-words say."""
+
+    best: int
+    retriever: str
+    words: int | None
+
+
+def _finder(retrieval: _Retrieval, bundle: Bundle) -> Finder | None:
     """What finds chunks, where --rag asks for any."""
     from lbx.engine.retrieving import Finder
 
-    if not best:
+    if not retrieval.best:
         return None
-    return Finder(best, None if retriever == "bm25" else load_embedding_model(retriever, bundle))
+    by_bm25 = retrieval.retriever == "bm25"
+    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle)
+    return Finder(retrieval.best, embedder, retrieval.words)
 
 
-def _retrieve(output: Path, asked: _Asked, retriever: str, best: int) -> str:
+def _retrieve(output: Path, asked: _Asked, retrieval: _Retrieval) -> str:
     """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.retrieving import find_all
     from lbx.store import Store
 
-    finder = _finder(retriever, asked.bundle, best)
+    finder = _finder(retrieval, asked.bundle)
     if finder is None:
         return ""
     try:

@@ -14,6 +14,7 @@ from lbx.errors import UsageError
 if TYPE_CHECKING:
     from lbx.backends import Backend, ModelCard
     from lbx.backends.embedding import Embedder
+    from lbx.benchmarks.base import Benchmark
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Work
     from lbx.layout import Bundle
@@ -84,7 +85,7 @@ def make_work(
     loaded: Loaded,
     settings: RunSettings,
     limit: int | None,
-    chunks: Callable[[Sample], Sequence[Chunk]] | None = None,
+    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] | None = None,
 ) -> Work:
     """Everything but the run's name, which needs the settings first."""
     from lbx.benchmarks import BENCHMARKS
@@ -109,8 +110,24 @@ def make_work(
         prompter=prompter,
         settings=settings,
         limit=limit,
-        mode=settings.mode(info.context_window),
+        mode=dataclasses.replace(
+            settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
+        ),
         chunks=chunks or nothing_retrieved,
+    )
+
+
+def _has_reasoning_block(loaded: Loaded) -> bool:
+    """Whether the model reasons in a block of its own: its template has a switch for it, or it knows the marks."""
+    from lbx.prompts import knows_switch
+
+    tokenizer = loaded.backend.tokenizer
+    source = loaded.card.chat.choose(tokenizer.chat_template) or ""
+    close = tokenizer.reasoning_marks.close
+    return (
+        any(knows_switch(source, name) for name in _SWITCHES)
+        or close in source
+        or len(tokenizer.encode(close, special=True)) == 1
     )
 
 

@@ -38,7 +38,7 @@ def ask(work: Work, benchmark: Benchmark, sample: Sample, key: SampleKey) -> Gen
     Raises:
         BundleError: the bundle lacks the benchmark's prompt.
     """
-    prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(sample))
+    prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
     try:
         steps = [_step(work, prompt, key)]
         follow_up = benchmark.follow_up(work.bundle, sample, work.mode, steps[0].completion.text)

@@ -47,7 +47,7 @@ def _plan_task(work: Work, task: Task) -> TaskPlan:
     prompts: list[np.ndarray] = []
     new_tokens = truncated = refused = 0
     for sample in islice(benchmark.samples(work.bundle, task.name), work.limit):
-        prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(sample))
+        prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
         try:
             request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
         except PromptError:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lbx.records import Chunk, Sample, SampleKey
+from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE, bm25_retriever, embedding_retriever
 from lbx.store import Store
 from lbx.store.caches import keep_retrieved, retrieved
 
 if TYPE_CHECKING:
+    from lbx.backends.embedding import Embedder
     from lbx.benchmarks.base import Benchmark
     from lbx.layout import Bundle
     from lbx.records import Task
@@ -21,22 +23,44 @@ Progress = Callable[[str, int, int], None]
 """Called with a task's name, how many of its samples are done, and of how many."""
 
 
-class Finds(Protocol):
-    """Something that finds a document's best chunks for a query."""
+class Finder:
+    """Finds a document's best chunks for a query.
+
+    Args:
+        best: how many.
+        embedder: the embedding model that ranks them; None ranks by BM25.
+        words: of a chunk; None as LongBench's authors have it (500 for BM25, 200 for embedding models).
+    """
+
+    def __init__(self, best: int, embedder: Embedder | None = None, words: int | None = None) -> None:
+        self._best = best
+        self._embedder = embedder
+        if embedder is None:
+            self._retriever = bm25_retriever(words or BM25_SIZE)
+        else:
+            info = embedder.info
+            self._retriever = embedding_retriever(
+                embedder.embed, info.name, info.fingerprint[:12], words or EMBEDDING_SIZE
+            )
 
     @property
     def name(self) -> str:
         """What identifies it, its settings included: equal names find equal chunks."""
-        ...
+        return f"{self._retriever.name}, best {self._best}"
 
-    def __call__(self, document: str, query: str, language: str) -> Sequence[Chunk]:
-        """The best chunks, in document order."""
-        ...
+    def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
+        """A sample's best chunks, in document order."""
+        return self._retriever.retrieve(sample.context, benchmark.query(sample), sample.language, self._best)
+
+    def close(self) -> None:
+        """Free the embedding model's memory."""
+        if self._embedder is not None:
+            self._embedder.close()
 
 
 def find_all(
     store: Store,
-    find: Finds,
+    finder: Finder,
     bundle: Bundle,
     tasks: Sequence[tuple[Benchmark, Task]],
     *,
@@ -52,10 +76,10 @@ def find_all(
         total = task.samples if limit is None else min(limit, task.samples)
         found: dict[SampleKey, Sequence[Chunk]] = {}
         for done, sample in enumerate(islice(benchmark.samples(bundle, task.name), limit), start=1):
-            if retrieved(store, find.name, sample.key) is None:
-                found[sample.key] = find(sample.context, benchmark.query(sample), sample.language)
+            if retrieved(store, finder.name, sample.key) is None:
+                found[sample.key] = finder.find(benchmark, sample)
             if len(found) == _BATCH or done == total:
-                keep_retrieved(store, find.name, found)
+                keep_retrieved(store, finder.name, found)
                 found = {}
             progress(task.full_name, done, total)
 
@@ -67,5 +91,5 @@ class StoredChunks:
         self._store = store
         self._retriever = retriever
 
-    def __call__(self, sample: Sample) -> Sequence[Chunk]:
+    def __call__(self, _benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
         return retrieved(self._store, self._retriever, sample.key) or ()

@@ -13,7 +13,7 @@ from lbx.prompts import Prompter
 from lbx.records import PLAIN, Chunk, Mode, Sample, Task
 
 
-def nothing_retrieved(_sample: Sample) -> Sequence[Chunk]:
+def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
     """For runs that read whole documents."""
     return ()
 
@@ -37,7 +37,7 @@ class Work:
     settings: RunSettings
     limit: int | None = None
     mode: Mode = PLAIN
-    chunks: Callable[[Sample], Sequence[Chunk]] = nothing_retrieved
+    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
 
     def samples_in(self, task: Task) -> int:
         return task.samples if self.limit is None else min(self.limit, task.samples)

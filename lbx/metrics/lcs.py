@@ -52,8 +52,19 @@ def length(x: Sequence[str], y: Sequence[str]) -> int:
     """Length of the longest common subsequence."""
     if len(x) < len(y):
         x, y = y, x
+    begin = _common(x, y)  # both begin and end alike: all of that is in the subsequence, and needs no table
+    x, y = x[begin:], y[begin:]
+    end = _common(x[::-1], y[::-1])
+    x, y = x[: len(x) - end], y[: len(y) - end]
     masks = positions(y)
-    return _last_row([token for token in x if token in masks], masks, 0, (1 << len(y)) - 1).bit_count()
+    middle = _last_row([token for token in x if token in masks], masks, 0, (1 << len(y)) - 1)
+    return begin + middle.bit_count() + end
+
+
+def _common(x: Sequence[str], y: Sequence[str]) -> int:
+    """How many tokens two lists begin with alike."""
+    pairs = enumerate(zip(x, y, strict=False))
+    return next((place for place, (left, right) in pairs if left != right), min(len(x), len(y)))
 
 
 def _rows(tokens: Sequence[str], masks: Mapping[str, int], above: int, full: int) -> list[int]:

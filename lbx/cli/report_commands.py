@@ -12,7 +12,7 @@ from lbx.cli.options import ReportFormat, Results, SqlFormat
 from lbx.cli.output import note, stdout
 from lbx.errors import UsageError
 
-_DEFAULT_VIEWS = ("leaderboard", "task_scores", "group_scores", "length_curve", "comparison", "truncation", "failures")
+_DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
 
 def report(

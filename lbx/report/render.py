@@ -36,17 +36,21 @@ Cells = tuple[list[Column], list[list[str]]]
 def cells(view: View, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
+    shown_columns = [c for c in view.columns if not c.optional or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
-        return list(view.columns), [[_show(row[c.name], c.kind) for c in view.columns] for row in rows]
+        return shown_columns, [[_show(row[c.name], c.kind) for c in shown_columns] for row in rows]
     across, shown = view.pivot
     values = sorted({row[across] for row in rows})
     lines: dict[tuple[object, ...], dict[object, str]] = {}
     for row in rows:
-        line = (None if across == "run" else row["run_id"], *(row[c.name] for c in view.columns))
+        line = (None if across == "run" else row["run_id"], *(row[c.name] for c in shown_columns))
         lines.setdefault(line, {})[row[across]] = _show(row[shown.name], shown.kind)
-    columns = [*view.columns, *(Column(str(v), f"{v:,}" if isinstance(v, int) else str(v), shown.kind) for v in values)]
+    columns = [
+        *shown_columns,
+        *(Column(str(v), f"{v:,}" if isinstance(v, int) else str(v), shown.kind) for v in values),
+    ]
     body = [
-        [*(_show(v, c.kind) for v, c in zip(line[1:], view.columns, strict=True)), *(found.get(v, "") for v in values)]
+        [*(_show(v, c.kind) for v, c in zip(line[1:], shown_columns, strict=True)), *(found.get(v, "") for v in values)]
         for line, found in lines.items()
     ]
     return columns, body

@@ -17,11 +17,13 @@ class Column:
         name: in the view.
         heading: in the table.
         kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number".
+        optional: left out of a table where no row has it.
     """
 
     name: str
     heading: str
     kind: str = "text"
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class View:
     """The columns that ``--run`` filters by."""
 
 
-_WHO = (Column("model", "model"), Column("backend", "backend"))
+_WHO = (Column("model", "model"), Column("backend", "backend"), Column("mode", "mode", optional=True))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
 
 _MARKS = {
@@ -91,7 +93,7 @@ VIEWS: dict[str, View] = {
             Column("n", "scored", "count"),
             Column("score", "score", "percent"),
             Column("official", "official", "number"),
-            Column("marks", "marks"),
+            Column("marks", "marks", optional=True),
         ),
     ),
     "paper": View(

@@ -11,6 +11,14 @@ from __future__ import annotations
 
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
+# How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way.
+_MODE = """nullif(concat_ws(' ',
+                   CASE r.settings->>'thinking' WHEN 'true' THEN 'thinking' WHEN 'false' THEN 'no thinking'
+                        ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
+                   CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
+                   CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
+                   'rag ' || (r.settings->>'rag')), '') AS mode"""
+
 VIEWS: dict[str, str] = {
     "newest_scores": f"""
         SELECT s.* FROM scores s
@@ -35,7 +43,7 @@ VIEWS: dict[str, str] = {
             GROUP BY ALL
         )
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
-               u.headline, u.metric_version, r.backend, u.position, u.task_position,
+               u.headline, u.metric_version, r.backend, u.position, u.task_position, {_MODE},
                coalesce(u.partial, false) AS partial
         FROM (SELECT * FROM results UNION ALL BY NAME SELECT * FROM live) u
         JOIN runs r USING (run_id)
@@ -43,35 +51,40 @@ VIEWS: dict[str, str] = {
     # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
     "group_scores": f"""
         SELECT g.run_id, r.model, g.benchmark, g."grouping", g.name, g.metric, g.n, g.score, g.official, g.partial,
-               g.metric_version, r.backend, g.position
+               g.metric_version, r.backend, g.position, {_MODE}
         FROM group_results g JOIN runs r USING (run_id)
         WHERE g.metric_version = coalesce({_WANTED.format(benchmark="g.benchmark")}, (
             SELECT max(n.metric_version) FROM group_results n
             WHERE n.run_id = g.run_id AND n.benchmark = g.benchmark))
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
-    "paper": """
-        WITH named AS (
-            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY model) = 1 THEN model ELSE run_id END AS run FROM runs
+    "paper": f"""
+        WITH moded AS (
+            SELECT r.run_id, r.model, {_MODE} FROM runs r
+        ), labelled AS (
+            SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM moded
+        ), named AS (
+            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END AS run
+            FROM labelled
         ), heads AS (
             SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
         )
         SELECT n.run, l.*
         FROM (
             SELECT t.run_id, t.benchmark,
-                   t.task || CASE WHEN t.headline THEN '' ELSE ', ' || t.metric[length(h.head) + 2:] END AS line,
+                   t.task || CASE WHEN t.headline THEN '' ELSE ', ' || substr(t.metric, length(h.head) + 2) END AS line,
                    t.official, 0 AS part, t.task_position AS place, t.position
             FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
             WHERE t.headline OR starts_with(t.metric, h.head || '/')
             UNION ALL
-            SELECT run_id, benchmark, CASE WHEN "grouping" = 'overall' AND name = 'all' THEN '' ELSE name || ', ' END
-                   || metric || CASE WHEN "grouping" = 'overall' THEN ' overall' ELSE ' by ' || "grouping" END,
+            SELECT run_id, benchmark,
+                   "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
                    official, 1, position, 0
-            FROM group_scores
+            FROM group_scores WHERE official IS NOT NULL
         ) l JOIN named n USING (run_id)
     """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
-    "guards": """
+    "guards": f"""
         WITH marked AS (
             SELECT run_id, benchmark, task, count(*) AS n,
                    count(*) FILTER (WHERE error_type = 'EmptyPromptError') AS empty_prompts,
@@ -93,10 +106,11 @@ VIEWS: dict[str, str] = {
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.task, m.n, m.empty_prompts, m.failed, m.doubled_bos,
                m.reasoning_unclosed, m.answers_cut, m.stop_in_reasoning, m.truncated, m.tokens_cut, m.reference_cut,
-               coalesce(j.official_errors, 0) AS official_errors, coalesce(j.partial, 0) AS partial, j.lacks
+               coalesce(j.official_errors, 0) AS official_errors, coalesce(j.partial, 0) AS partial, j.lacks,
+               {_MODE}
         FROM marked m JOIN runs r USING (run_id) LEFT JOIN judged j USING (run_id, benchmark, task)
     """,
-    "leaderboard": """
+    "leaderboard": f"""
         WITH made AS (
             SELECT run_id, benchmark, count(DISTINCT task) AS tasks, count(*) AS generations,
                    count(error) AS failed, count(*) FILTER (WHERE truncated) AS truncated
@@ -106,12 +120,12 @@ VIEWS: dict[str, str] = {
             FROM task_scores WHERE headline GROUP BY ALL
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n, s.score,
-               m.failed, m.truncated, r.status
+               m.failed, m.truncated, r.status, {_MODE}
         FROM made m JOIN runs r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
     """,
     # Lengths fall into buckets by powers of two: a length of 1,000 stands under "up to 1,024".
-    "length_curve": """
-        SELECT s.run_id, r.model, r.backend, s.benchmark, s.task, s.metric, a.length_unit,
+    "length_curve": f"""
+        SELECT s.run_id, r.model, r.backend, {_MODE}, s.benchmark, s.task, s.metric, a.length_unit,
                (2 ** ceil(log2(greatest(a.length, 1))))::BIGINT AS length_up_to,
                count(*) AS n, avg(s.score) AS score
         FROM newest_scores s
@@ -120,8 +134,8 @@ VIEWS: dict[str, str] = {
         WHERE s.headline
         GROUP BY ALL
     """,
-    "truncation": """
-        SELECT g.run_id, r.model, r.backend, g.benchmark, g.task, count(*) AS n,
+    "truncation": f"""
+        SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, count(*) AS n,
                count(*) FILTER (WHERE g.truncated) AS truncated,
                coalesce(avg(g.truncated::INTEGER), 0) AS share,
                max(g.original_tokens) AS longest_prompt,

@@ -6,7 +6,6 @@ with the longest text seen, because llama.cpp allocates all of it at once, and f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
-from lbx.backends.llama_library import check_gguf, library, log
+from lbx.backends.llama_library import check_gguf, library, load_model, log
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaEmbeddingOptions, LlamaOptions, thread_count
 from lbx.backends.text import encodable
@@ -192,7 +191,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
     check_gguf(weights)
     log.debug = debug
     llama_cpp = library()
-    model = _load_model(llama_cpp, weights, options)
+    model = load_model(llama_cpp, weights, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     try:
         kind = _kind(llama_cpp, model, card, options)
         longest = _max_tokens(llama_cpp, model, card, options)
@@ -217,21 +216,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
-
-
-def _load_model(llama_cpp: Any, path: Path, options: LlamaEmbeddingOptions) -> Any:
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = options.n_gpu_layers
-    params.use_extra_bufts = options.repack
-    log.clear()
-    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
-    if not model:
-        raise BackendError(
-            f"llama.cpp cannot load {path}: {log.said()}.",
-            fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
-            "the source's (for a bundle: lbx verify).",
-        )
-    return model
 
 
 def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _Kind:

@@ -20,6 +20,7 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
 from lbx.backends.options import SentenceTransformersOptions, thread_count
 from lbx.backends.text import encodable
+from lbx.backends.torch_library import choose_device, first_line, quiet
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 
@@ -93,12 +94,12 @@ class SentenceTransformersEmbedder:
             return vectors.float().cpu().numpy()
         except torch.OutOfMemoryError as exc:
             raise BackendError(
-                f"Memory ran out while {self._info.name} computed {len(texts)} texts: {_first_line(exc)}",
+                f"Memory ran out while {self._info.name} computed {len(texts)} texts: {first_line(exc)}",
                 fix="Lower batch_tokens or max_length in its card, or use dtype = 'bfloat16'.",
             ) from exc
         except (RuntimeError, TypeError, ValueError, IndexError) as exc:
             raise BackendError(
-                f"The embedding model {self._info.name} failed on {len(texts)} texts: {_first_line(exc)}",
+                f"The embedding model {self._info.name} failed on {len(texts)} texts: {first_line(exc)}",
                 fix="If memory ran out, lower batch_tokens or max_length in its card.",
             ) from exc
 
@@ -122,7 +123,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
     with warnings.catch_warnings():
         if not debug:
             warnings.simplefilter("ignore")
-        library, model = _load_model(weights, options, _device(torch, options.device), debug=debug)
+        library, model = _load_model(weights, options, str(choose_device(torch, options.device)), debug=debug)
     if not (weights / _MODULES).is_file():
         _read_plain_text(model)
     if options.pooling:
@@ -198,7 +199,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
         modules = [(str(m["type"]), str(m["path"])) for m in json.loads(path.read_text("utf-8"))]
     except (OSError, ValueError, TypeError, KeyError) as exc:
         raise BackendError(
-            f"{path} cannot be read: {_first_line(exc)}.",
+            f"{path} cannot be read: {first_line(exc)}.",
             fix="Compare it with the source's (for a bundle: lbx verify).",
         ) from exc
     for kind, place in modules:
@@ -218,7 +219,8 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
     import torch
     import transformers
 
-    _quiet(transformers, debug)
+    quiet(transformers, debug)
+    logging.getLogger("sentence_transformers").setLevel(logging.INFO if debug else logging.ERROR)
     try:
         with _loading_reports(transformers) as reports:
             model = sentence_transformers.SentenceTransformer(
@@ -233,10 +235,10 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
                 },
             )
     except ImportError as exc:  # the library itself is here: the model asks for another one
-        raise BackendError(f"The embedding model in {folder} needs another library: {_first_line(exc)}") from exc
+        raise BackendError(f"The embedding model in {folder} needs another library: {first_line(exc)}") from exc
     except Exception as exc:  # safetensors and tokenizers raise bare classes of their own; all mean "not loadable"
         raise BackendError(
-            f"The embedding model in {folder} cannot be loaded: {_first_line(exc)}",
+            f"The embedding model in {folder} cannot be loaded: {first_line(exc)}",
             fix="A file may be cut off or missing (for a bundle: lbx verify), the device may be full, or the model "
             "needs its own code, which is not supported.",
         ) from exc
@@ -345,33 +347,3 @@ def _max_tokens(model: Any, card: ModelCard) -> int:
             f"The files of {card.name} do not say how long a text may be.", fix="Set max_length in its card."
         )
     return int(found)
-
-
-def _device(torch: Any, wanted: str) -> str:
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(wanted)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise BackendError(
-            f"There is no GPU {wanted}: torch sees {torch.cuda.device_count()}.",
-            fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
-            command="lbx doctor",
-        )
-    return wanted
-
-
-def _quiet(transformers: Any, debug: bool) -> None:
-    """Keep the libraries' own logs and progress bars off the terminal, unless they are asked for."""
-    own = transformers.utils.logging
-    logging.getLogger("sentence_transformers").setLevel(logging.INFO if debug else logging.ERROR)
-    if debug:
-        own.set_verbosity_info()
-        own.enable_progress_bar()
-    else:
-        own.set_verbosity_error()
-        own.disable_progress_bar()
-
-
-def _first_line(exc: BaseException) -> str:
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    return lines[0] if lines else type(exc).__name__

@@ -16,6 +16,7 @@ from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
 from lbx.backends.sampling import recommended
+from lbx.backends.torch_library import choose_device, first_line, quiet
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
@@ -134,9 +135,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     import torch
     import transformers
 
-    _quiet(transformers, debug)
+    quiet(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
-    device = _device(torch, options.device)
+    device = choose_device(torch, options.device)
     dtype = options.dtype if options.dtype != "auto" else ("float32" if device.type == "cpu" else "bfloat16")
     with warnings.catch_warnings():
         if not debug:
@@ -191,17 +192,6 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _quiet(transformers: Any, debug: bool) -> None:
-    """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
-    logging = transformers.utils.logging
-    if debug:
-        logging.set_verbosity_info()
-        logging.enable_progress_bar()
-    else:
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-
-
 def _load_tokenizer(transformers: Any, folder: Path) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -242,19 +232,6 @@ def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
             f"e.g. {lacking[0]}.",
             fix="A file of the model may be missing, or config.json belongs to another model.",
         )
-
-
-def _device(torch: Any, wanted: str) -> Any:
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(wanted)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise BackendError(
-            f"There is no GPU {wanted}: torch sees {torch.cuda.device_count()}.",
-            fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
-            command="lbx doctor",
-        )
-    return device
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -306,9 +283,3 @@ def _as_numpy(logits: Any) -> Logits:
     """The last position's logits as float32, shape (vocabulary,)."""
     found: Logits = logits[0, -1].float().cpu().numpy()
     return found
-
-
-def first_line(exc: BaseException) -> str:
-    """The first line of a foreign exception's message, with its class where it has none."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    return lines[0] if lines else type(exc).__name__

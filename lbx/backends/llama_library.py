@@ -113,6 +113,26 @@ def check_gguf(path: Path) -> None:
             )
 
 
+def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -> Any:
+    """A pointer to the model in a GGUF file; the caller frees it.
+
+    Raises:
+        BackendError: llama.cpp refuses the file; with what it says about it.
+    """
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers = n_gpu_layers
+    params.use_extra_bufts = repack
+    log.clear()
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    if not model:
+        raise BackendError(
+            f"llama.cpp cannot load {path}: {log.said()}.",
+            fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
+            "the source's (for a bundle: lbx verify).",
+        )
+    return model
+
+
 def _register_variants(llama_cpp: Any) -> None:
     """Load the best CPU variant (and any GPU backend) beside the library, where it has none linked in.
 

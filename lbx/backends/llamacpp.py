@@ -6,7 +6,6 @@ changes the shapes of the arithmetic, and it hides the flash attention and KV ca
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama_library import cpu_variant, library, log
+from lbx.backends.llama_library import check_gguf, cpu_variant, library, load_model, log
 from lbx.backends.llama_tokens import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
 from lbx.backends.sampling import recommended
-from lbx.backends.weights import fingerprint, shards
+from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
 
-MAGIC = b"GGUF"
 _HARDWARE = ("threads", "n_gpu_layers", "offload_kqv")
 
 
@@ -159,7 +157,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     options = card.options
     if not isinstance(options, LlamaOptions):
         raise TypeError(f"a card with {type(options).__name__} reached llama.cpp")
-    _check_gguf(weights)
+    check_gguf(weights)
     log.debug = debug
     llama_cpp = library()
     model = _load_model(llama_cpp, weights, options)
@@ -191,33 +189,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, keeps_prefix=keeps)
 
 
-def _check_gguf(path: Path) -> None:
-    for part in shards(path):
-        try:
-            with part.open("rb") as stream:
-                magic = stream.read(len(MAGIC))
-        except OSError as exc:
-            raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
-        if magic != MAGIC:
-            raise BackendError(
-                f"{part} is not a GGUF file: it begins with {magic!r}.",
-                fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
-                "in its place.",
-            )
-
-
 def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = options.n_gpu_layers
-    params.use_extra_bufts = options.repack
-    log.clear()
-    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
-    if not model:
-        raise BackendError(
-            f"llama.cpp cannot load {path}: {log.said()}.",
-            fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
-            "the source's (for a bundle: lbx verify).",
-        )
+    model = load_model(llama_cpp, path, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
         llama_cpp.llama_model_free(model)
         raise BackendError(f"{path} is no decoder-only language model; lbx runs no others.")

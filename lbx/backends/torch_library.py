@@ -1,0 +1,42 @@
+"""What every backend on torch needs of it and of transformers: a device, quiet, and the gist of an exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lbx.errors import BackendError
+
+
+def choose_device(torch: Any, wanted: str) -> Any:
+    """The ``torch.device`` that a card's option means.
+
+    Raises:
+        BackendError: there is no such GPU.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(wanted)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise BackendError(
+            f"There is no GPU {wanted}: torch sees {torch.cuda.device_count()}.",
+            fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
+            command="lbx doctor",
+        )
+    return device
+
+
+def quiet(transformers: Any, debug: bool) -> None:
+    """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
+    logging = transformers.utils.logging
+    if debug:
+        logging.set_verbosity_info()
+        logging.enable_progress_bar()
+    else:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+
+
+def first_line(exc: BaseException) -> str:
+    """The first line of a foreign exception's message, with its class where it has none."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    return lines[0] if lines else type(exc).__name__

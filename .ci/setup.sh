@@ -26,7 +26,7 @@ pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 say "the llama.cpp wheel (built once and kept: about 9 minutes on two cores the first time)"
 wheel=$(.ci/llama-wheel.sh "$python")
 say "the locked packages"
-pip install --require-hashes -r requirements.lock
+pip install --no-deps --require-hashes -r requirements.lock  # the lock is whole but for torch and llama.cpp, which come next
 say "torch $torch_version"
 pip install "torch==$torch_version"
 pip install --no-deps --force-reinstall "$wheel"

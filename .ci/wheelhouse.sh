@@ -9,7 +9,7 @@ mkdir -p "$out/lib"
 constraints=$(mktemp)
 trap 'rm -f "$constraints"' EXIT
 # The lock's versions without its hashes: wheels built here from source have hashes of their own.
-sed -nE 's/^([A-Za-z0-9_.-]+==[^ ;\\]+).*/\1/p' requirements.lock > "$constraints"
+sed -nE 's/^([A-Za-z0-9_.-]+==[^\\]*[^\\ ]) *\\?$/\1/p' requirements.lock > "$constraints"
 cp "$(.ci/llama-wheel.sh "$python")" "$out/"
 "$python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$out" --find-links "$out" \
     --constraint "$constraints" "torch==2.13.0" ".[llama,hf]"

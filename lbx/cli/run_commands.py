@@ -315,6 +315,11 @@ def _finish(run_id: str, output: Path, outcome: Outcome, *, as_json: bool) -> No
     else:
         found = f", {outcome.found:,} found done" if outcome.found else ""
         typer.echo(f"{run_id}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
+    if outcome.unclosed:
+        note(
+            f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it more "
+            "(--thinking-tokens N), or ask without (--no-thinking)."
+        )
     if outcome.failures:
         note(f"Why they failed: lbx report {output} failures")
         raise typer.Exit(_EXIT_SOME_FAILED)

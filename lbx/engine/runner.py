@@ -21,10 +21,18 @@ BATCH_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did: answered and failed now, found done from before, and how many failures the file holds of it."""
+    """What a run did.
+
+    Attributes:
+        answered, failed: now.
+        unclosed: of those answered, how many spent their whole budget on reasoning.
+        found: done by an earlier call.
+        failures: how many the results file holds of this run.
+    """
 
     answered: int = 0
     failed: int = 0
+    unclosed: int = 0
     found: int = 0
     failures: int = 0
 
@@ -127,6 +135,7 @@ class Runner:
             self.outcome.failed += 1
             return generation, []
         self.outcome.answered += 1
+        self.outcome.unclosed += generation.reasoning_closed is False
         return generation, score_rows(
             self.work.run_id, key, benchmark, benchmark.score(sample, generation.output or "")
         )

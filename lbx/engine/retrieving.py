@@ -70,18 +70,21 @@ def find_all(
     """Find every sample's chunks and store them; those that the results file holds are left alone.
 
     Raises:
-        BackendError: the embedding model failed. What was found before is stored.
+        BackendError: the embedding model failed. Whatever ends it, what was found before is stored.
     """
-    for benchmark, task in tasks:
-        total = task.samples if limit is None else min(limit, task.samples)
-        found: dict[SampleKey, Sequence[Chunk]] = {}
-        for done, sample in enumerate(islice(benchmark.samples(bundle, task.name), limit), start=1):
-            if retrieved(store, finder.name, sample.key) is None:
-                found[sample.key] = finder.find(benchmark, sample)
-            if len(found) == _BATCH or done == total:
-                keep_retrieved(store, finder.name, found)
-                found = {}
-            progress(task.full_name, done, total)
+    found: dict[SampleKey, Sequence[Chunk]] = {}
+    try:
+        for benchmark, task in tasks:
+            total = task.samples if limit is None else min(limit, task.samples)
+            for done, sample in enumerate(islice(benchmark.samples(bundle, task.name), limit), start=1):
+                if retrieved(store, finder.name, sample.key) is None:
+                    found[sample.key] = finder.find(benchmark, sample)
+                if len(found) == _BATCH:
+                    keep_retrieved(store, finder.name, found)
+                    found.clear()
+                progress(task.full_name, done, total)
+    finally:
+        keep_retrieved(store, finder.name, found)
 
 
 class StoredChunks:

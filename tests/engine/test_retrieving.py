@@ -1,0 +1,192 @@
+"""Chunks in place of documents: found once, kept, and given back in the document's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engine_parts import longbench_bundle, longbench_row, make_work, run, scripted, v2_bundle, v2_row
+
+from lbx.backends.embedding import EmbedderInfo
+from lbx.benchmarks import LongBenchV2
+from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.longbench import LongBench
+from lbx.engine.retrieving import Finder, StoredChunks, find_all
+from lbx.engine.settings import RunSettings
+from lbx.errors import BackendError
+from lbx.layout import Bundle
+from lbx.records import Chunk, Sample, Task
+from lbx.store import Store
+from lbx.store.caches import retrieved
+
+V2 = LongBenchV2()
+
+
+class Letters:
+    """An embedding model that anyone can check: how often a text has each letter. Counts its calls."""
+
+    info = EmbedderInfo("letters", "sentence_transformers", "1", "0123456789abcdef", 26, 512)
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, bool]] = []
+        self.closed = False
+
+    def embed(
+        self, texts: Sequence[str], *, query: bool = False, progress: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        self.calls.append((len(texts), query))
+        counts = [[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
+        rows = np.array(counts, dtype=np.float32).reshape(len(texts), 26)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Counting(Finder):
+    """Counts what it is asked, and fails at one of them."""
+
+    def __init__(self, best: int, words: int, fail_at: int | None = None) -> None:
+        super().__init__(best, words=words)
+        self.asked: list[str] = []
+        self.fail_at = fail_at
+
+    def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
+        self.asked.append(sample.sample_id)
+        if len(self.asked) == self.fail_at:
+            raise BackendError("the embedding model ran out of memory")
+        return super().find(benchmark, sample)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.duckdb") as opened:
+        yield opened
+
+
+def questions(folder: Path, count: int) -> tuple[Bundle, list[tuple[Benchmark, Task]], list[Sample]]:
+    bundle = v2_bundle(folder / "bundle", [v2_row(number) for number in range(count)])
+    (task,) = V2.tasks(bundle)
+    return bundle, [(V2, task)], list(V2.samples(bundle, task.name))
+
+
+def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, store: Store) -> None:
+    bundle, tasks, samples = questions(tmp_path, 3)
+    finder, seen = Finder(4, words=10), []
+    find_all(store, finder, bundle, tasks, limit=None, progress=lambda *state: seen.append(state))
+    assert seen == [("longbench_v2/mcq", done, 3) for done in (1, 2, 3)]
+    for sample in samples:
+        direct = finder.find(V2, sample)
+        kept = StoredChunks(store, finder.name)(V2, sample)
+        assert [(c.index, c.rank, c.score, c.text) for c in kept] == [
+            (c.index, c.rank, c.score, c.text) for c in direct
+        ]
+        assert [chunk.index for chunk in kept] == sorted(chunk.index for chunk in kept)
+        assert sorted(chunk.rank for chunk in kept) == [0, 1, 2, 3]
+        best = min(kept, key=lambda chunk: chunk.rank)
+        assert f"House {sample.sample_id[1:]} is" in best.text
+    assert StoredChunks(store, "bm25/11 words, best 4")(V2, samples[0]) == ()
+
+
+def test_the_same_is_not_searched_twice(tmp_path: Path, store: Store) -> None:
+    bundle, tasks, samples = questions(tmp_path, 5)
+    first = Counting(2, 10)
+    find_all(store, first, bundle, tasks, limit=3)
+    assert first.asked == ["q0", "q1", "q2"]
+    again = Counting(2, 10)
+    find_all(store, again, bundle, tasks, limit=None)
+    assert again.asked == ["q3", "q4"]
+    for best, words in ((3, 10), (2, 11)):
+        other = Counting(best, words)
+        find_all(store, other, bundle, tasks, limit=None)
+        assert len(other.asked) == 5
+    assert retrieved(store, again.name, samples[4].key)
+
+
+@pytest.mark.parametrize("count", [5, 40])
+def test_what_was_found_before_a_failure_is_kept(tmp_path: Path, store: Store, count: int) -> None:
+    bundle, tasks, _ = questions(tmp_path, count)
+    broken = Counting(2, 10, fail_at=count - 1)
+    with pytest.raises(BackendError, match="out of memory"):
+        find_all(store, broken, bundle, tasks, limit=None)
+    assert store.query("SELECT count(DISTINCT sample_id) FROM retrievals").rows == [(count - 2,)]
+    rest = Counting(2, 10)
+    find_all(store, rest, bundle, tasks, limit=None)
+    assert rest.asked == [f"q{count - 2}", f"q{count - 1}"]
+
+
+def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Store) -> None:
+    bundle, [(_, task)], _ = questions(tmp_path, 4)
+    for samples in (2, 9):
+        find_all(store, Finder(samples, words=10), bundle, [(V2, Task(V2.name, task.name, (), samples))], limit=None)
+    assert store.query("SELECT retriever, count(DISTINCT sample_id) FROM retrievals GROUP BY 1 ORDER BY 1").rows == [
+        ("bm25/10 words, best 2", 4),
+        ("bm25/10 words, best 9", 4),
+    ]
+
+
+def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
+    bundle = v2_bundle(tmp_path / "bundle", [v2_row(0, context=""), v2_row(1)])
+    (task,) = V2.tasks(bundle)
+    finder = Finder(2, words=10)
+    find_all(store, finder, bundle, [(V2, task)], limit=None)
+    empty, full = V2.samples(bundle, task.name)
+    assert StoredChunks(store, finder.name)(V2, empty) == ()
+    assert len(StoredChunks(store, finder.name)(V2, full)) == 2
+
+
+def test_names_tell_settings_apart(tmp_path: Path) -> None:
+    model = Letters()
+    names = [
+        Finder(3).name,
+        Finder(7).name,
+        Finder(3, words=200).name,
+        Finder(3, model).name,
+        Finder(3, model, words=500).name,
+    ]
+    assert names[0] == "bm25/500 words, best 3"
+    assert names[3] == "embedding:letters:0123456789ab/200 words, best 3"
+    assert len(set(names)) == 5
+
+
+def test_an_embedding_model_ranks_by_cosine(tmp_path: Path, store: Store) -> None:
+    bundle, tasks, samples = questions(tmp_path, 2)
+    model = Letters()
+    finder = Finder(3, model, words=10)
+    find_all(store, finder, bundle, tasks, limit=None)
+    for sample in samples:
+        kept = StoredChunks(store, finder.name)(V2, sample)
+        (asked,) = model.embed([V2.query(sample)], query=True)
+        for chunk in kept:
+            (vector,) = model.embed([chunk.text])
+            assert chunk.score == pytest.approx(float(vector @ asked), abs=1e-6)
+    before = len(model.calls)
+    find_all(store, finder, bundle, tasks, limit=None)
+    assert len(model.calls) == before, "chunks that are kept need no model"
+    finder.close()
+    assert model.closed
+
+
+def test_a_run_reads_the_chunks(tmp_path: Path, store: Store) -> None:
+    """LongBench v2 has them in document order, LongBench v1 the best first."""
+    two = v2_bundle(tmp_path / "two", [v2_row(0)])
+    one = longbench_bundle(tmp_path / "one", {"qasper": [longbench_row(0, "qasper")]})
+    _, backend = scripted(tmp_path / "model", {"*": "The correct answer is (A)"})
+    for number, (benchmark, bundle) in enumerate(((LongBenchV2(), two), (LongBench(), one))):
+        (task,) = benchmark.tasks(bundle)
+        finder = Finder(2, words=10)
+        find_all(store, finder, bundle, [(benchmark, task)], limit=None)
+        stored = StoredChunks(store, finder.name)
+        settings = RunSettings(rag=2, retriever=finder.name)
+        work = make_work(bundle, [task], backend, settings, f"r{number}", chunks=stored)
+        assert run(store, work).answered == 1
+        (sample,) = benchmark.samples(bundle, task.name)
+        prompt = benchmark.prompt(bundle, sample, work.mode, finder.find(benchmark, sample))
+        request = work.prompter.request(sample.key, prompt, settings.sampling_for(prompt, 0))
+        made = store.query("SELECT prompt_sha256 FROM generations WHERE run_id = ?", [f"r{number}"]).rows
+        assert made == [(request.prompt_sha256,)]
+        order = [chunk.rank if number else chunk.index for chunk in finder.find(benchmark, sample)]
+        places = [prompt.document.index(chunk.text.strip()) for chunk in finder.find(benchmark, sample)]
+        assert [place for _, place in sorted(zip(order, places, strict=True))] == sorted(places)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,6 +36,7 @@ EMBEDDERS = {
     "sentence_transformers": "lbx.backends.embedding_st:load",
     "llamacpp_embedding": "lbx.backends.embedding_llama:load",
 }
+_LIBRARIES = {"sentence_transformers": "sentence_transformers", "llamacpp_embedding": "llama_cpp"}
 _EXTRAS = {"sentence_transformers": "hf", "llamacpp_embedding": "llama"}
 
 
@@ -110,13 +112,31 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
     try:
         loaded: Embedder = getattr(importlib.import_module(module), function)(card, weights, debug=debug)
     except ImportError as exc:
-        extra = _EXTRAS[card.backend]
-        raise BackendError(
-            f"The backend {card.backend} needs a library that is not installed ({exc}).",
-            fix=f"Install lbx[{extra}].",
-            command=f"pip install 'lbx[{extra}]'",
-        ) from exc
+        raise _not_installed(card, str(exc)) from exc
     return loaded
+
+
+def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
+    """Raise now what loading would raise later, as far as that can be seen without loading anything.
+
+    Raises:
+        UsageError: the card is for a model that writes text, or needs a bundle and none was given.
+        BackendError: the weights are missing, or the library is not installed.
+    """
+    refuse_generation(card)
+    weights_path(card, bundle)
+    library = _LIBRARIES[card.backend]
+    if importlib.util.find_spec(library) is None:
+        raise _not_installed(card, f"No module named {library!r}")
+
+
+def _not_installed(card: ModelCard, why: str) -> BackendError:
+    extra = _EXTRAS[card.backend]
+    return BackendError(
+        f"The backend {card.backend} needs a library that is not installed ({why}).",
+        fix=f"Install lbx[{extra}].",
+        command=f"pip install 'lbx[{extra}]'",
+    )
 
 
 def fingerprint_of(backend: str, weights: str, settings: Mapping[str, Any]) -> str:

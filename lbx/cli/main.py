@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 i
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +16,8 @@ import typer
 from lbx import __version__
 from lbx.cli import bundle_commands, doctor, report_commands, result_commands, run_commands
 from lbx.cli.output import show_error
-from lbx.errors import InterruptedByUserError, LbxError
+from lbx.cli.stopping import stoppable
+from lbx.errors import LbxError
 
 app = typer.Typer(
     name="lbx",
@@ -44,19 +44,6 @@ def options(
         os.environ["LBX_DEBUG"] = "1"
 
 
-def _stoppable(command: Callable[..., None]) -> Callable[..., None]:
-    """Ctrl-C as an error of ours: click would say "Aborted!" and exit with 1."""
-
-    @functools.wraps(command)
-    def run(**arguments: object) -> None:
-        try:
-            command(**arguments)
-        except KeyboardInterrupt:
-            raise InterruptedByUserError("Interrupted. What was not finished has left nothing half-written.") from None
-
-    return run
-
-
 COMMANDS: dict[str, Callable[..., None]] = {
     "bundle": bundle_commands.bundle,
     "verify": bundle_commands.verify,
@@ -72,7 +59,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
 }
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_stoppable(_command))
+    app.command(_name)(stoppable(_command))
 
 
 def main() -> None:

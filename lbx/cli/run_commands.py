@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -35,13 +33,15 @@ from lbx.cli.options import (
 )
 from lbx.cli.output import CountProgress, RunProgress, note, stdout
 from lbx.cli.run_setup import (
+    check_embedding,
     choose_tasks,
     load_embedding_model,
     load_model,
     make_run_row,
     make_work,
 )
-from lbx.errors import InterruptedByUserError
+from lbx.cli.stopping import saying
+from lbx.errors import LbxError, UsageError
 
 if TYPE_CHECKING:
     from lbx.engine.retrieving import Finder
@@ -194,18 +194,15 @@ def run(
     )
     opened = Bundle(bundle)
     tasks = choose_tasks(opened, task_names, settings)
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
+    if embedding:
+        check_embedding(embedding, opened, tasks, output)
+    with saying(f"Every answer so far is in {output}."):
         asked = _Asked(opened, tasks, model, backend, name, limit, offline, retry_failed)
         settings = dataclasses.replace(
             settings, retriever=_retrieve(output, asked, _Retrieval(rag, retriever, chunk_words))
         )
         run_id, outcome = _ask(output, asked, settings)
         _score_summaries(output, run_id, opened, tasks, embedding)
-    except _TerminatedError:
-        raise InterruptedByUserError(f"Terminated. Every answer so far is in {output}.", exit_code=143) from None
-    except KeyboardInterrupt:
-        raise InterruptedByUserError(f"Interrupted. Every answer so far is in {output}.") from None
     _finish(run_id, output, outcome, as_json=as_json)
 
 
@@ -247,6 +244,9 @@ def _ask(output: Path, asked: _Asked, settings: RunSettings) -> tuple[str, Outco
         loaded.backend.close()
 
 
+BM25 = "bm25"
+
+
 class _Retrieval(NamedTuple):
     """What --rag, --retriever and --chunk-words say."""
 
@@ -260,8 +260,14 @@ def _finder(retrieval: _Retrieval, bundle: Bundle) -> Finder | None:
     from lbx.engine.retrieving import Finder
 
     if not retrieval.best:
+        for option, given in (("--retriever", retrieval.retriever != BM25), ("--chunk-words", retrieval.words)):
+            if given:
+                raise UsageError(
+                    f"{option} says how chunks are found, and without --rag none are asked for.",
+                    fix="Say how many stand in place of the document (--rag N), or leave it out.",
+                )
         return None
-    by_bm25 = retrieval.retriever == "bm25"
+    by_bm25 = retrieval.retriever == BM25
     embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle)
     return Finder(retrieval.best, embedder, retrieval.words)
 
@@ -297,16 +303,15 @@ def _score_summaries(output: Path, run_id: str, bundle: Bundle, tasks: Sequence[
             f"lbx score {output} --embedding CARD --bundle {bundle.root}"
         )
         return
-    with Store(output) as store:
-        score_with(store, bundle, embedding, run_ids=[run_id], workers=0)
-
-
-class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which cluster schedulers send before they kill: the run ends as for Ctrl-C."""
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise _TerminatedError
+    try:
+        with Store(output) as store:
+            score_with(store, bundle, embedding, run_ids=[run_id], workers=0)
+    except LbxError:
+        note(
+            f"{run_id}: every answer is in {output}; only the similarities of the summaries (t4) are missing. To add "
+            f"them later: lbx score {output} --embedding CARD --bundle {bundle.root}"
+        )
+        raise
 
 
 def _finish(run_id: str, output: Path, outcome: Outcome, *, as_json: bool) -> None:

@@ -77,6 +77,30 @@ def load_embedding_model(name: str, bundle: Bundle | None) -> Embedder:
     return load_embedder(resolve_embedder(name, bundle=bundle), bundle=bundle, debug=debugging())
 
 
+def check_embedding(name: str, bundle: Bundle, tasks: Sequence[Task], output: Path) -> None:
+    """Refuse now an ``--embedding`` that would fail after hours of answers.
+
+    Raises:
+        UsageError: no task needs one, or it names no embedding model.
+        BackendError: its weights or its library are missing.
+    """
+    from lbx.backends.embedding import check_embedder
+    from lbx.backends.weights import resolve_embedder
+    from lbx.store import Store
+    from lbx.store.caches import embedding_models
+
+    if not any("similarity" in task.metrics for task in tasks):
+        raise UsageError(
+            "--embedding means nothing to these tasks: it is the half of the summary metric of longbench_pro's t4.",
+            fix="Add 'longbench_pro/t4.*' to --tasks, or leave it out. Chunks are found by --retriever.",
+        )
+    if output.is_file() and output.stat().st_size:
+        with Store(output) as store:
+            if name in embedding_models(store):
+                return
+    check_embedder(resolve_embedder(name, bundle=bundle), bundle)
+
+
 def debugging() -> bool:
     return bool(os.environ.get("LBX_DEBUG"))
 

@@ -7,12 +7,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from types import ModuleType, TracebackType
 from typing import NamedTuple, Self
 
 from lbx.benchmarks.base import Benchmark
+from lbx.errors import LbxError
 from lbx.records import Sample, Score
 
 FEWEST = 256
@@ -58,18 +61,29 @@ class ScoringPool:
             self._executor.shutdown(wait=kind is None, cancel_futures=True)
 
     def score(self, benchmark: Benchmark, answers: Sequence[Answer]) -> Iterator[list[list[Score]]]:
-        """The scores of all answers, in their order, some answers at a time."""
+        """The scores of all answers, in their order, some answers at a time.
+
+        Raises:
+            LbxError: a process was killed, by the system for want of memory or by a person.
+        """
         parts = [answers[start : start + _CHUNK] for start in range(0, len(answers), _CHUNK)]
         if self._executor is None:
             for part in parts:
                 yield _score(benchmark, part)
             return
-        with _no_main_module():
-            futures: list[Future[list[list[Score]]]] = [
-                self._executor.submit(_score, benchmark, part) for part in parts
-            ]
-        for future in futures:
-            yield future.result()
+        try:
+            with _no_main_module():
+                futures: list[Future[list[list[Score]]]] = [
+                    self._executor.submit(_score, benchmark, part) for part in parts
+                ]
+            for future in futures:
+                yield future.result()
+        except BrokenProcessPool as exc:
+            raise LbxError(
+                f"One of the {self._workers} processes that score was killed, perhaps because memory ran out. Tasks "
+                "that were done before keep their new scores.",
+                fix="Score again, with fewer processes if memory is short: lbx score RESULTS --workers 1.",
+            ) from exc
 
 
 @contextlib.contextmanager
@@ -87,7 +101,16 @@ def _no_main_module() -> Iterator[None]:
 
 
 def _begin() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
+
+
+def _end_with_parent() -> None:
+    """A process that waits for work never learns that its parent was killed: it holds both ends of the queue."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _score(benchmark: Benchmark, answers: Sequence[Answer]) -> list[list[Score]]:

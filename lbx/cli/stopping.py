@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM as errors of ours: click would say "Aborted!" and exit with 1, SIGTERM would say nothing."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from lbx.errors import InterruptedByUserError
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which cluster schedulers send before they kill: a command ends as for Ctrl-C."""
+
+
+def stoppable(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with both signals turned into InterruptedByUserError."""
+
+    @functools.wraps(command)
+    def run(**arguments: object) -> None:
+        signal.signal(signal.SIGTERM, _terminate)
+        with saying("What was not finished has left nothing half-written."):
+            command(**arguments)
+
+    return run
+
+
+@contextmanager
+def saying(what: str) -> Iterator[None]:
+    """Have an interruption of the block say what it leaves behind."""
+    try:
+        yield
+    except TerminatedError:
+        raise InterruptedByUserError(f"Terminated. {what}", exit_code=143) from None
+    except KeyboardInterrupt:
+        raise InterruptedByUserError(f"Interrupted. {what}") from None
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise TerminatedError

@@ -101,20 +101,23 @@ def import_(
 
     Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb
     """
-    from lbx.exchange import import_predictions
+    from lbx.exchange import understand, write_predictions
     from lbx.store import Store
 
     Store.check(output)
     opened = open_bundle(bundle)
+    # Before the results file is opened, so that none is made for predictions that cannot be taken.
+    understood = understand(file_format.value, path, model=model, run_id=name, bundle=opened, e=e)
     with Store(output) as store:
-        done = import_predictions(store, file_format.value, path, model=model, run_id=name, bundle=opened, e=e)
+        done = write_predictions(store, understood)
         score_with(store, opened, None, run_ids=[done.run_id], workers=workers)
     if as_json:
         typer.echo(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
     rows = sum(done.counts.values())
-    typer.echo(f"{done.run_id}: {rows:,} rows of {len(done.counts)} tasks{failed}; results in {output}")
+    tasks = f"{len(done.counts)} task{'s' if len(done.counts) > 1 else ''}"
+    typer.echo(f"{done.run_id}: {rows:,} rows of {tasks}{failed}; results in {output}")
     for text in done.notes[:_NOTES]:
         note(text)
     if len(done.notes) > _NOTES:

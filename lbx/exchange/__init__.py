@@ -1,7 +1,16 @@
 """Predictions in the official files' formats: in from elsewhere, and out to the official scorers."""
 
 from lbx.exchange.exporting import Exported, export_predictions
-from lbx.exchange.importing import Imported, import_predictions
+from lbx.exchange.importing import Imported, Understood, import_predictions, understand, write_predictions
 from lbx.exchange.registry import FORMATS
 
-__all__ = ["FORMATS", "Exported", "Imported", "export_predictions", "import_predictions"]
+__all__ = [
+    "FORMATS",
+    "Exported",
+    "Imported",
+    "Understood",
+    "export_predictions",
+    "import_predictions",
+    "understand",
+    "write_predictions",
+]

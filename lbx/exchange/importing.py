@@ -71,15 +71,44 @@ def import_predictions(
         StoreError: the results file holds other samples under the same names, or another run of this name.
         BundleError: the bundle lacks the data.
     """
+    return write_predictions(store, understand(format_name, path, model=model, run_id=run_id, bundle=bundle, e=e))
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """Predictions that are ready to be written, as the run ``name``."""
+
+    form: Format
+    reading: Reading
+    name: str
+    model: str
+    bundle: Bundle | None
+
+
+def understand(
+    format_name: str,
+    path: Path,
+    *,
+    model: str,
+    run_id: str | None = None,
+    bundle: Bundle | None = None,
+    e: bool = False,
+) -> Understood:
+    """The first half of ``import_predictions``: nothing is written, and no results file needed."""
     form = format_named(format_name)
     if not model.strip():
         raise UsageError("The model has no name.", fix="Name it: --model NAME.")
     reading = read(form, path, e=e)
     if bundle is not None:
         reading = match(form, bundle, reading)
+    return Understood(form, reading, run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}", model, bundle)
+
+
+def write_predictions(store: Store, understood: Understood) -> Imported:
+    """The second half of ``import_predictions``."""
+    form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
-    name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
-    store.begin_run(_run_row(form, reading, name, model, bundle))
+    store.begin_run(_run_row(form, reading, name, understood.model, bundle))
     status = "interrupted"
     try:
         _write(form, store, reading, name, bundle)

@@ -132,7 +132,11 @@ class LEval(Benchmark):
         """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
         source = _data(bundle, task)
         if source is None:
-            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.")
+            raise BundleError(
+                f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.",
+                fix="Bundle it on a connected machine.",
+                command="lbx bundle bundle/leval.toml",
+            )
         return (_sample(task, question) for question in read_questions(source))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:

@@ -77,7 +77,11 @@ class LongBench(Benchmark):
         """See ``Benchmark.samples``. The id is the row's ``_id`` (a repeated one gets "-2")."""
         source = _data(bundle, task)
         if source is None:
-            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.")
+            raise BundleError(
+                f"The bundle at {bundle.root} does not hold {REPO}, {task}.",
+                fix="Bundle it on a connected machine.",
+                command="lbx bundle bundle/longbench.toml",
+            )
         classes = _classes(source) if kind_of(task).metric == "classification" else ()
         seen: dict[str, int] = {}
         for number, row in enumerate(source.rows()):

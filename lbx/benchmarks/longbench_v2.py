@@ -79,7 +79,11 @@ class LongBenchV2(Benchmark):
         """See ``Benchmark.samples``. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
         source = _data(bundle)
         if source is None:
-            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, data.json.")
+            raise BundleError(
+                f"The bundle at {bundle.root} does not hold {REPO}, data.json.",
+                fix="Bundle it on a connected machine.",
+                command="lbx bundle bundle/longbench_v2.toml",
+            )
         return (_sample(task, row) for row in source.rows())
 
     def check_mode(self, task: str, mode: Mode) -> None:

@@ -120,7 +120,11 @@ class LVEval(Benchmark):
         """See ``Benchmark.samples``. The id is the row's place in the file, from "0000"."""
         source = _data(bundle, task)
         if source is None:
-            raise BundleError(f"The bundle at {bundle.root} does not hold {REPO}, {task}.")
+            raise BundleError(
+                f"The bundle at {bundle.root} does not hold {REPO}, {task}.",
+                fix="Bundle it on a connected machine.",
+                command="lbx bundle bundle/lveval.toml",
+            )
         for number, row in enumerate(source.rows()):
             yield _sample(task, row, number)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any
 
 from lbx.benchmarks.base import Benchmark
@@ -99,6 +100,8 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
     standing = [text for text in (one.strip().casefold() for one in evidence) if text and text in document]
     if not standing:
         return None
-    # What stands around the document is no evidence: a multiple-choice question spells out its own answer.
-    kept = request.kept.removeprefix(prompt.before).removesuffix(prompt.after).casefold()
+    # What stands around the document is no evidence: a multiple-choice question spells out its own answer. A cut may
+    # go into it, so what is left of it is what agrees from either end.
+    kept = request.kept[len(commonprefix([request.kept, prompt.before])) :]
+    kept = kept[: len(kept) - len(commonprefix([kept[::-1], prompt.after[::-1]]))].casefold()
     return not any(text in kept for text in standing)

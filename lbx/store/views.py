@@ -145,8 +145,8 @@ VIEWS: dict[str, str] = {
         WHERE g.error IS NULL
         GROUP BY ALL
     """,
-    "failures": """
-        SELECT g.run_id, r.model, r.backend, g.benchmark, g.task, g.sample_id, g.iteration, g.error
+    "failures": f"""
+        SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, g.sample_id, g.iteration, g.error
         FROM generations g JOIN runs r USING (run_id)
         WHERE g.error IS NOT NULL
     """,

@@ -1,0 +1,71 @@
+"""The seam of batched decoding: one KV memory that holds many sequences, each shared token once.
+
+A sequence is named by a small number. It begins empty, or as the first tokens of another one (``fork``), grows by
+``extend`` and is forgotten by ``drop``. What sequences share lies in the memory once, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+
+class Extend(NamedTuple):
+    """What one sequence grows by.
+
+    Attributes:
+        sequence: its number, 0 <= sequence < ``SequenceMemory.max_sequences``.
+        tokens: at least one.
+        wants_logits: whether the logits after the last of them are wanted.
+    """
+
+    sequence: int
+    tokens: Sequence[int]
+    wants_logits: bool
+
+
+class SequenceMemory(Protocol):
+    """A model with room for many sequences."""
+
+    @property
+    def max_sequences(self) -> int:
+        """How many sequences there may be at once."""
+        ...
+
+    @property
+    def max_cells(self) -> int:
+        """How many tokens the memory holds, shared ones counted once."""
+        ...
+
+    @property
+    def max_step(self) -> int:
+        """How many tokens one ``extend`` may add, all sequences together."""
+        ...
+
+    def length(self, sequence: int) -> int:
+        """How many tokens a sequence has; 0 for one that was dropped or never began."""
+        ...
+
+    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
+        """Append tokens to sequences, each named once, in one pass of the model.
+
+        Returns:
+            For each item the logits after its last token, shape (vocabulary,), a copy; None where not wanted.
+
+        Raises:
+            ValueError: an item is empty, a sequence is named twice, or there are more than ``max_step`` tokens.
+            BackendError: the memory is full (nothing has changed then), or the model failed (then the sequences
+                named are dropped).
+        """
+        ...
+
+    def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
+        """Let the targets, which are dropped first, begin as the source's first ``length`` tokens, shared with it."""
+        ...
+
+    def drop(self, sequence: int) -> None:
+        """Forget a sequence; cells that no other one shares are free again. Forgetting nothing is no error."""
+        ...

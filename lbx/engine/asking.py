@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 from lbx.benchmarks.base import Benchmark
@@ -102,6 +102,11 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
         return None
     # What stands around the document is no evidence: a multiple-choice question spells out its own answer. A cut may
     # go into it, so what is left of it is what agrees from either end.
-    kept = request.kept[len(commonprefix([request.kept, prompt.before])) :]
-    kept = kept[: len(kept) - len(commonprefix([kept[::-1], prompt.after[::-1]]))].casefold()
+    kept = request.kept[_agreeing(request.kept, prompt.before) :]
+    kept = kept[: len(kept) - _agreeing(reversed(kept), reversed(prompt.after))].casefold()
     return not any(text in kept for text in standing)
+
+
+def _agreeing(one: Iterable[str], other: Iterable[str]) -> int:
+    """How many first characters are equal."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

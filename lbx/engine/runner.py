@@ -10,7 +10,7 @@ from typing import Protocol
 
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.asking import ask
-from lbx.engine.scoring import add_up, score_rows
+from lbx.engine.scoring import add_up, catch_up, score_rows
 from lbx.engine.work import Work
 from lbx.records import Sample, SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
@@ -95,7 +95,10 @@ class Runner:
         """
         status = "failed"
         batch = _Batch(self.store)
+        names = dict.fromkeys(task.benchmark for task in self.work.tasks)
         try:
+            for name in names if self.done else ():
+                catch_up(self.store, self.work.run_id, self.work.benchmarks[name])
             for task in self.work.tasks:
                 self._run_task(task, batch)
             status = "done"
@@ -105,7 +108,7 @@ class Runner:
         finally:
             with uninterrupted():
                 batch.flush()
-                for name in dict.fromkeys(task.benchmark for task in self.work.tasks):
+                for name in names:
                     add_up(self.store, self.work.run_id, self.work.benchmarks[name])
                 self.store.finish_run(self.work.run_id, status)
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [self.work.run_id])

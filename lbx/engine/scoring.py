@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,12 +55,14 @@ def _write_numbers(
     store: Store, run_id: str, benchmark: Benchmark, tasks: Mapping[str, Sequence[ScoredSample]]
 ) -> None:
     version = benchmark.metric_version
+    # A place in the paper, not among the tasks of this run: runs of different tasks share the paper's table.
+    places = {task: place for place, task in enumerate(dict.fromkeys([*benchmark.known_tasks, *tasks]))}
     results = [
         ResultRow(
             run_id, benchmark.name, task, result.metric, version, result.n, result.score, result.official,
-            headline=position == 0, position=position, partial=result.partial, task_position=place,
+            headline=position == 0, position=position, partial=result.partial, task_position=places[task],
         )
-        for place, (task, rows) in enumerate(tasks.items())
+        for task, rows in tasks.items()
         for position, result in enumerate(benchmark.aggregate(task, rows))
     ]  # fmt: skip
     groups = [
@@ -125,6 +128,27 @@ def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, 
     return done
 
 
+def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
+    """Score a run's earlier answers where an older lbx has: a task's numbers are made of one metric version."""
+    behind = dict(
+        store.query(
+            """
+            SELECT g.task, count(*) FROM generations g
+            ANTI JOIN (SELECT * FROM scores WHERE metric_version = ?) s
+                USING (run_id, benchmark, task, sample_id, iteration)
+            WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL GROUP BY ALL
+            """,
+            [benchmark.metric_version, run_id, benchmark.name],
+        ).rows
+    )
+    if not behind:
+        return
+    with ScoringPool(sum(behind.values())) as pool:
+        family = _Family(store, run_id, benchmark, None, pool)
+        for task in _in_order(benchmark, behind):
+            deque(family.rescore(task), maxlen=0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Family:
     """One run's outputs of one benchmark, while they are scored again; ``tasks`` grows by what has been."""
@@ -153,7 +177,7 @@ class _Family:
                 values = {score.metric: score.score for score in scores}
                 scored.append(ScoredSample(sample, values, iteration, any(score.partial for score in scores)))
             yield len(part)
-        self.store.write(scores=made)
+        self.store.replace_scores(made)
         if with_scores := [row for row in scored if row.scores]:
             self.tasks[task] = with_scores
 

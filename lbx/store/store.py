@@ -102,6 +102,8 @@ class Store:
                 fix="Bring it up to date once; nothing in it is lost.",
                 command=f"lbx score {self.path}",
             )
+        else:
+            self._make_views(self._connection, "TEMP ")  # the file's own may be an older lbx's
 
     def _schema_version(self) -> int | None:
         found = self._connection.execute(
@@ -123,8 +125,12 @@ class Store:
             for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
                 connection.execute(script)
                 connection.execute("INSERT INTO lbx_schema VALUES (?, current_localtimestamp())", [number])
-            for name, query in VIEWS.items():
-                connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            self._make_views(connection)
+
+    @staticmethod
+    def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "") -> None:
+        for name, query in VIEWS.items():
+            connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {query}")
 
     # Writing
 
@@ -142,9 +148,9 @@ class Store:
             self._refuse_other_settings(run, dict(zip(existing.columns, existing.rows[0], strict=True)))
             with self.transaction() as connection:
                 connection.execute(
-                    "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ? "
-                    "WHERE run_id = ?",
-                    [as_json(run.hardware), run.lbx_version, run.run_id],
+                    "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
+                    "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",
+                    [as_json(run.hardware), run.lbx_version, as_json(run.benchmark_versions), run.run_id],
                 )
         else:
             with self.transaction() as connection:
@@ -192,6 +198,19 @@ class Store:
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
             self._forget_results(connection, answered, scored)
+
+    def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
+        """Commit all scores of one or more tasks anew. Whatever they had of the same metric version goes, metrics
+        that today's scores do not have included: a summary once scored without its embedding model has other ones.
+        """
+        scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
+        with self.transaction() as connection:
+            for key in sorted(scored):
+                connection.execute(
+                    "DELETE FROM scores WHERE run_id = ? AND benchmark = ? AND task = ? AND metric_version = ?", [*key]
+                )
+            insert(connection, "scores", scores)
+            self._forget_results(connection, set(), scored)
 
     @staticmethod
     def _forget_results(

@@ -1,0 +1,319 @@
+"""Scores from stored outputs: the same however they are made, one metric version beside the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_parts import (
+    Watcher,
+    longbench_bundle,
+    longbench_row,
+    make_work,
+    pro_bundle,
+    pro_row,
+    run,
+    run_row,
+    scripted,
+)
+from newer_metric import Longer, Newer
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.longbench import LongBench
+from lbx.benchmarks.longbench_pro import LongBenchPro
+from lbx.engine.pool import FEWEST, Answer, ScoringPool
+from lbx.engine.scoring import Rescoring, add_up, rescore, stored_sample
+from lbx.engine.settings import RunSettings
+from lbx.errors import StoreError
+from lbx.report.views import read
+from lbx.store import GenerationRow, SampleRow, Store
+
+SCORES = "SELECT * FROM scores ORDER BY ALL"
+RESULTS = "SELECT * FROM task_results ORDER BY ALL"
+GROUPS = "SELECT * FROM group_results ORDER BY ALL"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.duckdb") as opened:
+        yield opened
+
+
+def answered(store: Store, folder: Path, task: str, count: int, run_id: str = "r1") -> list[str]:
+    """Answers to a task of LongBench, some of them right, none of them scored; returns them."""
+    bundle = longbench_bundle(folder, {task: [longbench_row(n % 7, task, _id=f"id{n}") for n in range(count)]})
+    samples = list(LongBench().samples(bundle, task))
+    outputs = [f"person {n % 5} {'or so ' * (n % 11)}" for n in range(count)]
+    store.begin_run(run_row(run_id))
+    store.write(
+        samples=[SampleRow(sample, place) for place, sample in enumerate(samples)],
+        generations=[
+            GenerationRow(run_id, *sample.key, output=output) for sample, output in zip(samples, outputs, strict=True)
+        ],
+    )
+    return outputs
+
+
+def everything(store: Store) -> list[Any]:
+    return [store.query(sql).rows for sql in (SCORES, RESULTS, GROUPS)]
+
+
+# One process or several
+
+
+class Counted:
+    """A progress that remembers."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[int, int]] = []
+
+    def count(self, done: int, total: int) -> None:
+        self.states.append((done, total))
+
+
+def test_processes_change_nothing(tmp_path: Path, store: Store) -> None:
+    """Two runs of three tasks, together more than are scored in one process."""
+    for number, (task, count) in enumerate((("qasper", 250), ("hotpotqa_e", 60), ("musique", 1))):
+        answered(store, tmp_path / str(number), task, count)
+    answered(store, tmp_path / "other", "qasper", 30, "r2")
+    found = []
+    for workers in (1, 2):
+        watched = Counted()
+        assert rescore(store, Rescoring(BENCHMARKS, workers=workers), watched.count) == 341
+        states = watched.states
+        assert states[0] == (0, 341)
+        assert states[-1] == (341, 341)
+        assert [done for done, _ in states] == sorted(done for done, _ in states)
+        found.append(everything(store))
+        for name in ("r1", "r2"):
+            add_up(store, name, BENCHMARKS["longbench"])
+        assert everything(store) == found[-1], "the same numbers from the stored scores"
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 341
+
+
+def test_the_order_of_answers_is_kept(tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper", FEWEST + 50)
+    samples = [stored_sample("longbench", "qasper", row) for row in store.samples("r1", "longbench", "qasper")]
+    answers = [Answer(sample, f"person {n % 9} {'x ' * (n % 13)}") for n, sample in enumerate(samples)]
+    benchmark = LongBench()
+    with ScoringPool(len(answers), 2) as pool:
+        found = [scores for part in pool.score(benchmark, answers) for scores in part]
+    assert found == [benchmark.score(one.sample, one.output) for one in answers]
+    assert len({scores[0].score for scores in found}) > 5
+
+
+def test_groups_are_the_benchmarks_own(tmp_path: Path, store: Store) -> None:
+    """LongBench Pro, each question three times: pass@3 needs the iterations apart."""
+    bundle = pro_bundle(tmp_path / "bundle", [pro_row(n, ("t3.2", "t11.1")[n % 2]) for n in range(12)])
+    benchmark = LongBenchPro()
+    right = "[Answer]\nIn {} the ship left the harbour."
+    answers = {"*": "[Answer]\nnone"}
+    for n in range(12):
+        task = ("t3.2", "t11.1")[n % 2]
+        answers[f"longbench_pro/{task}/q{n}" + (f"#{n % 3}" if n % 3 else "")] = right.format(1900 + n)
+    _, backend = scripted(tmp_path / "model", answers)
+    run(store, make_work(bundle, benchmark.tasks(bundle), backend, RunSettings()))
+    while_running = everything(store)
+    assert rescore(store, Rescoring(BENCHMARKS)) == 36
+    assert everything(store) == while_running
+    tasks: dict[str, list[ScoredSample]] = {}
+    for task in benchmark.tasks(bundle):
+        for sample in benchmark.samples(bundle, task.name):
+            for iteration in range(3):
+                key = str(sample.key._replace(iteration=iteration))
+                scores = benchmark.score(sample, answers.get(key, answers["*"]))
+                values = {score.metric: score.score for score in scores}
+                tasks.setdefault(task.name, []).append(ScoredSample(sample, values, iteration))
+    wanted = [dataclasses.astuple(group) for group in benchmark.groups(tasks)]
+    found = store.query(
+        'SELECT "grouping", name, metric, n, score, official, partial FROM group_results ORDER BY position'
+    ).rows
+    assert found == wanted
+    numbers = {(row[0], row[2]): row[4] for row in found if row[1] == "all"}
+    assert numbers["overall", "average"] == pytest.approx(1 / 3)
+    assert numbers["overall", "pass@3"] == 1.0
+    assert numbers["overall", "pass@1"] == pytest.approx(4 / 12)
+
+
+def test_failed_answers_are_no_part_of_it(tmp_path: Path, store: Store) -> None:
+    bundle = longbench_bundle(tmp_path / "bundle", {"qasper": [longbench_row(n, "qasper") for n in range(3)]})
+    _, backend = scripted(tmp_path / "model", {"longbench/qasper/id0": {"error": "no"}, "*": "person 1"})
+    run(store, make_work(bundle, LongBench().tasks(bundle), backend, RunSettings()))
+    before = everything(store)
+    assert rescore(store, Rescoring(BENCHMARKS)) == 2
+    assert everything(store) == before
+    assert store.query("SELECT n, official FROM task_scores").rows == [(2, 75.0)]
+
+
+def test_only_named_runs_and_known_benchmarks(tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper", 3, "r1")
+    answered(store, tmp_path / "b", "qasper", 3, "r2")
+    assert rescore(store, Rescoring({})) == 0
+    assert rescore(store, Rescoring(BENCHMARKS, ["r2"])) == 3
+    assert store.query("SELECT DISTINCT run_id FROM scores").rows == [("r2",)]
+
+
+# Metric versions
+
+
+def use(benchmark: Benchmark) -> dict[str, Benchmark]:
+    return {benchmark.name: benchmark}
+
+
+def test_old_and_new_metric_versions_stay_beside_each_other(tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper_e", 10)
+    old, new = LongBench(), Newer()
+    rescore(store, Rescoring(use(old)))
+    before = everything(store)
+    shown = [read(store, name).rows for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper")]
+    rescore(store, Rescoring(use(new)))
+    after = everything(store)
+    for earlier, later in zip(before, after, strict=True):
+        assert set(earlier) < set(later)
+        assert len(later) == 2 * len(earlier)
+    newest = [
+        read(store, name).rows for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper")
+    ]
+    assert all(a != b for a, b in zip(newest, shown, strict=True))
+    assert {row[0] for row in store.query("SELECT metric_version FROM task_scores").rows} == {new.metric_version}
+    assert {row[0] for row in store.query("SELECT metric_version FROM group_scores").rows} == {new.metric_version}
+    store.use_metric_versions({"longbench": old.metric_version})
+    assert shown == [
+        read(store, name).rows for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper")
+    ]
+    rescore(store, Rescoring(use(new)))
+    assert everything(store) == after, "scoring again adds nothing"
+
+
+def test_a_new_answer_drops_the_numbers_of_every_version(tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper", 10)
+    for benchmark in (LongBench(), Newer()):
+        rescore(store, Rescoring(use(benchmark)))
+    assert store.query("SELECT count(*) FROM task_results").rows == [(2,)]
+    store.write(generations=[GenerationRow("r1", "longbench", "qasper", "id3", 0, output="another")])
+    assert store.query("SELECT count(*) FROM task_results").rows == [(0,)]
+    assert store.query("SELECT count(*) FROM group_results").rows == [(0,)]
+
+
+def test_an_unknown_metric_version_is_refused(tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper", 2)
+    rescore(store, Rescoring(BENCHMARKS))
+    with pytest.raises(StoreError, match="no scores of metric version 99 of longbench") as caught:
+        store.use_metric_versions({"longbench": 99})
+    assert str(LongBench.metric_version) in caught.value.fix
+    with pytest.raises(StoreError, match="no scores of that benchmark"):
+        store.use_metric_versions({"leval": 1})
+
+
+def test_a_run_that_a_newer_lbx_takes_up_has_one_metric_version(tmp_path: Path, store: Store) -> None:
+    """Else its numbers would be made of the samples that the newer one has asked."""
+    bundle = longbench_bundle(tmp_path / "bundle", {"qasper": [longbench_row(n, "qasper") for n in range(6)]})
+    _, backend = scripted(tmp_path / "model", {"*": "person 1"})
+    tasks = LongBench().tasks(bundle)
+    with pytest.raises(KeyboardInterrupt):
+        run(store, make_work(bundle, tasks, backend, RunSettings()), Watcher(raise_at=4))
+    run(store, make_work(bundle, tasks, backend, RunSettings(), benchmarks=use(Newer())))
+    assert store.query("SELECT n, metric_version FROM task_scores").rows == [(6, Newer.metric_version)]
+    versions = store.query("SELECT metric_version, count(*) FROM scores GROUP BY 1 ORDER BY 1").rows
+    assert versions == [(LongBench.metric_version, 4), (Newer.metric_version, 6)]
+
+
+def test_metrics_that_are_no_more_leave_nothing_behind(tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper", 3)
+    rescore(store, Rescoring(use(Longer())))
+    assert store.query("SELECT DISTINCT metric FROM newest_scores ORDER BY 1").rows == [("f1",), ("length",)]
+    rescore(store, Rescoring(use(LongBench())))
+    assert store.query("SELECT metric, count(*) FROM newest_scores WHERE headline GROUP BY 1").rows == [("f1", 3)]
+    assert store.query("SELECT count(*) FROM scores").rows == [(3,)]
+
+
+# Interruptions, on real processes
+
+WAIT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from newer_metric import Slow
+from lbx.engine.scoring import Rescoring, rescore
+from lbx.store import Store
+def progress(done, total):
+    print(done, total, flush=True)
+with Store(Path(sys.argv[1])) as store:
+    rescore(store, Rescoring({"longbench": Slow()}, workers=2), progress)
+print("scored", flush=True)
+"""
+
+
+def group_members(group: int) -> list[int]:
+    """Living processes of a process group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, *arguments, str(Path(__file__).parent)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+@pytest.mark.parametrize("how", ["to all", "to one", "kill"])
+def test_an_end_from_outside_keeps_finished_tasks_and_leaves_no_process(tmp_path: Path, how: str) -> None:
+    """Ctrl-C as a terminal sends it, to every process; `kill -INT`, to the first one only; `kill -KILL`."""
+    path = tmp_path / "results.duckdb"
+    with Store(path) as store:
+        answered(store, tmp_path / "a", "hotpotqa", 100)
+        answered(store, tmp_path / "b", "2wikimqa", 200)
+    process = start(WAIT, str(path))
+    assert process.stdout
+    for line in process.stdout:
+        if int(line.split()[0]) > 100:
+            break
+    number = signal.SIGKILL if how == "kill" else signal.SIGINT
+    (os.killpg if how == "to all" else os.kill)(process.pid, number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == -number
+    assert "scored" not in out
+    assert errors.count("Traceback") == (0 if how == "kill" else 1), errors
+    deadline = time.monotonic() + 20
+    while group_members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert group_members(process.pid) == []
+    with Store(path) as store:
+        assert store.query("SELECT task, count(*) FROM scores GROUP BY 1").rows == [("hotpotqa", 100)]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.scoring import Rescoring, rescore
+from lbx.store import Store
+print("begins", flush=True)
+with Store(Path(sys.argv[1])) as store:
+    print(rescore(store, Rescoring(BENCHMARKS, workers=2)), flush=True)
+"""
+
+
+def test_a_script_without_a_main_guard(tmp_path: Path) -> None:
+    path, script = tmp_path / "results.duckdb", tmp_path / "mine.py"
+    with Store(path) as store:
+        answered(store, tmp_path / "a", "qasper", FEWEST + 10)
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, str(script), str(path)], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["begins", str(FEWEST + 10)], "")

@@ -99,9 +99,10 @@ def _imported_files(store: Store, form: Format, run: Mapping[str, Any]) -> dict[
                 f"The import {run['run_id']!r} in {store.path} is not complete.",
                 fix="Import the files again, then export.",
             )
-        lines = [f"{row[0]}\n" for row in rows]
+        separator = file.get("separator", "\n")
+        lines = [f"{row[0]}{separator}" for row in rows]
         if not file["final_newline"]:
-            lines[-1] = lines[-1][:-1]
+            lines[-1] = lines[-1].removesuffix(separator)
         files[form.place(run["model"], file["task"], file["name"])] = lines
     return files
 

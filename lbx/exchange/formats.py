@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lbx.exchange.lines import Line
-from lbx.records import Sample, canonical_json
+from lbx.records import Sample
+from lbx.store.rows import as_json
 
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
@@ -71,9 +72,13 @@ class Format(ABC):
     name: ClassVar[str]
     folder: ClassVar[bool]
     """Whether it is a folder with a file a task, else one file."""
+    array: ClassVar[bool] = False
+    """Whether its scorer reads a file that is one JSON array, too."""
     known_tasks: ClassVar[tuple[str, ...]]
     scored: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in one of them are not the same."""
+    filled_in: ClassVar[frozenset[str]] = frozenset()
+    """Those of ``scored`` that a file may leave out where somebody else knows them."""
 
     def task_of(self, stem: str, *, e: bool) -> str:
         """The task of a folder format's file by its name up to the first dot; it may be an unknown one."""
@@ -114,17 +119,19 @@ class Format(ABC):
         """
 
 
-def differences(mine: Sample, known: Sample, scored: Sequence[str]) -> str:
+def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: Collection[str] = frozenset()) -> str:
     """Names of what two samples of one name disagree on, of what both know and scoring reads; "" for nothing.
 
     Args:
         scored: keys of ``meta``; one that is missing counts as null.
+        filled_in: those that may be missing from ``mine``.
     """
     found = [
         name
         for name in ("references", "question", "length")
         if getattr(mine, name) and getattr(known, name) and not _same(getattr(mine, name), getattr(known, name))
     ]
+    scored = [key for key in scored if key in mine.meta or key not in filled_in]
     found += [key for key in scored if not _same(mine.meta.get(key), known.meta.get(key))]
     return ", ".join(found)
 
@@ -158,4 +165,4 @@ def _same(mine: object, known: object) -> bool:
 
 
 def _stored(value: object) -> str:
-    return canonical_json(list(value) if isinstance(value, tuple) else value).encode("utf-8", "replace").decode("utf-8")
+    return as_json(list(value) if isinstance(value, tuple) else value)

@@ -6,8 +6,10 @@ https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
     {"query": "...", "gt": "...", "prompt": "...", "MODEL_pred": "...", "evaluation": "f1"}
 
 The answer's key is the first of the first row that holds "_pred". Rows marked "LLM" or "human" are passed over, but
-count in topic_retrieval_longchat, where a row's number in the file says which topic was asked for. The authors' own
-files differ in a few questions, so without a bundle a sample is named by a hash of what is asked, not by its place.
+count in topic_retrieval_longchat, where a row's number in the file says which topic was asked for. On its way to F1,
+ROUGE and topic retrieval an answer or a reference that is no text is turned into one; elsewhere auto_eval.py stops on
+it. A row without "evaluation", on which it stops too, is taken for what its task is scored by. The authors' own files
+differ in a few questions, so without a bundle a sample is named by a hash of what is asked, not by its place.
 """
 
 from __future__ import annotations
@@ -108,16 +110,24 @@ def _numbered(prediction: Prediction, times: int) -> Prediction:
 
 
 def _prediction(task: str, number: int, line: Line, answer_key: str) -> Prediction:
-    evaluation, sample_id = line.text("evaluation"), "gap"
+    evaluation, sample_id = line.values.get("evaluation"), "gap"
+    if evaluation is None:
+        evaluation = _expected(task)
+    if not isinstance(evaluation, str):
+        evaluation = line.text("evaluation")
     if evaluation == _GAP and isinstance(line.values.get("error"), str):
         return Prediction(line, task, sample_id, number, None, error=line.values["error"])
     if evaluation in _SCORED and evaluation != _expected(task):
         raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
     output, finish_reason = answer_text(line, answer_key)
+    note = ""
+    if finish_reason and (said := _as_text(task, line.values[answer_key])) is not None:
+        output, finish_reason, note = said, None, "the answer is no text; as officially, what Python prints of it is"
+    reference = _as_text(task, line.need("gt"))
     meta: dict[str, Any] = {"evaluation": evaluation}
     if KINDS[task] == "topics":
         meta["topic"] = number % 3
-    content = [line.optional_text("query"), line.text("gt"), evaluation, meta.get("topic")]
+    content = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
     sample_id = sha256_text(canonical_json(content))[:16]
     sample = Sample(
         benchmark=LEval.name,
@@ -125,7 +135,14 @@ def _prediction(task: str, number: int, line: Line, answer_key: str) -> Predicti
         sample_id=sample_id,
         context="",
         question=line.optional_text("query"),
-        references=(line.text("gt"),),
+        references=() if reference is None else (reference,),
         meta=meta,
     )
-    return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason)
+    return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason, note=note)
+
+
+def _as_text(task: str, value: object) -> str | None:
+    """What auto_eval.py compares; None where it stops. (datasets casts the values of these tasks to text.)"""
+    if isinstance(value, str):
+        return value
+    return str(value) if value is not None and KINDS[task] in ("f1", "rouge", "topics") else None

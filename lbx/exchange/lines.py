@@ -26,7 +26,7 @@ class Line:
         where: file and line, for messages.
         number: of the line, from 1.
         raw: the line as it stands there, without the final line feed; a carriage return, a byte order mark and blank
-            lines beside it belong to it, so that the lines joined by line feeds are the file again.
+            lines beside it belong to it, so that the lines joined by the file's separator are the file again.
         values: the JSON object on it.
     """
 
@@ -49,23 +49,23 @@ class Line:
         return value
 
     def optional_text(self, name: str) -> str:
-        """A field that may be missing or null, "" then. Raises UsageError where it is anything else but text."""
-        return "" if self.values.get(name) is None else self.text(name)
-
-    def texts(self, name: str) -> list[str]:
-        """A field that must be a list of texts. Raises UsageError."""
-        value = self.need(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise wrong(self.where, f"{name!r} should be a list of texts and is {_kind(value)}")
-        return value
+        """A field that no score depends on; "" where it is missing or no text."""
+        value = self.values.get(name)
+        return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's rows, and whether its last one ends in a line feed."""
+    """A file's rows.
+
+    Attributes:
+        final_newline: whether the last row ends in ``separator``.
+        separator: what stands between the rows' ``raw``; "" for a JSON array, whose rows have all of it.
+    """
 
     lines: list[Line]
     final_newline: bool
+    separator: str = "\n"
 
 
 def row_length(line: Line, *, needed_by: str = "") -> int:
@@ -98,34 +98,85 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def split(path: Path, data: bytes) -> Content:
-    """A JSON lines file's rows. Raises UsageError: not UTF-8, not JSON, a line that holds no object."""
+def split(path: Path, data: bytes, *, array: bool = False) -> Content:
+    """A JSON lines file's rows. Raises UsageError: not UTF-8, not JSON, a line that holds no object.
+
+    Args:
+        array: take a file that is one JSON array, too.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as exc:
         number = data.count(b"\n", 0, exc.start) + 1
         raise wrong(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
     if text.lstrip(f"{_BOM} \t\r\n").startswith("["):
+        if array:
+            return Content(list(_elements(path, text)), final_newline=False, separator="")
         raise UsageError(
             f"{path} is one JSON array, and this format has one object a line.",
             fix="Write it line by line first.",
             command=f"jq -c '.[]' {path} > {path.stem}.jsonl",
         )
-    final_newline = text.endswith("\n")
-    pieces = (text[:-1] if final_newline else text).split("\n")
-    return Content(list(_lines(path, pieces)), final_newline)
+    # No string in JSON holds a bare carriage return, so that one alone can only end a line, as it does in Python.
+    separator = "\n" if "\n" in text else "\r"
+    final_newline = text.endswith(separator)
+    pieces = (text[:-1] if final_newline else text).split(separator)
+    return Content(list(_lines(path, pieces, separator)), final_newline, separator)
 
 
-def _lines(path: Path, pieces: list[str]) -> Iterator[Line]:
+def _elements(path: Path, text: str) -> Iterator[Line]:
+    """The objects of a JSON array; ``raw`` reaches from the end of the one before to this one's, the last one's on."""
+    spans = []
+    at = _past(text, 0, f"{_BOM}[")
+    while at < len(text) and text[at] != "]":
+        where = f"{path}, line {text.count(chr(10), 0, at) + 1}"
+        values, end = _element(where, text, at)
+        spans.append((where, at, end, values))
+        at = _past(text, end, "")
+        if text[at : at + 1] == ",":
+            at = _past(text, at + 1, "")
+        elif text[at : at + 1] != "]":
+            break
+    if text[at:].strip(" \t\r\n") != "]":
+        raise wrong(f"{path}, line {text.count(chr(10), 0, at) + 1}", "it is not JSON (the array does not go on here)")
+    if not spans:
+        raise wrong(str(path), "the array is empty")
+    begin = 0
+    for number, (where, at, end, values) in enumerate(spans, 1):
+        stop = len(text) if number == len(spans) else end
+        yield Line(where, text.count("\n", 0, at) + 1, text[begin:stop], values)
+        begin = stop
+
+
+def _past(text: str, at: int, signs: str) -> int:
+    """The place of the first character from ``at`` that is neither white space nor one of the signs."""
+    while at < len(text) and text[at] in f" \t\r\n{signs}":
+        at += 1
+    return at
+
+
+def _element(where: str, text: str, at: int) -> tuple[dict[str, Any], int]:
+    try:
+        values, end = json.JSONDecoder().raw_decode(text, at)
+    except json.JSONDecodeError as exc:
+        raise wrong(where, f"it is not JSON ({exc.msg})") from exc
+    except (ValueError, RecursionError) as exc:
+        raise wrong(where, f"it is not JSON that can be read ({exc})") from exc
+    if not isinstance(values, dict):
+        raise wrong(where, f"it holds {_kind(values)} where an object should be")
+    return values, end
+
+
+def _lines(path: Path, pieces: list[str], separator: str) -> Iterator[Line]:
     before, at = "", 0
     while at < len(pieces):
         number, raw = at + 1, pieces[at]
         at += 1
         if not _bare(raw):
-            before += raw + "\n"
+            before += raw + separator
             continue
         while at < len(pieces) and not _bare(pieces[at]):
-            raw += "\n" + pieces[at]
+            raw += separator + pieces[at]
             at += 1
         where = f"{path}, line {number}"
         yield Line(where, number, before + raw, _parsed(where, _bare(raw)))

@@ -4,7 +4,8 @@ Source: pred.py and eval.py of https://github.com/THUDM/LongBench/tree/2e00731f8
 
     {"pred": "...", "answers": ["..."], "all_classes": null, "length": 2099}
 
-A row does not say which sample it answers: without a bundle its place in the file does.
+Only these four keys are read, and of them all_classes only where there are classes, length only for E. A row does not
+say which sample it answers: without a bundle its place in the file does.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.longbench import LongBench, accepted_answers, kind_of
+from lbx.benchmarks.longbench import LongBench, kind_of
+from lbx.benchmarks.longbench_answers import ODD_ANSWERS, accepted_answers, odd_answers
 from lbx.exchange.formats import (
     Answer,
     Format,
     Prediction,
     Rows,
     answer_text,
+    differences,
     file_part,
     first_iterations,
     with_reasoning,
 )
-from lbx.exchange.lines import Line, row_length, wrong
+from lbx.exchange.lines import Line, row_length
 from lbx.records import Sample
 
 
@@ -33,32 +36,35 @@ class LongBenchFormat(Format):
     name = LongBench.name
     folder = True
     known_tasks = LongBench.known_tasks
-    scored = ("all_classes",)
+    scored = ("all_classes", ODD_ANSWERS)
+    filled_in = frozenset({"all_classes"})
 
     def task_of(self, stem: str, *, e: bool) -> str:
         """In a folder of E's predictions "qasper" is "qasper_e"."""
         return f"{stem}_e" if e and not stem.endswith("_e") else stem
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``. The last row's classes count for all, as in eval.py."""
+        """See ``Format.read``. The last row's classes count for all, as in eval.py, which stops where it has none."""
         kind = kind_of(task)
         meta: dict[str, Any] = {"category": kind.category}
-        if kind.metric == "classification":
-            meta["all_classes"] = lines[-1].texts("all_classes")
+        classes = lines[-1].values.get("all_classes")
+        if kind.metric == "classification" and isinstance(classes, list | str):
+            meta["all_classes"] = classes
         return [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
 
     def _prediction(self, task: str, number: int, line: Line, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)
         output, finish_reason = answer_text(line, "pred")
-        references = _answers(task, line)
-        line.need("all_classes")
+        answers = line.need("answers")
+        if odd := odd_answers(answers):
+            meta = {**meta, ODD_ANSWERS: odd}
         sample = Sample(
             benchmark=self.name,
             task=task,
             sample_id=f"{number:04d}",
             context="",
             question="",
-            references=references,
+            references=accepted_answers(task, answers),
             language=kind.language,
             length=row_length(line, needed_by="LongBench-E" if task.endswith("_e") else ""),
             length_unit="characters" if kind.language == "zh" else "words",
@@ -69,6 +75,13 @@ class LongBenchFormat(Format):
     def identity(self, sample: Sample) -> object:
         """Answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
         return sample.references, sample.length
+
+    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+        """Some files leave out the length, which tells rows with the same answers apart."""
+        mine = prediction.sample
+        if mine is None or mine.length or mine.references != sample.references:
+            return False
+        return not differences(mine, sample, self.scored, self.filled_in)
 
     def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
         """Where eval.py, started in the folder, looks: pred/MODEL/{task}.jsonl, pred_e/MODEL/{task}.jsonl."""
@@ -90,14 +103,3 @@ class LongBenchFormat(Format):
     def place(self, model: str, task: str | None, name: str) -> str:
         """Where eval.py looks, by its name and whether it is E's."""
         return f"{'pred_e' if (task or '').endswith('_e') else 'pred'}/{file_part(model)}/{name}"
-
-
-def _answers(task: str, line: Line) -> tuple[str, ...]:
-    """The row's answers, as the official scorer compares with them. Raises UsageError where it would stop on them."""
-    answers = line.need("answers")
-    counts = task.removesuffix("_e") == "passage_count"
-    if not isinstance(answers, list | str) or not all(
-        isinstance(answer, str) or (counts and isinstance(answer, int)) for answer in answers
-    ):
-        raise wrong(line.where, "'answers' should be a list of texts")
-    return accepted_answers(task, answers)

@@ -6,17 +6,29 @@ Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731
      "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "its first 1,000 characters",
      "response_cot": "only with --cot", "response": "...", "pred": "C", "judge": true}
 
-result.py reads ``judge``, ``pred``, ``difficulty`` and ``length``. Files of others have only these and no ``answer`` or
-``response``, and rows {"_id": ..., "error": ...} for what was never answered.
+result.py reads ``judge``, ``difficulty`` and ``length``, and ``pred`` where it compensates, from JSON lines or from one
+JSON array. Files of others have only these and no ``answer`` or ``response``, and rows {"_id": ..., "error": ...} for
+what was never answered. A question that is answered several times counts as often, as its iterations.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from lbx.benchmarks.longbench_v2 import LETTERS, TASK, LongBenchV2
-from lbx.exchange.formats import Answer, Format, Prediction, Rows, file_part, first_iterations, with_reasoning
+from lbx.exchange.formats import (
+    Answer,
+    Format,
+    Prediction,
+    Rows,
+    differences,
+    file_part,
+    first_iterations,
+    with_reasoning,
+)
 from lbx.exchange.lines import Line, wrong
 from lbx.metrics.multiple_choice import chosen_letter
 from lbx.records import Sample
@@ -27,40 +39,49 @@ class LongBenchV2Format(Format):
 
     name = LongBenchV2.name
     folder = False
+    array = True
     known_tasks = (TASK,)
     scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``. Ids are the rows' own, each once."""
-        found: dict[str, Line] = {}
+        """See ``Format.read``. Ids are the rows' own, else their places."""
+        times: Counter[str] = Counter()
+        known: dict[str, tuple[Sample, Line]] = {}
         predictions = []
         for number, line in enumerate(lines):
-            name = line.text("_id")
-            if name in found:
-                raise wrong(line.where, f"{name} is answered a second time, after {found[name].where}")
-            found[name] = line
-            predictions.append(self._prediction(name, number, line))
-        return predictions
+            name = _identifier(line, number)
+            prediction = self._prediction(name, number, times[name], line)
+            times[name] += 1
+            if sample := prediction.sample:
+                first, where = known.setdefault(name, (sample, line))
+                if other := differences(sample, first, self.scored):
+                    raise wrong(line.where, f"it differs from {where.where}, which has the same _id, in {other}")
+                if sample.references and not first.references:
+                    known[name] = sample, line
+            predictions.append(prediction)
+        return [
+            replace(one, sample=known[one.sample_id][0]) if one.sample and times[one.sample_id] > 1 else one
+            for one in predictions
+        ]
 
-    def _prediction(self, name: str, number: int, line: Line) -> Prediction:
-        if "pred" not in line.values and line.values.get("error") is not None:
-            return Prediction(line, TASK, name, number, None, error=str(line.values["error"]))
-        letter, judge = line.need("pred"), line.need("judge")
-        if not isinstance(letter, str | None):
-            raise wrong(line.where, "'pred' should be a letter or null")
-        if judge not in (True, False):
-            raise wrong(line.where, "'judge' should be true or false")
+    def _prediction(self, name: str, number: int, iteration: int, line: Line) -> Prediction:
+        if "pred" not in line.values and "judge" not in line.values and line.values.get("error") is not None:
+            return Prediction(line, TASK, name, number, None, error=str(line.values["error"]), iteration=iteration)
+        judge = _judge(line)
+        said, letter = _letter(line, judge=judge)
         cot = line.optional_text("response_cot")
         prediction = Prediction(
             line,
             TASK,
             name,
             number,
-            _sample(name, line, letter, judge=bool(judge)),
+            _sample(name, line, letter, judge=judge),
             output=_output(line, letter),
+            iteration=iteration,
             steps=[{"output": cot}] if cot else None,
             reasoning=line.optional_text("reasoning") or None,
-            judged=bool(judge),
+            judged=judge,
+            note=f"'pred' is {said!r}, which is no letter: it counts as no answer" if said and not letter else "",
         )
         assert prediction.sample is not None
         if problem := self.contradiction(prediction, prediction.sample):
@@ -93,6 +114,39 @@ class LongBenchV2Format(Format):
         return Rows(f"{file_part(model)}{cot}.jsonl", [_row(answer) for answer in said], left_out)
 
 
+def _identifier(line: Line, number: int) -> str:
+    value = line.values.get("_id")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else f"{number:04d}"
+
+
+def _judge(line: Line) -> bool:
+    """result.py takes whatever ``int`` takes. Without a judgement, where it stops, the letters tell."""
+    value = line.values.get("judge")
+    if value is None and line.optional_text("answer"):
+        return _letter(line, judge=False)[1] == line.text("answer")
+    try:
+        judge = int(line.need("judge"))
+    except (TypeError, ValueError, OverflowError):
+        judge = -1
+    if judge not in (0, 1):
+        raise wrong(line.where, "'judge' should be true or false")
+    return bool(judge)
+
+
+def _letter(line: Line, *, judge: bool) -> tuple[object, str | None]:
+    """What ``pred`` is, and which letter that means; where there is no ``pred``, the letter of the response."""
+    said = line.values.get("pred")
+    if "pred" not in line.values:
+        letter = chosen_letter(line.optional_text("response"))
+        if letter is None and judge:
+            letter = line.text("answer")
+        return letter, letter
+    letter = said.strip(" \t\r\n().:*").upper() if isinstance(said, str) else ""
+    return said, letter if letter in LETTERS else None
+
+
 def _sample(name: str, line: Line, letter: str | None, *, judge: bool) -> Sample:
     answer = line.optional_text("answer")
     return Sample(
@@ -105,17 +159,21 @@ def _sample(name: str, line: Line, letter: str | None, *, judge: bool) -> Sample
         references=(answer,) if answer else (letter,) if judge and letter else (),
         length_unit="characters",
         meta={
-            **{key: line.text(key) for key in ("difficulty", "length")},
-            **{key: line.text(key) for key in ("domain", "sub_domain") if line.values.get(key) is not None},
+            # result.py compares them with "easy", "short" and "medium", and all else is hard and long.
+            **{key: _text(line.need(key)) for key in ("difficulty", "length")},
+            **{key: line.values[key] for key in ("domain", "sub_domain") if line.optional_text(key)},
             **_choices(line),
         },
     )
 
 
 def _choices(line: Line) -> dict[str, dict[str, str]]:
-    if all(line.values.get(f"choice_{letter}") is None for letter in LETTERS):
-        return {}
-    return {"choices": {letter: line.text(f"choice_{letter}") for letter in LETTERS}}
+    choices = {letter: line.values.get(f"choice_{letter}") for letter in LETTERS}
+    return {"choices": {letter: _text(choice) for letter, choice in choices.items()}} if any(choices.values()) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
 
 
 def _output(line: Line, letter: str | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.errors import StoreError, UsageError
+from lbx.errors import BundleError, StoreError, UsageError
 from lbx.exchange.formats import Format, Prediction, differences
 from lbx.exchange.lines import Content, read_bytes, split, wrong
 from lbx.layout import Bundle
@@ -74,7 +75,7 @@ def read(form: Format, path: Path, *, e: bool = False) -> Reading:
 
 def _one_file(form: Format, path: Path) -> Reading:
     data = read_bytes(path)
-    content = split(path, data)
+    content = split(path, data, array=form.array)
     tasks: dict[str, list[Prediction]] = {}
     for prediction in form.read("", content.lines):
         tasks.setdefault(prediction.task, []).append(prediction)
@@ -82,7 +83,8 @@ def _one_file(form: Format, path: Path) -> Reading:
 
 
 def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
-    return {"name": path.name, "task": task, "rows": len(content.lines), "final_newline": content.final_newline}
+    file = {"name": path.name, "task": task, "rows": len(content.lines), "final_newline": content.final_newline}
+    return file if content.separator == "\n" else {**file, "separator": content.separator}
 
 
 def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -100,6 +102,8 @@ def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tup
             continue
         task = form.task_of(name.partition(".")[0], e=e)
         if task not in form.known_tasks:
+            task = _named_inside(form, entry, e) or task
+        if task not in form.known_tasks:
             raise _unknown(form, entry, task)
         if task in found:
             raise UsageError(
@@ -110,6 +114,23 @@ def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tup
         raise _nothing(form, path)
     order = {task: place for place, task in enumerate(form.known_tasks)}
     return dict(sorted(found.items(), key=lambda item: order[item[0]])), tuple(ignored)
+
+
+def _named_inside(form: Format, file: Path, e: bool) -> str | None:
+    """The one task whose name stands in the file's between other words, as in "qasper-MODEL.jsonl"; else None."""
+    stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
+    inside = {
+        (found.start(), found.end()): found[0]
+        for name in form.known_tasks
+        for found in re.finditer(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stem)
+    }
+    # "qasper" stands in "qasper_e" as well: only what stands in no longer name counts.
+    whole = {
+        form.task_of(name, e=e)
+        for (start, end), name in inside.items()
+        if not any(begin <= start and end <= stop and (begin, stop) != (start, end) for begin, stop in inside)
+    }
+    return whole.pop() if len(whole) == 1 else None
 
 
 def _unknown(form: Format, file: Path, task: str) -> UsageError:
@@ -145,16 +166,15 @@ def match(form: Format, bundle: Bundle, reading: Reading) -> Reading:
         UsageError: a row answers no sample, or has other references than it; names file and line.
         BundleError: the bundle does not hold the data, or it is damaged.
     """
-    benchmark = BENCHMARKS[form.name]
-    return replace(
-        reading,
-        tasks={
-            task: _matched(
-                form, [replace(sample, context="") for sample in benchmark.samples(bundle, task)], predictions
-            )
-            for task, predictions in reading.tasks.items()
-        },
-    )
+    tasks = {}
+    for task, predictions in reading.tasks.items():
+        try:
+            samples = [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
+        except BundleError as exc:
+            fix = f"{exc.fix} Without --bundle the predictions can be imported nevertheless.".lstrip()
+            raise BundleError(exc.cause, fix=fix, command=exc.command) from exc
+        tasks[task] = _matched(form, samples, predictions)
+    return replace(reading, tasks=tasks)
 
 
 def _matched(form: Format, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
@@ -173,7 +193,11 @@ def _matched(form: Format, samples: list[Sample], predictions: list[Prediction])
         elif by_place := _by_place(form, samples, predictions):
             return by_place
         else:
-            raise wrong(prediction.line.where, "it answers no question of the bundle that is not answered already")
+            raise UsageError(
+                f"{prediction.line.where}: it answers no question of the bundle that is not answered already. Nothing "
+                "was imported.",
+                fix="Leave --bundle out to take the rows as they are, or name a bundle of the data that they answer.",
+            )
     return found
 
 
@@ -186,7 +210,7 @@ def _by_place(form: Format, samples: list[Sample], predictions: list[Prediction]
         replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
         for place, (prediction, sample) in enumerate(pairs)
     ]
-    note = "from here on rows ask in other words than the bundle, and are matched by their places and right answers"
+    note = "from here on rows are not as in the bundle, and are matched by their places and right answers"
     return [replace(found[0], note=note), *found[1:]]
 
 
@@ -200,7 +224,7 @@ def _taken(form: Format, prediction: Prediction, sample: Sample, place: int) -> 
 def _problem(form: Format, prediction: Prediction, sample: Sample) -> str:
     if prediction.sample is None:
         return ""
-    other = differences(prediction.sample, sample, form.scored)
+    other = differences(prediction.sample, sample, form.scored, form.filled_in)
     return f"differs from it in {other}" if other else form.contradiction(prediction, sample) or ""
 
 

@@ -1,0 +1,209 @@
+"""Many prompts answered together: shared prefixes computed once, answers decoded in lock-step.
+
+One pass of the model takes, in this order: the next token of every answer that grows, the rest of prompts that have
+branched off, and a piece of the trunk (see ``lbx.engine.prefix``). An answer that ends leaves at once, and the next
+prompt takes its place. A prompt is admitted only when the memory has room for it and for the longest answers that all
+may give, so nothing ever has to be thrown out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from lbx.backends.loop import Decoding
+from lbx.backends.sequences import Extend, SequenceMemory
+from lbx.engine.prefix import Branch, PrefixPlan, plan_prefixes
+from lbx.errors import BackendError
+from lbx.prompts import Tokenizer
+from lbx.records import Completion, Request
+
+_TRUNKS = (0, 1)
+"""Two sequences take turns as the trunk: it is cut back by forking its beginning into the other one."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A prompt that has branched off, until its answer ends."""
+
+    place: int
+    branch: Branch
+    request: Request
+    decoding: Decoding
+    sequence: int
+    waiting: Sequence[int]
+    next_token: int | None = None
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+class BatchFailedError(Exception):
+    """The model failed in the middle of a batch.
+
+    Args:
+        cause: what it said.
+        unanswered: indices of the requests without an answer.
+    """
+
+    def __init__(self, cause: BackendError, unanswered: Sequence[int]) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.unanswered = tuple(unanswered)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Answers requests on one memory of sequences.
+
+    Args:
+        requests: at least one token each, and each fits the memory alone, answer included.
+        eos_ids: tokens that end an answer.
+
+    Attributes:
+        plan: the walk over the requests' prefix tree.
+        computed: prompt tokens computed so far.
+    """
+
+    memory: SequenceMemory
+    requests: Sequence[Request]
+    tokenizer: Tokenizer
+    eos_ids: Collection[int]
+    plan: PrefixPlan = field(init=False)
+    computed: int = 0
+    _place: int = 0  # of the next prompt to branch off
+    _trunk: int = _TRUNKS[0]
+    _trunk_place: int = -1  # of the prompt that the trunk is cut back for, and grows for
+    _trunk_s: float = 0.0
+    _active: list[_Answer] = field(default_factory=list)
+    _free: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.plan = plan_prefixes([request.token_ids for request in self.requests])
+        answers = min(self.memory.max_sequences - len(_TRUNKS), self.memory.max_step)
+        self._free = [*range(len(_TRUNKS), len(_TRUNKS) + answers)][::-1]
+
+    def run(self) -> Iterator[tuple[int, Completion]]:
+        """Yields (index of the request, its completion) as answers end.
+
+        Raises:
+            BatchFailedError: the model failed; nothing of this batch is left in the memory.
+        """
+        try:
+            while self._place < len(self.plan.branches) or self._active:
+                self._admit()
+                yield from self._step()
+        except BackendError as exc:
+            waiting = [branch.index for branch in self.plan.branches[self._place :]]
+            raise BatchFailedError(exc, [answer.branch.index for answer in self._active] + waiting) from exc
+        finally:
+            for sequence in range(self.memory.max_sequences):
+                self.memory.drop(sequence)
+
+    def _admit(self) -> None:
+        """Let prompts branch off as long as the trunk holds what they share and there is room."""
+        while self._place < len(self.plan.branches) and self._free and self._fits(self._place):
+            branch = self.plan.branches[self._place]
+            request = self.requests[branch.index]
+            self._turn_trunk_to(self._place)
+            if self.memory.length(self._trunk) < branch.trunk:
+                return  # the next pass computes more of it
+            sequence = self._free.pop()
+            self.memory.fork(self._trunk, branch.trunk, [sequence])
+            self._active.append(
+                _Answer(
+                    self._place,
+                    branch,
+                    request,
+                    Decoding(request, self.tokenizer, self.eos_ids),
+                    sequence,
+                    request.token_ids[branch.trunk :],
+                    prefill_s=self._trunk_s,
+                )
+            )
+            self._trunk_s = 0.0
+            self._place += 1
+
+    def _fits(self, place: int) -> bool:
+        """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""
+        places = [*sorted(answer.place for answer in self._active), place]
+        cells = sum(self._longest(one) for one in places)
+        cells -= sum(self.plan.shared(a, b) for a, b in pairwise(places))
+        return cells <= self.memory.max_cells
+
+    def _longest(self, place: int) -> int:
+        branch = self.plan.branches[place]
+        request = self.requests[branch.index]
+        return branch.length + request.thinking_tokens + request.max_new_tokens
+
+    def _turn_trunk_to(self, place: int) -> None:
+        """Cut the trunk back to what a prompt shares with the one before it; once for each prompt."""
+        if self._trunk_place == place:
+            return
+        self._trunk_place = place
+        kept = self.plan.branches[place].kept
+        if self.memory.length(self._trunk) > kept:
+            other = _TRUNKS[1 - _TRUNKS.index(self._trunk)]
+            self.memory.fork(self._trunk, kept, [other])
+            self.memory.drop(self._trunk)
+            self._trunk = other
+
+    def _step(self) -> Iterator[tuple[int, Completion]]:
+        """One pass of the model, and what it ends."""
+        items: list[Extend] = []
+        told: list[_Answer | None] = []
+        room = self.memory.max_step
+        for answer in self._active:
+            if answer.next_token is not None:
+                items.append(Extend(answer.sequence, (answer.next_token,), True))
+                told.append(answer)
+                room -= 1
+        for answer in self._active:
+            if answer.waiting and room > 0:
+                part = answer.waiting[:room]
+                answer.waiting = answer.waiting[len(part) :]
+                items.append(Extend(answer.sequence, part, not answer.waiting))
+                told.append(answer)
+                room -= len(part)
+        part = self._trunk_part(room)
+        if part:
+            items.append(Extend(self._trunk, part, False))
+            told.append(None)
+        yield from self._pass(items, told)
+
+    def _trunk_part(self, room: int) -> Sequence[int]:
+        if self._trunk_place != self._place:
+            return ()
+        branch = self.plan.branches[self._place]
+        length = self.memory.length(self._trunk)
+        return self.requests[branch.index].token_ids[length : min(branch.trunk, length + room)]
+
+    def _pass(self, items: Sequence[Extend], told: Sequence[_Answer | None]) -> Iterator[tuple[int, Completion]]:
+        start = time.perf_counter()
+        found = self.memory.extend(items)
+        share = (time.perf_counter() - start) / sum(len(item.tokens) for item in items)
+        for item, answer, logits in zip(items, told, found, strict=True):
+            seconds = share * len(item.tokens)
+            if answer is None:
+                self._trunk_s += seconds
+                self.computed += len(item.tokens)
+                continue
+            if answer.next_token is None:
+                answer.prefill_s += seconds
+                self.computed += len(item.tokens)
+            else:
+                answer.decode_s += seconds
+            if logits is None:
+                continue
+            answer.next_token = answer.decoding.take(logits)
+            if answer.next_token is None:
+                self._active.remove(answer)
+                self.memory.drop(answer.sequence)
+                self._free.append(answer.sequence)
+                yield (
+                    answer.branch.index,
+                    answer.decoding.completion(
+                        cached_tokens=answer.branch.kept, prefill_s=answer.prefill_s, decode_s=answer.decode_s
+                    ),
+                )

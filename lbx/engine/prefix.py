@@ -1,0 +1,83 @@
+"""The order in which prompts share most: their prefix tree, walked so that every distinct prefix is computed once.
+
+In sorted order a prompt shares more with the one before it than with any earlier one. So one sequence, the trunk, is
+enough to walk the tree: for each prompt it is cut back to what that shares with the one before, grows by what the
+next one will share too, and the rest of the prompt is a branch of its own. Pure arithmetic; no model is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One prompt's place in the walk.
+
+    Attributes:
+        index: of the prompt, as it was given.
+        length: of the prompt, in tokens.
+        kept: how many of its first tokens the trunk holds from the prompt before.
+        trunk: how many the trunk holds when the prompt branches off, kept <= trunk < length: the last token is never
+            on the trunk, because the logits after it are each prompt's own.
+    """
+
+    index: int
+    length: int
+    kept: int
+    trunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixPlan:
+    """The branches in the order to compute them.
+
+    Attributes:
+        tree_tokens: nodes of the prefix tree: no way to compute all prompts takes fewer tokens.
+    """
+
+    branches: tuple[Branch, ...]
+    tree_tokens: int
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that this walk computes: the tree's, and one more for each prompt that another one begins with."""
+        return sum(branch.length - branch.kept for branch in self.branches)
+
+    def shared(self, first: int, second: int) -> int:
+        """How many tokens two branches (by their places, first < second) hold in common in the memory."""
+        return min(branch.kept for branch in self.branches[first + 1 : second + 1])
+
+
+def plan_prefixes(prompts: Sequence[Sequence[int]]) -> PrefixPlan:
+    """Order prompts, each of at least one token. Equal ones keep the order in which they were given.
+
+    Raises:
+        ValueError: a prompt is empty.
+    """
+    if not all(prompts):
+        raise ValueError("a prompt has no token")
+    order = sorted(range(len(prompts)), key=lambda index: tuple(prompts[index]))
+    common = [0, *(common_prefix(prompts[a], prompts[b]) for a, b in pairwise(order)), 0]
+    branches: list[Branch] = []
+    trunk = 0
+    for place, index in enumerate(order):
+        last = len(prompts[index]) - 1
+        kept = min(common[place], trunk, last)
+        trunk = max(kept, min(common[place + 1], last))
+        branches.append(Branch(index, last + 1, kept, trunk))
+    tree = sum(len(prompts[index]) - shared for index, shared in zip(order, common, strict=False))
+    return PrefixPlan(tuple(branches), tree)
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many leading tokens two prompts share."""
+    n = min(len(first), len(second))
+    if first[:n] == second[:n]:
+        return n
+    unequal = np.asarray(first[:n], dtype=np.int64) != np.asarray(second[:n], dtype=np.int64)
+    return int(unequal.argmax())

@@ -1,0 +1,128 @@
+"""The planner and the batched loop, against a model that answers one prompt at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
+
+from lbx.backends.loop import answer
+from lbx.engine.batching import Batch, BatchFailedError
+from lbx.engine.prefix import common_prefix, plan_prefixes
+from lbx.records import Completion, Request, SampleKey
+
+PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
+
+
+def tree_size(prompts: Sequence[Sequence[int]]) -> int:
+    return len({tuple(p[: i + 1]) for p in prompts for i in range(len(p))})
+
+
+@given(PROMPTS)
+def test_every_prompt_once_and_every_prefix_once(prompts: list[list[int]]) -> None:
+    plan = plan_prefixes(prompts)
+    assert sorted(branch.index for branch in plan.branches) == list(range(len(prompts)))
+    assert plan.tree_tokens == tree_size(prompts)
+    begun_with = sum(any(p == q[: len(p)] for j, q in enumerate(prompts) if j != i) for i, p in enumerate(prompts))
+    assert plan.tree_tokens <= plan.computed_tokens <= plan.tree_tokens + begun_with
+    for before, branch in zip(plan.branches, plan.branches[1:], strict=False):
+        assert prompts[before.index][: branch.kept] == prompts[branch.index][: branch.kept]
+        assert branch.kept <= before.trunk
+    assert all(b.kept <= b.trunk < b.length == len(prompts[b.index]) for b in plan.branches)
+
+
+@given(PROMPTS, st.randoms())
+def test_shuffling_changes_nothing(prompts: list[list[int]], chance: random.Random) -> None:
+    def walk(given_prompts: list[list[int]]) -> list[tuple[object, ...]]:
+        plan = plan_prefixes(given_prompts)
+        return [(given_prompts[b.index], b.kept, b.trunk) for b in plan.branches]
+
+    shuffled = list(prompts)
+    chance.shuffle(shuffled)
+    assert walk(shuffled) == walk(prompts)
+
+
+@given(st.lists(st.integers(0, 2), max_size=9), st.lists(st.integers(0, 2), max_size=9))
+def test_common_prefix(first: list[int], second: list[int]) -> None:
+    n = common_prefix(first, second)
+    assert first[:n] == second[:n]
+    assert n == min(len(first), len(second)) or first[n] != second[n]
+
+
+def request(number: int, prompt: Sequence[int], new: int, thinking: int = 0) -> Request:
+    return Request(SampleKey("toy", "task", str(number)), tuple(prompt), new, stop=("ab",), thinking_tokens=thinking)
+
+
+def alone(one: Request) -> Completion:
+    return answer(ToyStepper(), one, tokenizer=TOKENIZER, eos_ids={EOS}, window=10_000)
+
+
+def said(completion: Completion) -> tuple[str, int, str]:
+    return completion.text, completion.output_tokens, completion.finish_reason
+
+
+@settings(deadline=None)
+@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.integers(0, 60))
+def test_answers_are_those_of_one_at_a_time(
+    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int
+) -> None:
+    requests = [request(n, prompt, new, thinking=n % 3) for n, prompt in enumerate(prompts)]
+    need = max(len(r.token_ids) + r.thinking_tokens + r.max_new_tokens for r in requests)
+    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare)
+    batch = Batch(memory, requests, TOKENIZER, {EOS})
+    found = dict(batch.run())
+    assert {index: said(completion) for index, completion in found.items()} == {
+        index: said(alone(one)) for index, one in enumerate(requests)
+    }
+    assert batch.computed == batch.plan.computed_tokens
+    assert memory.computed == batch.computed + sum(c.output_tokens for c in found.values()) - uncounted(found)
+    assert not memory.sequences
+
+
+def uncounted(found: dict[int, Completion]) -> int:
+    """Tokens that are chosen but never fed: the last one of an answer that ran out of budget."""
+    return sum(c.finish_reason == "length" for c in found.values())
+
+
+def test_questions_on_one_document_share_it() -> None:
+    document = [1] * 100
+    requests = [request(n, [*document, 2, n], 4) for n in range(20)]
+    memory = ToyMemory(max_sequences=12, max_step=32, max_cells=400)
+    batch = Batch(memory, requests, TOKENIZER, {EOS})
+    assert len(dict(batch.run())) == 20
+    assert batch.computed == 100 + 1 + 20
+    assert memory.most_cells <= 100 + 1 + 10 * 5
+    assert memory.steps < 30  # ten answers grow at once
+
+
+def test_iterations_cost_a_token_each() -> None:
+    requests = [request(n, [7] * 50, 3) for n in range(6)]
+    batch = Batch(ToyMemory(), requests, TOKENIZER, {EOS})
+    assert len(dict(batch.run())) == 6
+    assert batch.computed == 50 + 5
+
+
+def test_a_failing_model_says_who_is_left() -> None:
+    requests = [request(n, [1, 2, 3, n], 3) for n in range(10, 20)]
+    memory = ToyMemory(max_sequences=4, fails_on=15)
+    batch = Batch(memory, requests, TOKENIZER, {EOS})
+    done = []
+    with pytest.raises(BatchFailedError, match="the model failed") as failure:
+        for index, _ in batch.run():
+            done.append(index)
+    assert sorted([*done, *failure.value.unanswered]) == list(range(10))
+    assert 5 in failure.value.unanswered
+    assert not memory.sequences
+
+
+def test_stopping_in_the_middle_leaves_nothing_behind() -> None:
+    requests = [request(n, [1, 2, 3, n], 30) for n in range(10, 20)]
+    memory = ToyMemory()
+    answers = Batch(memory, requests, TOKENIZER, {EOS}).run()
+    next(answers)
+    answers.close()
+    assert not memory.sequences

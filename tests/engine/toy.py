@@ -1,0 +1,94 @@
+"""A model whose next token depends on every token before it, so that a wrong cell changes the answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lbx.backends.loop import Prefilled
+from lbx.backends.scripted import ByteTokenizer
+from lbx.backends.sequences import Extend
+from lbx.errors import BackendError
+
+VOCABULARY = 258
+EOS = 257
+
+
+def logits_after(tokens: Sequence[int]) -> np.ndarray:
+    """Printable characters, and now and then the end, by a hash of everything said so far."""
+    digest = hashlib.sha256(repr(list(tokens)).encode()).digest()
+    found = np.zeros(VOCABULARY, dtype=np.float32)
+    found[97 + digest[0] % 16] = 1
+    if digest[1] < 24:
+        found[EOS] = 2
+    return found
+
+
+@dataclass
+class ToyMemory:
+    """Sequences of cells that remember their token; counts what it computes and refuses what does not fit."""
+
+    max_sequences: int = 8
+    max_cells: int = 400
+    max_step: int = 16
+    fails_on: int | None = None
+    computed: int = 0
+    most_cells: int = 0
+    steps: int = 0
+    sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    _cell: int = 0
+
+    def length(self, sequence: int) -> int:
+        return len(self.sequences.get(sequence, ()))
+
+    def cells(self) -> int:
+        return len({cell for held in self.sequences.values() for cell, _ in held})
+
+    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+        assert items and len({item.sequence for item in items}) == len(items)
+        assert all(item.tokens and 0 <= item.sequence < self.max_sequences for item in items)
+        added = sum(len(item.tokens) for item in items)
+        assert added <= self.max_step
+        if self.cells() + added > self.max_cells:
+            raise BackendError("the memory is full")
+        found: list[np.ndarray | None] = []
+        for item in items:
+            if self.fails_on in item.tokens:
+                for one in items:
+                    self.drop(one.sequence)
+                raise BackendError("the model failed")
+            held = self.sequences.setdefault(item.sequence, [])
+            for token in item.tokens:
+                held.append((self._cell, token))
+                self._cell += 1
+            found.append(logits_after([token for _, token in held]) if item.wants_logits else None)
+        self.computed += added
+        self.steps += 1
+        self.most_cells = max(self.most_cells, self.cells())
+        return found
+
+    def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
+        assert length <= self.length(source)
+        for target in targets:
+            self.sequences[target] = list(self.sequences.get(source, ())[:length])
+
+    def drop(self, sequence: int) -> None:
+        self.sequences.pop(sequence, None)
+
+
+class ToyStepper:
+    """The same model, one prompt at a time."""
+
+    def prefill(self, ids: Sequence[int]) -> Prefilled:
+        self.tokens = list(ids)
+        return Prefilled(logits_after(self.tokens), 0)
+
+    def step(self, token: int) -> np.ndarray:
+        self.tokens.append(token)
+        return logits_after(self.tokens)
+
+
+TOKENIZER = ByteTokenizer()

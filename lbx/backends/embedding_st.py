@@ -20,7 +20,7 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
 from lbx.backends.options import SentenceTransformersOptions, thread_count
 from lbx.backends.text import encodable
-from lbx.backends.torch_library import choose_device, first_line, quiet
+from lbx.backends.torch_library import choose_device, first_line, quiet, refuse_without_tokenizer
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 
@@ -182,6 +182,7 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
             f"{folder} has no .safetensors weights.",
             fix="Add them to the recipe's files, or take a revision of the model that has them.",
         )
+    refuse_without_tokenizer(folder)
     return sorted(places)
 
 

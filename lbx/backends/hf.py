@@ -16,7 +16,7 @@ from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
 from lbx.backends.sampling import recommended
-from lbx.backends.torch_library import choose_device, first_line, quiet
+from lbx.backends.torch_library import choose_device, first_line, quiet, refuse_without_tokenizer
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
@@ -24,7 +24,6 @@ from lbx.records import Completion, Request, Sampling
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json", "vocab.txt")
 # Rotary embeddings whose factors change with the length of the input seen so far.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -185,11 +184,7 @@ def _check_folder(folder: Path) -> None:
             f"{folder} has no .safetensors weights" + (", only pickled ones, which can run code." if pickled else "."),
             fix="Take a revision of the model with safetensors, or convert it.",
         )
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise BackendError(
-            f"{folder} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is there.",
-            fix="Copy the tokenizer's files of the same model into it.",
-        )
+    refuse_without_tokenizer(folder)
 
 
 def _load_tokenizer(transformers: Any, folder: Path) -> Any:

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lbx.errors import BackendError
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tekken.json",
+    "vocab.txt",
+)
+
+
+def refuse_without_tokenizer(folder: Path) -> None:
+    """Raise BackendError for a folder with no vocabulary: transformers would make up an empty one, and read no word."""
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise BackendError(
+            f"{folder} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is there.",
+            fix="Copy the tokenizer's files of the same model into it.",
+        )
 
 
 def choose_device(torch: Any, wanted: str) -> Any:

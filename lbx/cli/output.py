@@ -43,7 +43,9 @@ def note(text: str) -> None:
 
 def show_error(error: LbxError) -> None:
     """One paragraph: cause, fix, next command."""
-    text = f"[bold red]error:[/] {escape(error.cause)}"
+    # A library's message at the end of a sentence has no full stop of its own.
+    cause = error.cause if error.cause.endswith((".", "!", "?")) else f"{error.cause}."
+    text = f"[bold red]error:[/] {escape(cause)}"
     if error.fix:
         text += f" {escape(error.fix)}"
     if error.command:

@@ -34,6 +34,7 @@ from lbx.cli.options import (
 from lbx.cli.output import CountProgress, RunProgress, note, stdout
 from lbx.cli.run_setup import (
     check_embedding,
+    check_reasoning_budget,
     choose_tasks,
     load_embedding_model,
     load_model,
@@ -119,6 +120,7 @@ def plan(
     finder = _finder(_Retrieval(rag, retriever, chunk_words), opened)
     loaded = load_model(opened, tasks, model, backend)
     try:
+        check_reasoning_budget(loaded, settings)
         plans = make_plan(make_work(loaded, settings, limit, finder.find if finder else None))
     finally:
         loaded.backend.close()
@@ -230,6 +232,7 @@ def _ask(output: Path, asked: _Asked, settings: RunSettings) -> tuple[str, Outco
     recommended = loaded.card.sampling or loaded.backend.info.default_sampling
     settings = dataclasses.replace(settings, model_sampling=recommended)
     try:
+        check_reasoning_budget(loaded, settings)
         with Store(output) as store, RunProgress() as progress:
             chunks = StoredChunks(store, settings.retriever) if settings.rag else None
             work = make_work(loaded, settings, asked.limit, chunks)

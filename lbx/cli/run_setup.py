@@ -105,6 +105,17 @@ def debugging() -> bool:
     return bool(os.environ.get("LBX_DEBUG"))
 
 
+def check_reasoning_budget(loaded: Loaded, settings: RunSettings) -> None:
+    """Raise UsageError where reasoning would take the whole context window, and every sample fail."""
+    info = loaded.backend.info
+    if (budget := settings.reasoning_budget(info.context_window)) >= info.context_window:
+        raise UsageError(
+            f"--thinking-tokens {budget} leaves no room for a prompt: the context window of {info.model} has "
+            f"{info.context_window} tokens.",
+            fix="Give reasoning less.",
+        )
+
+
 def make_work(
     loaded: Loaded,
     settings: RunSettings,
@@ -161,6 +172,11 @@ def _template(loaded: Loaded, settings: RunSettings) -> ChatTemplate | None:
     tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
     source = chat.choose(tokenizer.chat_template) if settings.chat else None
     if not source:
+        if settings.thinks or settings.thinking is False:
+            note(
+                f"--{'' if settings.thinks else 'no-'}thinking does not reach the model: prompts go to it without a "
+                "chat template. It does as it was trained."
+            )
         return None
     kwargs = {**chat.kwargs, **_thinking_switch(source, chat.kwargs, settings)}
     return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token, kwargs=kwargs)

@@ -13,8 +13,16 @@ from lbx.records import Sample, canonical_json, sha256_text
 
 
 def as_json(value: object) -> str:
-    """JSON for the database. Lone surrogates, which UTF-8 and so DuckDB cannot hold, become U+FFFD."""
-    return canonical_json(value).encode("utf-8", "replace").decode("utf-8")
+    """JSON for the database. Lone surrogates, which UTF-8 and so DuckDB cannot hold, become U+FFFD.
+
+    That is what a tokenizer is given for them, too: a chunk that was kept here makes the prompt that it made before.
+    """
+    text = canonical_json(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def _columns(row: Any) -> dict[str, object]:

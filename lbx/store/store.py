@@ -27,6 +27,12 @@ from lbx.store.views import VIEWS
 _UNKNOWN = sha256_text("")
 """The document's hash where an imported file does not hold the document."""
 
+_NEWLY_KNOWN = {
+    '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
+    "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
+}
+"""What a row that knows more of a sample may yet not know of it."""
+
 _ALL_OF_A_SAMPLE = (
     "language",
     "length",
@@ -265,9 +271,10 @@ class Store:
                 "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
                 ('"references"', "question", "meta"),
             ),
+            ([row for row in samples if row.sample.question], "old.question = ''", ("question",)),
         ):
             if rows:
-                taken = ", ".join(f"{column} = new.{column}" for column in columns)
+                taken = ", ".join(f"{column} = {_NEWLY_KNOWN.get(column, f'new.{column}')}" for column in columns)
                 connection.execute(
                     f"UPDATE samples old SET {taken} FROM ({rows_of_json(connection, 'samples')}) new "
                     "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
@@ -375,7 +382,7 @@ class Store:
                    g.iteration, g.output
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
             WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS NULL
-            ORDER BY a.position, g.iteration
+            ORDER BY a.position, a.sample_id, g.iteration
             """,
             [run_id, benchmark, task],
         )

@@ -69,7 +69,8 @@ VIEWS: dict[str, str] = {
         ), heads AS (
             SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
         )
-        SELECT n.run, l.*
+        -- Runs that have not the same lines agree on a line's place by its largest.
+        SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
         FROM (
             SELECT t.run_id, t.benchmark,
                    t.task || CASE WHEN t.headline THEN '' ELSE ', ' || substr(t.metric, length(h.head) + 2) END AS line,
@@ -139,7 +140,8 @@ VIEWS: dict[str, str] = {
                count(*) FILTER (WHERE g.truncated) AS truncated,
                coalesce(avg(g.truncated::INTEGER), 0) AS share,
                max(g.original_tokens) AS longest_prompt,
-               coalesce(avg(g.original_tokens - g.prompt_tokens) FILTER (WHERE g.truncated), 0) AS mean_tokens_cut,
+               coalesce(avg(coalesce(g.tokens_cut, g.original_tokens - g.prompt_tokens)) FILTER (WHERE g.truncated), 0)
+                   AS mean_tokens_cut,
                count(*) FILTER (WHERE g.finish_reason = 'length') AS answers_cut
         FROM generations g JOIN runs r USING (run_id)
         WHERE g.error IS NULL

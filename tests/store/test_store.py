@@ -5,45 +5,24 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_rows import RUN, fill, generation, sample, score
 
 from lbx.errors import StoreError
-from lbx.records import Sample, SampleKey
-from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.records import SampleKey
+from lbx.store import ResultRow, Store
 from lbx.store.migrations import MIGRATIONS
-
-RUN = RunRow("r1", "demo", "scripted", "1", {"needle": 1}, "digest", {"seed": 0}, {"cores": 2}, "0.1")
-
-
-def sample(sample_id: str = "s1", context: str = "document", **changes: object) -> SampleRow:
-    made = Sample("needle", "single_en", sample_id, context, "Where?", ("here",), length=1000, meta={"depth": 0.5})
-    return SampleRow(dataclasses.replace(made, **changes), position=0)
-
-
-def generation(run_id: str = "r1", sample_id: str = "s1", **values: object) -> GenerationRow:
-    defaults: dict[str, object] = {"output": "here", "prompt_tokens": 5, "original_tokens": 7, "truncated": True}
-    return GenerationRow(run_id, "needle", "single_en", sample_id, 0, **(values or defaults))
-
-
-def score(run_id: str = "r1", sample_id: str = "s1", value: float = 1 / 3, version: int = 1) -> ScoreRow:
-    return ScoreRow(run_id, "needle", "single_en", sample_id, 0, "recall", version, value, "here", headline=True)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "results.duckdb"
-
-
-def fill(path: Path, *run_ids: str) -> None:
-    with Store(path) as store:
-        for run_id in run_ids:
-            store.begin_run(dataclasses.replace(RUN, run_id=run_id))
-            store.write(samples=[sample()], generations=[generation(run_id)], scores=[score(run_id)])
 
 
 def test_rows_come_back_exactly(path: Path) -> None:
@@ -55,14 +34,32 @@ def test_rows_come_back_exactly(path: Path) -> None:
         assert store.query("SELECT count(*) FROM samples WHERE context_sha256 LIKE '%document%'").rows == [(0,)]
 
 
-@settings(max_examples=25)
-@given(st.text())
-def test_any_output_can_be_stored(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store(tmp_path_factory.mktemp("any") / "results.duckdb") as store:
         store.begin_run(RUN)
-        store.write(samples=[sample(question=text)], generations=[generation(output=text)])
-        expected = text.encode("utf-8", "replace").decode()
-        assert store.query("SELECT output FROM generations").rows == [(expected,)]
+        yield store
+
+
+TEXTS = st.text() | st.text(st.characters(categories=["Cs"]) | st.sampled_from("a\0\U0001f600\ud83d\ude00"))
+"""Lone surrogates, which are in no other text of hypothesis's, and pairs of them."""
+
+
+@settings(max_examples=30)
+@given(TEXTS)
+def test_any_output_can_be_stored(one_file: Store, text: str) -> None:
+    one_file.write(
+        samples=[sample("x" + text, question=text)],
+        generations=[generation(sample_id="x" + text, output=text)],
+        scores=[dataclasses.replace(score(sample_id="x" + text), extracted=text)],
+    )
+    readable = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    found = one_file.query(
+        "SELECT output, question, extracted FROM generations JOIN samples USING (benchmark, task, sample_id) "
+        "JOIN scores USING (run_id, benchmark, task, sample_id) WHERE sample_id = ?",
+        ["x" + readable],
+    )
+    assert found.rows == [(readable,) * 3]
 
 
 def test_a_run_is_taken_up_where_it_stopped(path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Chunks and vectors in the results file: what goes in comes out, whatever the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lbx.records import Chunk, SampleKey, sha256_text
+from lbx.store import Store
+from lbx.store.caches import EmbeddedText, embedding_models, keep_retrieved, keep_vectors, retrieved, vectors
+
+KEY = SampleKey("longbench", "qasper", "q1")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store(tmp_path_factory.mktemp("caches") / "results.duckdb") as opened:
+        yield opened
+
+
+def test_chunks_come_back_in_document_order(store: Store) -> None:
+    chunks = [Chunk(5, 0, 0.1 + 0.2, "five"), Chunk(2, 1, -1e-300, "two"), Chunk(9, 2, 0.0, "")]
+    other = KEY._replace(task="hotpotqa")
+    keep_retrieved(store, "bm25", {KEY: chunks, other: chunks[:1]})
+    assert retrieved(store, "bm25", KEY) == [chunks[1], chunks[0], chunks[2]]
+    assert retrieved(store, "bm25", other) == chunks[:1]
+    assert retrieved(store, "bm26", KEY) is None
+    assert retrieved(store, "bm25", KEY._replace(sample_id="q2")) is None
+    keep_retrieved(store, "bm25", {KEY: [Chunk(0, 0, 1.0, "again")]})
+    (first, *_) = retrieved(store, "bm25", KEY) or ()
+    assert first == Chunk(0, 0, 1.0, "again")
+
+
+def test_nothing_to_keep(store: Store) -> None:
+    keep_retrieved(store, "none", {})
+    keep_retrieved(store, "none", {KEY: []})
+    keep_vectors(store, [])
+    assert retrieved(store, "none", KEY) is None
+    assert vectors(store, "none", []) == {}
+
+
+@settings(max_examples=60)
+@given(st.text(st.characters() | st.sampled_from("a\0\ud800\udc00\"'\\{}")), st.floats(allow_nan=False))
+def test_any_chunk_can_be_kept(store: Store, text: str, score: float) -> None:
+    """Lone surrogates come back as tokenizers are given them."""
+    key = KEY._replace(sample_id="any")
+    keep_retrieved(store, f"by {text}", {key: [Chunk(0, 0, score if abs(score) < 1e308 else 0.5, text)]})
+    readable = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    (found,) = retrieved(store, f"by {readable}", key) or ()
+    assert (found.text, found.score) == (readable, score if abs(score) < 1e308 else 0.5)
+
+
+def test_vectors_come_back_to_the_bit(store: Store) -> None:
+    texts = ["", "ship", "\0", "\ud800", "文档", "x" * 100_000]
+    made = {sha256_text(text): bytes([number] * 12) + b"\0\xff" for number, text in enumerate(texts)}
+    keep_vectors(store, [EmbeddedText("m/1", key, vector) for key, vector in made.items()])
+    keep_vectors(store, [EmbeddedText("n/1", sha256_text("ship"), b"other")])
+    assert vectors(store, "m/1", [*made, sha256_text("unknown")]) == made
+    assert vectors(store, "n/1", list(made)) == {sha256_text("ship"): b"other"}
+    assert vectors(store, "o/1", list(made)) == {}
+    assert embedding_models(store) == ["m/1", "n/1"]
+    keep_vectors(store, [EmbeddedText("n/1", sha256_text("ship"), b"newer")])
+    assert vectors(store, "n/1", list(made)) == {sha256_text("ship"): b"newer"}

@@ -1,0 +1,162 @@
+"""A file that an older lbx made: brought up to date with nothing lost, and never changed by reading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from store_rows import generation, sample, score
+
+from lbx.errors import StoreError
+from lbx.records import SampleKey
+from lbx.report import render
+from lbx.report.views import VIEWS, read
+from lbx.store import RunRow, Store
+from lbx.store import views as store_views
+from lbx.store.migrations import MIGRATIONS
+
+TABLES = ("runs", "samples", "generations", "scores", "task_results")
+OLD_VIEWS = {
+    "newest_scores": "SELECT * FROM scores",
+    "task_scores": """
+        SELECT t.run_id, r.model, t.benchmark, t.task, t.metric, t.n, t.score, t.official, t.headline, r.backend
+        FROM task_results t JOIN runs r USING (run_id)
+    """,
+    "failures": "SELECT run_id, benchmark, task, sample_id, iteration, error FROM generations WHERE error IS NOT NULL",
+    "of_that_time": "SELECT count(*) AS answers FROM generations",
+}
+"""Narrower than today's, as the first tables allowed."""
+
+ROWS = """
+INSERT INTO lbx_schema VALUES (1, TIMESTAMP '2026-01-02 03:04:05');
+INSERT INTO runs VALUES
+    ('r1', 'demo', 'llamacpp', '0.3', '{"longbench": 1}', 'digest', '{"seed": 0}', '{"cores": 2}', '0.1',
+     TIMESTAMP '2026-01-02 03:04:05', TIMESTAMP '2026-01-02 04:04:05', 'done'),
+    ('r2', 'demo', 'llamacpp', '0.3', '{"longbench": 1}', 'digest', '{"seed": 1}', '{}', '0.1',
+     TIMESTAMP '2026-01-03 03:04:05', NULL, 'interrupted');
+INSERT INTO samples VALUES
+    ('longbench', 'qasper', 'a', 'en', 900, 'words', '["one"]', 'Who?', 'hash-a', '{"all_classes": null}', 0),
+    ('longbench', 'qasper', 'b', 'en', 5000, 'words', '["two", "2"]', '', 'hash-b', '{}', 1);
+INSERT INTO generations VALUES
+    ('r1', 'longbench', 'qasper', 'a', 0, 'one', NULL, 'stop', 100, 20, 3, 100, false, 'sha-a', 'prompts.json',
+     0.5, 0.25, 7, NULL, TIMESTAMP '2026-01-02 03:05:00'),
+    ('r1', 'longbench', 'qasper', 'b', 0, 'none ' || chr(0) || '文', 'so', 'length', 90, 0, 32, 140, true, 'sha-b',
+     'prompts.json', 0.5, 0.25, 7, NULL, TIMESTAMP '2026-01-02 03:06:00'),
+    ('r2', 'longbench', 'qasper', 'a', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'prompts.json',
+     NULL, NULL, NULL, 'out of memory', TIMESTAMP '2026-01-03 03:06:00');
+INSERT INTO scores VALUES
+    ('r1', 'longbench', 'qasper', 'a', 0, 'f1', 1, 1.0, 'one', true),
+    ('r1', 'longbench', 'qasper', 'b', 0, 'f1', 1, 0.25, NULL, true);
+INSERT INTO task_results VALUES ('r1', 'longbench', 'qasper', 'f1', 1, 2, 0.625, 62.5, true, 0);
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file as the first lbx left it."""
+    made = tmp_path / "old.duckdb"
+    with duckdb.connect(str(made)) as connection:
+        connection.execute(MIGRATIONS[0])
+        connection.execute("CREATE TABLE lbx_schema (version INTEGER, applied_at TIMESTAMP)")
+        connection.execute(ROWS)
+        for name, query in OLD_VIEWS.items():
+            connection.execute(f"CREATE VIEW {name} AS {query}")
+    return made
+
+
+def contents(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """All rows of the first tables, by column."""
+    found = {}
+    with duckdb.connect(str(path), read_only=True) as connection:
+        for table in TABLES:
+            cursor = connection.execute(f"SELECT * FROM {table} ORDER BY ALL")
+            names = [item[0] for item in cursor.description or ()]
+            found[table] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return found
+
+
+def test_nothing_is_lost(path: Path) -> None:
+    before = contents(path)
+    Store(path).close()
+    after = contents(path)
+    for table, rows in before.items():
+        assert len(after[table]) == len(rows)
+        for old, new in zip(rows, after[table], strict=True):
+            assert {name: new[name] for name in old} == old
+            assert all(new[name] is None for name in new.keys() - old.keys()), "what was not known stays unknown"
+    with duckdb.connect(str(path), read_only=True) as connection:
+        steps = connection.execute("SELECT version FROM lbx_schema ORDER BY 1").fetchall()
+        assert steps == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
+    Store(path).close()
+    assert contents(path) == after, "opening it again changes nothing"
+
+
+def test_every_report_works_on_it(path: Path) -> None:
+    with Store(path) as store:
+        made = {name: read(store, name) for name in VIEWS}
+        for name, table in made.items():
+            render.markdown(name, render.cells(VIEWS[name], table))
+            render.rich_table(name, render.cells(VIEWS[name], table))
+            render.csv_text(table)
+        json.loads(render.json_text(made))
+        (score_row,) = made["task_scores"].dicts()
+        assert (score_row["n"], score_row["official"], score_row["partial"]) == (2, 62.5, False)
+        assert score_row["marks"] == "answer at its limit 50%; prompt cut 50%"
+        first, second = made["guards"].dicts()
+        assert (first["run_id"], first["n"], first["truncated"], first["tokens_cut"], first["mode"]) == (
+            "r1", 2, 1, 0, None,
+        )  # fmt: skip
+        assert (second["failed"], second["empty_prompts"], second["doubled_bos"]) == (1, 0, 0)
+        (cut,) = [row for row in made["truncation"].dicts() if row["run_id"] == "r1"]
+        assert (cut["truncated"], cut["mean_tokens_cut"], cut["longest_prompt"]) == (1, 50, 140)
+        assert [row["line"] for row in made["paper"].dicts()] == ["qasper"]
+        assert [row["error"] for row in made["failures"].dicts()] == ["out of memory"]
+        for view in store_views.VIEWS:
+            store.query(f"SELECT * FROM {view}")
+
+
+def test_its_runs_go_on(path: Path) -> None:
+    with Store(path) as store:
+        row = RunRow("r1", "demo", "llamacpp", "0.4", {"leval": 1}, "digest", {"seed": 0}, {}, "0.2")
+        assert store.begin_run(row) == {SampleKey("longbench", "qasper", name) for name in "ab"}
+        versions = store.query("SELECT benchmark_versions::VARCHAR, lbx_version FROM runs WHERE run_id = 'r1'").rows
+        assert [(json.loads(text), lbx) for text, lbx in versions] == [({"longbench": 1, "leval": 1}, "0.2")]
+        store.write(samples=[sample()], generations=[generation("r1")], scores=[score("r1")])
+        assert store.query("SELECT count(*) FROM task_scores WHERE run_id = 'r1'").rows == [(2,)]
+
+
+def test_reading_says_what_to_do_and_changes_nothing(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"older lbx \(tables version 1 of \d") as caught:
+        Store(path, read_only=True)
+    assert caught.value.command == f"lbx score {path}"
+    assert path.read_bytes() == before
+    Store.check(path)
+    Store(path, read_only=True).close()
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(path)
+    with monkeypatch.context() as patched:
+        patched.setattr("lbx.store.store.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE nowhere ADD COLUMN x INTEGER"))
+        with pytest.raises(StoreError, match="could not be written"):
+            Store(path)
+    assert contents(path) == before
+    Store(path).close()
+
+
+def test_reading_brings_its_own_views(path: Path) -> None:
+    """A file of today's tables whose views are another lbx's."""
+    with Store(path) as store:
+        wanted = {name: read(store, name).rows for name in VIEWS}
+    with duckdb.connect(str(path)) as connection:
+        for name, query in OLD_VIEWS.items():
+            connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+    with Store(path, read_only=True) as store:
+        assert {name: read(store, name).rows for name in VIEWS} == wanted
+        store.restrict()
+        assert store.query("SELECT mode FROM task_scores").rows == [(None,)]
+        assert store.query("SELECT answers FROM of_that_time").rows == [(3,)]

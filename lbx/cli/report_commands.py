@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,10 +12,14 @@ from lbx.cli.options import ReportFormat, Results, SqlFormat
 from lbx.cli.output import note, stdout
 from lbx.errors import UsageError
 
+if TYPE_CHECKING:
+    from lbx.store import Table
+
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
 
 def report(
+    *,
     results: Results,
     view: Annotated[
         str | None,
@@ -29,6 +33,13 @@ def report(
     versions: Annotated[
         list[str] | None,
         typer.Option("--metric-version", help="BENCHMARK=N: that version's scores instead of the newest ones'."),
+    ] = None,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("--reference", help="CSV of published figures, beside the runs in the report paper (with a *)."),
+    ] = None,
+    against: Annotated[
+        list[str] | None, typer.Option("--against", help="Only these published models, each by a part of its name.")
     ] = None,
 ) -> None:
     """Print tables from a results file.
@@ -47,6 +58,8 @@ def report(
     with Store(results, read_only=True) as store:
         store.use_metric_versions(_versions(versions or ()))
         tables = {name: read(store, name, runs or ()) for name in names}
+    if references or against:
+        tables = _with_published(tables, references or (), against or ())
     if output_format is ReportFormat.JSON:
         typer.echo(render.json_text(tables[view] if view else tables))
         return
@@ -65,6 +78,18 @@ def report(
             typer.echo(render.markdown(VIEWS[name].title, made))
         else:
             stdout().print(render.rich_table(VIEWS[name].title, made))
+
+
+def _with_published(tables: dict[str, Table], references: Sequence[Path], against: Sequence[str]) -> dict[str, Table]:
+    """The tables with published figures in the report paper."""
+    from lbx.report.reference import beside, read_reference
+
+    if "paper" not in tables:
+        raise UsageError("Published figures stand in the report paper only.", fix="Ask for it, or for no report.")
+    if not references:
+        raise UsageError("--against chooses among published figures.", fix="Name their file with --reference.")
+    figures = {model: lines for path in references for model, lines in read_reference(path).items()}
+    return tables | {"paper": beside(tables["paper"], figures, against)}
 
 
 def _versions(named: Sequence[str]) -> dict[str, int]:

@@ -77,7 +77,7 @@ def rich_table(title: str, made: Cells) -> RichTable:
     columns, rows = made
     table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column.heading, justify="left" if column.kind == "text" else "right", overflow="fold")
+        table.add_column(Text(column.heading), justify="left" if column.kind == "text" else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

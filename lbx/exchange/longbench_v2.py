@@ -93,9 +93,11 @@ class LongBenchV2Format(Format):
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
         """result.py believes ``judge``; where it cannot be true of the answer, no number would be right."""
+        letter = chosen_letter(prediction.output or "")
+        if prediction.judged and letter is None:
+            return "'judge' calls an answer right that has no letter"
         if prediction.judged is None or not sample.references:
             return None
-        letter = chosen_letter(prediction.output or "")
         if (letter in sample.references) == prediction.judged:
             return None
         says = "right" if prediction.judged else "wrong"

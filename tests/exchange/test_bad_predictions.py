@@ -55,6 +55,7 @@ BAD = {
     "v2 right unknown": ("longbench_v2", "", _line(V2, pred=..., answer=..., response=None), "'answer' is missing"),
     "v2 judged wrongly": ("longbench_v2", "", _line(V2, judge=False), "line 1: 'judge' calls the answer A wrong"),
     "v2 judged rightly": ("longbench_v2", "", _line(V2, answer="B"), "line 1: 'judge' calls the answer A right"),
+    "v2 right without letter": ("longbench_v2", "", _line(V2, pred=None, answer=None), "line 1: .* has no letter"),
     "v2 judge": ("longbench_v2", "", _line(V2, judge="no"), "line 1: 'judge' should be"),
     "v2 no difficulty": ("longbench_v2", "", _line(V2, difficulty=...), "line 1: the key 'difficulty'"),
     "pro twice": ("longbench_pro", "", _line(PRO) * 2, "line 2: 'id' and 'bon_idx' are those of"),

@@ -10,7 +10,8 @@ import pytest
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.errors import UsageError
-from lbx.exchange import export_predictions, import_predictions
+from lbx.exchange import FORMATS, export_predictions, import_predictions
+from lbx.exchange.lines import split
 from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -136,6 +137,51 @@ def test_longbench_rows_find_the_bundles_samples(
         assert different <= 2
     for file in export_predictions(store, "longbench", run, tmp_path / "out").files:
         assert file.read_bytes() == (source / file.name).read_bytes()
+
+
+def test_what_a_row_leaves_out_is_the_bundles(
+    shared: Callable, store: Store, tmp_path: Path, scored: Callable, write_lines: Callable
+) -> None:
+    """Rows without the length, which tells equal answers apart, are told by their places."""
+    bundle = _real_bundle(shared, tmp_path / "bundle")
+    published = shared("data/predictions/longbench/llama3-8b-instruct")
+    wanted = json.loads((published / "result.json").read_text())
+    for task in ("multi_news", "multifieldqa_zh"):
+        rows = [json.loads(line) for line in (published / f"{task}.jsonl").read_bytes().splitlines()]
+        bare = [{"pred": row["pred"], "answers": row["answers"]} for row in rows]
+        folder = write_lines(f"in/m-{task}.jsonl", bare).parent
+    run = import_predictions(store, "longbench", folder, model="m", bundle=bundle).run_id
+    for task, numbers in scored(store, "longbench", run).items():
+        assert next(iter(numbers.values())) == wanted[task]
+    # Not the whole file in the data's order: told by nothing.
+    write_lines("in/m-multifieldqa_zh.jsonl", [*bare[1:], bare[0]])
+    with pytest.raises(UsageError, match="answers no question of the bundle"):
+        import_predictions(store, "longbench", folder, model="m", bundle=bundle)
+
+
+def test_classes_that_a_file_leaves_out_are_those_that_are_known(
+    store: Store, write_lines: Callable, scored: Callable
+) -> None:
+    rows = [{"pred": "Date", "answers": ["Date"], "all_classes": ["Date", "Event"], "length": 3}]
+    import_predictions(store, "longbench", write_lines("a/trec.jsonl", rows).parent, model="a")
+    bare = write_lines("b/trec.jsonl", [{**row, "all_classes": None} for row in rows]).parent
+    run = import_predictions(store, "longbench", bare, model="b").run_id
+    assert scored(store, "longbench", run)["trec"]["classification"] == 100.0
+
+
+def test_lveval_rows_without_the_question_are_told_by_their_places(write_lines: Callable) -> None:
+    form = FORMATS["lveval"]
+    known = Sample("lveval", "cmrc_mixup_16k", "0000", "", "?", ("a",), "zh", meta={"answer_keywords": "a"})
+    row = {"pred": "a", "answers": ["a"], "gold_ans": "a"}
+    for changes, fits in (
+        ({}, True),
+        ({"input": "!"}, False),
+        ({"answers": ["b"]}, False),
+        ({"gold_ans": None}, False),
+    ):
+        content = split(Path("x"), json.dumps({**row, **changes}).encode())
+        (prediction,) = form.read("cmrc_mixup_16k", content.lines)
+        assert form.same_place(prediction, known) == fits
 
 
 def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp_path: Path) -> None:

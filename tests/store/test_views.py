@@ -1,0 +1,251 @@
+"""What reports read: marks counted, papers' tables labelled and ordered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_rows import RUN
+
+from lbx.benchmarks.longbench import LongBench
+from lbx.errors import UsageError
+from lbx.records import Sample
+from lbx.report import render
+from lbx.report.views import VIEWS, read
+from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
+
+TASK = ("longbench", "qasper")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.duckdb") as opened:
+        yield opened
+
+
+def begin(store: Store, run_id: str, model: str = "demo", **settings: Any) -> None:
+    store.begin_run(dataclasses.replace(RUN, run_id=run_id, model=model, settings={"seed": 0, **settings}))
+
+
+def put(store: Store, generations: Mapping[str, Mapping[str, Any]], scores: Mapping[str, Mapping[str, Any]]) -> None:
+    """Rows of run r1 by sample, with all that these say of them."""
+    samples = [SampleRow(Sample(*TASK, name, name, "", ("x",)), place) for place, name in enumerate(generations)]
+    store.write(
+        samples=samples,
+        generations=[GenerationRow("r1", *TASK, name, 0, **values) for name, values in generations.items()],
+        scores=[
+            ScoreRow("r1", *TASK, name, 0, "f1", 2, **{"score": 1.0, "extracted": None, "headline": True, **values})
+            for name, values in scores.items()
+        ],
+    )
+
+
+SOUND = {
+    "output": "x",
+    "finish_reason": "stop",
+    "truncated": False,
+    "tokens_cut": 0,
+    "stop_in_reasoning": False,
+    "reasoning_tokens": 0,
+    "bos_tokens": 1,
+}
+MARKED: dict[str, dict[str, Any]] = {
+    "sound": SOUND,
+    "closed": SOUND | {"reasoning": "so", "reasoning_closed": True},
+    "empty": {"error": "nothing is left", "error_type": "EmptyPromptError"},
+    "failed": {"error": "no memory", "error_type": "BackendError"},
+    "unclosed": SOUND | {"finish_reason": "length", "reasoning_closed": False},
+    "unclosed by eos": SOUND | {"reasoning_closed": False},
+    "long": SOUND | {"finish_reason": "length"},
+    "long after reasoning": SOUND | {"finish_reason": "length", "reasoning_closed": True},
+    "stop": SOUND | {"stop_in_reasoning": True, "reasoning_closed": True},
+    "bos": SOUND | {"bos_tokens": 2},
+    "no bos": SOUND | {"bos_tokens": 0},
+    "cut": SOUND | {"truncated": True, "tokens_cut": 7},
+    "kept": SOUND | {"truncated": True, "tokens_cut": 30, "reference_cut": False},
+    "lost": SOUND | {"truncated": True, "tokens_cut": 100, "reference_cut": True},
+    "imported": {"output": "x"},
+    "imported error": {"error": "timeout", "error_type": "imported"},
+}
+
+
+def test_every_mark_is_counted_once(store: Store) -> None:
+    begin(store, "r1")
+    answered = [name for name, row in MARKED.items() if "error" not in row]
+    scores: dict[str, dict[str, Any]] = {name: {} for name in answered}
+    scores["sound"] = {"score": 0.0, "error": "the official script would divide by zero"}
+    scores["cut"] = {"partial": "no embedding model"}
+    put(store, MARKED, scores)
+    (row,) = read(store, "guards").dicts()
+    assert {name: row[name] for name in row if name not in ("run_id", "model", "backend", "benchmark", "task")} == {
+        "n": 16,
+        "empty_prompts": 1,
+        "failed": 2,
+        "doubled_bos": 1,
+        "reasoning_unclosed": 2,
+        "answers_cut": 2,
+        "stop_in_reasoning": 1,
+        "truncated": 3,
+        "tokens_cut": 137,
+        "reference_cut": 1,
+        "official_errors": 1,
+        "partial": 1,
+        "lacks": "no embedding model",
+        "mode": None,
+    }
+    (shown,) = read(store, "task_scores").dicts()
+    assert shown["partial"] is True
+    assert shown["marks"] == (
+        "prompt empty 6.25%; failed 12.5%; doubled BOS 6.25%; reasoning unclosed 12.5%; answer at its limit 12.5%; "
+        "stop string in reasoning 6.25%; prompt cut 18.75%; reference cut away 6.25%; official script stops 6.25%; "
+        "partial: no embedding model"
+    )
+    (cut,) = read(store, "truncation").dicts()
+    assert (cut["n"], cut["truncated"], cut["mean_tokens_cut"]) == (13, 3, 137 / 3)
+
+
+def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
+    begin(store, "r1")
+    put(store, {"a": {"output": "x"}, "b": {"output": ""}}, {"a": {}, "b": {"score": 0.0}})
+    (row,) = read(store, "guards").dicts()
+    assert [row[name] for name in row if isinstance(row[name], int)] == [2] + [0] * 11
+    table = read(store, "task_scores")
+    assert table.dicts()[0]["marks"] is None
+    assert "marks" not in render.markdown("", render.cells(VIEWS["task_scores"], table))
+
+
+def test_only_the_headline_is_marked_and_only_headline_errors_count(store: Store) -> None:
+    begin(store, "r1")
+    put(store, {"a": MARKED["long"]}, {"a": {}})
+    more = ScoreRow("r1", *TASK, "a", 0, "rouge", 2, 0.0, None, headline=False, error="stops", partial="half")
+    store.write(scores=[more])
+    (row,) = read(store, "guards").dicts()
+    assert (row["official_errors"], row["partial"], row["lacks"]) == (0, 0, None)
+    marks = {row["metric"]: (row["marks"], row["partial"]) for row in read(store, "task_scores").dicts()}
+    assert marks == {"f1": ("answer at its limit 100%", False), "rouge": (None, True)}
+
+
+def test_marks_are_of_the_metric_version_that_is_shown(store: Store) -> None:
+    begin(store, "r1")
+    put(store, {"a": SOUND}, {"a": {"error": "stops"}})
+    newer = ScoreRow("r1", *TASK, "a", 0, "f1", 3, 1.0, None, headline=True)
+    store.write(scores=[newer])
+    assert read(store, "guards").dicts()[0]["official_errors"] == 0
+    store.use_metric_versions({"longbench": 2})
+    assert read(store, "guards").dicts()[0]["official_errors"] == 1
+
+
+# How a run asked
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode"),
+    [
+        ({}, None),
+        ({"chat": True, "sampling": "official", "model_sampling": None, "context_window": 8192}, None),
+        ({"thinking": True, "thinking_tokens": 512}, "thinking"),
+        ({"thinking_tokens": 512}, "thinking"),
+        ({"thinking": False}, "no thinking"),
+        ({"cot": True}, "cot"),
+        ({"no_context": True}, "no context"),
+        ({"rag": 4, "retriever": "bm25"}, "rag 4"),
+        ({"thinking": True, "cot": True, "rag": 16}, "thinking cot rag 16"),
+        ({"imported": "longbench", "files": {"a": 1}}, None),
+    ],
+)
+def test_modes(store: Store, settings: dict[str, Any], mode: str | None) -> None:
+    begin(store, "r1", **settings)
+    put(store, {"a": SOUND}, {"a": {}})
+    store.write_results([], [GroupRow("r1", "longbench", "overall", "all", "average", 2, 1, 1.0, 100.0, False, 0)])
+    for view in ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation"):
+        table = read(store, view)
+        assert [row["mode"] for row in table.dicts()] == [mode], view
+        assert ("| mode |" in render.markdown("", render.cells(VIEWS[view], table))) == (mode is not None)
+    assert [row["run"] for row in read(store, "paper").dicts()] == ["demo" if mode is None else f"demo ({mode})"] * 2
+
+
+# The papers' tables
+
+
+def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, float | None]) -> None:
+    """A run's numbers of LongBench, E tasks with their buckets; a score is its place in known_tasks."""
+    known = LongBench.known_tasks
+    results = []
+    for task in tasks:
+        place = known.index(task)
+        metrics = ["f1", "f1/0-4k", "f1/4-8k"] if task.endswith("_e") else ["f1", "f1_unlimited"]
+        results += [
+            ResultRow(
+                run_id, "longbench", task, metric, 2, 5, place / 100, float(place) + position / 10,
+                headline=position == 0, position=position, task_position=place,
+            )
+            for position, metric in enumerate(metrics)
+        ]  # fmt: skip
+    store.write_results(
+        results,
+        [
+            GroupRow(run_id, "longbench", *name.split("/"), "average", 2, 5, 0.5, official, False, position)
+            for position, (name, official) in enumerate(groups.items())
+        ],
+    )
+
+
+def lines(store: Store, *runs: str) -> tuple[list[str], list[list[str]]]:
+    columns, body = render.cells(VIEWS["paper"], read(store, "paper", runs))
+    return [column.heading for column in columns], body
+
+
+def test_the_paper_s_order_holds_for_runs_of_different_tasks(store: Store) -> None:
+    begin(store, "r1")
+    begin(store, "r2", cot=True)
+    numbers(store, "r1", ["hotpotqa", "lcc"], {"category/multi-document QA": None, "overall/all": 1.0})
+    numbers(
+        store, "r2", ["narrativeqa", "qasper", "hotpotqa", "qasper_e"],
+        {"category/single-document QA": 3.0, "category/multi-document QA": 4.0, "overall/all": 5.0},
+    )  # fmt: skip
+    head, body = lines(store)
+    assert head == ["benchmark", "task", "demo", "demo (cot)"]
+    assert [row[1] for row in body] == [
+        "narrativeqa",
+        "qasper",
+        "hotpotqa",
+        "lcc",
+        "qasper_e",
+        "qasper_e, 0-4k",
+        "qasper_e, 4-8k",
+        "category single-document QA: average",
+        "category multi-document QA: average",
+        "overall: average",
+    ]
+    place = LongBench.known_tasks.index("hotpotqa")
+    assert body[2] == ["longbench", "hotpotqa", str(place), str(place)]
+    assert body[3][2:] == [str(LongBench.known_tasks.index("lcc")), ""]
+    assert body[8][2:] == ["", "4"], "a group without an official number is left out"
+    tasks = [row["task"] for row in read(store, "task_scores").dicts() if row["headline"]]
+    assert tasks == ["narrativeqa", "qasper", "hotpotqa", "hotpotqa", "lcc", "qasper_e"]
+
+
+def test_runs_that_differ_in_nothing_shown_go_by_their_names(store: Store) -> None:
+    for run_id, model, settings in (
+        ("r1", "demo", {}),
+        ("r2", "demo", {"seed": 1}),
+        ("r3", "demo", {"cot": True}),
+        ("r4", "other", {}),
+    ):
+        begin(store, run_id, model, **settings)
+        numbers(store, run_id, ["qasper"], {})
+    head, body = lines(store)
+    assert head[2:] == ["demo (cot)", "other", "r1", "r2"]
+    assert len(body) == 1
+    assert lines(store, "r1", "r4")[0][2:] == ["other", "r1"], "a label does not change with what is shown"
+    with pytest.raises(UsageError, match="no run 'r9'"):
+        lines(store, "r9")
+
+
+def test_a_run_that_goes_on_has_a_line_without_a_number(store: Store) -> None:
+    begin(store, "r1")
+    put(store, {"a": SOUND}, {"a": {}})
+    assert lines(store)[1] == [["longbench", "qasper", "-"]]

@@ -9,6 +9,9 @@ import duckdb
 
 from lbx.errors import StoreError
 
+_MAGIC = slice(8, 12)
+"""Where a DuckDB file says that it is one, after a checksum."""
+
 
 def check_place(path: Path) -> None:
     if path.is_dir():
@@ -27,12 +30,26 @@ def connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     check_place(path)
     if not read_only and path.is_file() and path.stat().st_size == 0:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
+    _refuse_other_files(path)
     try:
         connection = duckdb.connect(str(path), read_only=read_only)
         connection.execute("SET TimeZone = 'UTC'")
     except duckdb.Error as exc:
         raise _open_error(path, exc) from exc
     return connection
+
+
+def _refuse_other_files(path: Path) -> None:
+    """DuckDB takes JSON, CSV and SQLite files for databases, too, each in its own way."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_MAGIC.stop)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+    if start and start[_MAGIC] != b"DUCK":
+        raise StoreError(f"{path} is not a results file.", fix="Give another file, or move this one away.")
 
 
 def _open_error(path: Path, exc: duckdb.Error) -> StoreError:

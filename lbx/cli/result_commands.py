@@ -110,7 +110,7 @@ def import_(
     understood = understand(file_format.value, path, model=model, run_id=name, bundle=opened, e=e)
     with Store(output) as store:
         done = write_predictions(store, understood)
-        score_with(store, opened, None, run_ids=[done.run_id], workers=workers)
+        _score_import(store, done.run_id, opened, workers)
     if as_json:
         typer.echo(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
@@ -124,6 +124,15 @@ def import_(
         note(f"... and {len(done.notes) - _NOTES:,} more rows like these (--json names all)")
     if done.ignored:
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
+
+
+def _score_import(store: Store, run_id: str, bundle: Bundle | None, workers: int) -> None:
+    status = "interrupted"
+    try:
+        score_with(store, bundle, None, run_ids=[run_id], workers=workers)
+        status = "done"
+    finally:
+        store.finish_run(run_id, status)
 
 
 def export(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 from lbx import __version__
 from lbx.benchmarks import BENCHMARKS
-from lbx.errors import UsageError
+from lbx.errors import StoreError, UsageError
 from lbx.exchange.formats import NOT_TEXT, Format, Prediction
 from lbx.exchange.reading import Reading, match, read, refuse_others
 from lbx.exchange.registry import format_named
@@ -71,7 +72,9 @@ def import_predictions(
         StoreError: the results file holds other samples under the same names, or another run of this name.
         BundleError: the bundle lacks the data.
     """
-    return write_predictions(store, understand(format_name, path, model=model, run_id=run_id, bundle=bundle, e=e))
+    done = write_predictions(store, understand(format_name, path, model=model, run_id=run_id, bundle=bundle, e=e))
+    store.finish_run(done.run_id, "done")
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +108,16 @@ def understand(
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:
-    """The second half of ``import_predictions``."""
+    """The second half of ``import_predictions``; the run stays open until ``Store.finish_run``, to be scored."""
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
+    _refuse_other_content(store, name, reading)
     store.begin_run(_run_row(form, reading, name, understood.model, bundle))
-    status = "interrupted"
     try:
         _write(form, store, reading, name, bundle)
-        status = "done"
-    finally:
-        store.finish_run(name, status)
+    except BaseException:
+        store.finish_run(name, "interrupted")
+        raise
     return Imported(
         name,
         form.name,
@@ -131,6 +134,15 @@ def _notes(reading: Reading) -> Iterator[str]:
             yield f"{prediction.line.where}: {prediction.note}."
         if prediction.finish_reason == NOT_TEXT:
             yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
+
+
+def _refuse_other_content(store: Store, run_id: str, reading: Reading) -> None:
+    for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
+        if json.loads(text).get("content_sha256") != reading.content_sha256:
+            raise StoreError(
+                f"The run {run_id!r} in {store.path} was imported from other content than these files have now.",
+                fix="Give this one another name: --run NAME, or none, and one is made from the content.",
+            )
 
 
 def _run_row(form: Format, reading: Reading, run_id: str, model: str, bundle: Bundle | None) -> RunRow:

@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 LOG_SECONDS = 30.0
 
 
+class _Answers(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1, where `lbx report ... | head` has done all that it was asked for."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """For answers. Off a terminal nothing is cut to 80 columns."""
-    return Console() if sys.stdout.isatty() else Console(width=200, no_color=True, highlight=False)
+    return _Answers() if sys.stdout.isatty() else _Answers(width=200, no_color=True, highlight=False)
 
 
 def stderr() -> Console:

@@ -302,8 +302,10 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from lbx.benchmarks import BENCHMARKS
+from lbx.engine.offline import block_network
 from lbx.engine.scoring import Rescoring, rescore
 from lbx.store import Store
+block_network()
 print("begins", flush=True)
 with Store(Path(sys.argv[1])) as store:
     print(rescore(store, Rescoring(BENCHMARKS, workers=2)), flush=True)
@@ -311,6 +313,7 @@ with Store(Path(sys.argv[1])) as store:
 
 
 def test_a_script_without_a_main_guard(tmp_path: Path) -> None:
+    """And offline, as runs score: processes are reached through sockets that do not leave the machine."""
     path, script = tmp_path / "results.duckdb", tmp_path / "mine.py"
     with Store(path) as store:
         answered(store, tmp_path / "a", "qasper", FEWEST + 10)

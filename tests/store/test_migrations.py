@@ -10,6 +10,9 @@ import duckdb
 import pytest
 from store_rows import generation, sample, score
 
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.longbench import LongBench
+from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import StoreError
 from lbx.records import SampleKey
 from lbx.report import render
@@ -126,6 +129,19 @@ def test_its_runs_go_on(path: Path) -> None:
         assert [(json.loads(text), lbx) for text, lbx in versions] == [({"longbench": 1, "leval": 1}, "0.2")]
         store.write(samples=[sample()], generations=[generation("r1")], scores=[score("r1")])
         assert store.query("SELECT count(*) FROM task_scores WHERE run_id = 'r1'").rows == [(2,)]
+
+
+def test_its_answers_are_scored_again(path: Path) -> None:
+    """As the command does that reading proposes; the old numbers stay, for those who ask for them."""
+    with Store(path) as store:
+        old = store.query("SELECT n, score, official FROM task_scores").rows
+        assert rescore(store, Rescoring(BENCHMARKS)) == 2
+        version = LongBench.metric_version
+        assert version > 1
+        found = store.query("SELECT n, score, official, metric_version, task_position FROM task_scores").rows
+        assert found == [(2, 0.5, 50.0, version, LongBench.known_tasks.index("qasper"))]
+        store.use_metric_versions({"longbench": 1})
+        assert store.query("SELECT n, score, official FROM task_scores").rows == old == [(2, 0.625, 62.5)]
 
 
 def test_reading_says_what_to_do_and_changes_nothing(path: Path) -> None:

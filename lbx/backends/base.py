@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lbx.backends.sequences import SequenceMemory
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request, Sampling
 
@@ -55,6 +56,13 @@ class Backend(Protocol):
         Raises:
             PromptError: the request does not fit the context window.
             BackendError: the model failed.
+        """
+        ...
+
+    def sequences(self) -> SequenceMemory | None:
+        """The model's memory for many sequences, always the same one; None where it can hold but one.
+
+        It may share its room with ``generate``: each makes the other forget what it holds.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""GGUF models on llama.cpp, through its low-level interface: one sequence, prefilled in fixed chunks.
+"""GGUF models on llama.cpp, through its low-level interface: one sequence, prefilled in fixed chunks, or many.
 
 The high-level class of llama-cpp-python is not used: it reuses any common prefix, so that what was asked before
 changes the shapes of the arithmetic, and it hides the flash attention and KV cache settings that parity needs.
@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama_library import check_gguf, cpu_variant, library, load_model, log
+from lbx.backends.llama_sequences import LlamaSequences, StepBatch
 from lbx.backends.llama_tokens import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
-from lbx.backends.options import LlamaOptions, thread_count
+from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.backends.sampling import recommended
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
@@ -28,15 +29,30 @@ if TYPE_CHECKING:
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
 
-_HARDWARE = ("threads", "n_gpu_layers", "offload_kqv")
+_HARDWARE = ("threads", "n_gpu_layers", "offload_kqv", "max_sequences", "kv_cells")
+
+
+class Room(NamedTuple):
+    """What a context is made for.
+
+    Attributes:
+        cells: tokens in its cache.
+        sequences: how many there may be; 0 where the cache can neither be cut back nor shared.
+        sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
+    """
+
+    cells: int
+    sequences: int
+    sliding: bool
 
 
 class LlamaBackend:
-    """A GGUF model with a KV cache for one sequence.
+    """A GGUF model with a KV cache that holds the one sequence of ``generate``, or those of ``sequences``.
 
     Args:
         model, context: pointers that this object frees.
-        keeps_prefix: False for models whose cache cannot be cut back (recurrent and hybrid ones).
+        max_sequences: 0 for models whose cache can neither be cut back nor shared (recurrent and hybrid ones).
+        sliding: the model has layers whose attention slides.
     """
 
     def __init__(
@@ -48,7 +64,8 @@ class LlamaBackend:
         info: BackendInfo,
         *,
         chunk: int,
-        keeps_prefix: bool,
+        max_sequences: int,
+        sliding: bool,
     ) -> None:
         self._lib = llama_cpp
         self._model = model
@@ -57,10 +74,20 @@ class LlamaBackend:
         self._tokenizer = tokenizer
         self._info = info
         self._chunk = chunk
-        self._keeps_prefix = keeps_prefix
-        self._batch = llama_cpp.llama_batch_init(chunk, 0, 1)
+        self._batch = StepBatch(llama_cpp, chunk)
         self._kept: list[int] = []
         self._position = 0
+        self._sequences: LlamaSequences | None = None
+        if max_sequences:
+            self._sequences = LlamaSequences(
+                llama_cpp,
+                context,
+                max_sequences=max_sequences,
+                max_step=chunk,
+                vocabulary=tokenizer.size,
+                take_over=self._forget_prefix,
+                sliding=sliding,
+            )
 
     @property
     def info(self) -> BackendInfo:
@@ -79,10 +106,17 @@ class LlamaBackend:
             window=self._info.context_window,
         )
 
+    def sequences(self) -> LlamaSequences | None:
+        return self._sequences
+
     def prefill(self, ids: Sequence[int]) -> Prefilled:
         """Compute the prompt in chunks whose bounds are multiples of the chunk, reusing whole chunks."""
         ids = list(ids)
-        start = self._cut_back(reusable(self._kept, ids, self._chunk)) if self._keeps_prefix else self._cut_back(0)
+        if self._sequences is None:
+            start = self._cut_back(0)
+        else:
+            self._sequences.give_way()
+            start = self._cut_back(reusable(self._kept, ids, self._chunk))
         for at in range(start, len(ids), self._chunk):
             part = ids[at : at + self._chunk]
             last = at + len(part) == len(ids)
@@ -91,12 +125,15 @@ class LlamaBackend:
         return Prefilled(self._logits(), start)
 
     def step(self, token: int) -> Logits:
+        if self._sequences is not None and self._sequences.holds:
+            raise BackendError("The prompt that a token was to be added to has made room for sequences.")
         self._decode([token], wants_logits=True)
         return self._logits()
 
     def close(self) -> None:
         if self._context is not None:
-            self._lib.llama_batch_free(self._batch)
+            if self._sequences is not None:
+                self._sequences.close()
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._model = self._memory = None
@@ -113,21 +150,17 @@ class LlamaBackend:
         self._position = length
         return length
 
+    def _forget_prefix(self) -> None:
+        self._kept = []
+
     def _decode(self, tokens: Sequence[int], *, wants_logits: bool) -> None:
         """Append tokens (at most a chunk) to the cache."""
         if self._context is None:
             raise BackendError(f"The model {self._info.model} is closed.")
-        batch = self._batch
-        batch.n_tokens = len(tokens)
-        for n, token in enumerate(tokens):
-            batch.token[n] = token
-            batch.pos[n] = self._position + n
-            batch.n_seq_id[n] = 1
-            batch.seq_id[n][0] = 0
-            batch.logits[n] = 0
-        batch.logits[len(tokens) - 1] = wants_logits
+        positions = range(self._position, self._position + len(tokens))
+        self._batch.fill(tokens, positions, 0, [len(tokens) - 1] if wants_logits else [])
         log.clear()
-        code = self._lib.llama_decode(self._context, batch)
+        code = self._lib.llama_decode(self._context, self._batch.native)
         if code != 0:
             self._kept = []
             raise BackendError(
@@ -163,8 +196,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     model = _load_model(llama_cpp, weights, options)
     try:
         window = _window(llama_cpp, model, card, options)
-        _check_memory(llama_cpp, model, card, options, window)
-        context = _make_context(llama_cpp, model, card, options, window)
+        room = _room(llama_cpp, model, card, options, window)
+        _check_memory(llama_cpp, model, card, options, room.cells)
+        context = _make_context(llama_cpp, model, card, options, room)
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
@@ -185,8 +219,26 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         hardware=_hardware(options),
         default_sampling=_default_sampling(llama_cpp, model),
     )
-    keeps = not (llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model))
-    return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, keeps_prefix=keeps)
+    return LlamaBackend(
+        llama_cpp,
+        model,
+        context,
+        tokenizer,
+        info,
+        chunk=options.prefill_chunk,
+        max_sequences=room.sequences,
+        sliding=room.sliding,
+    )
+
+
+def _short_context(llama_cpp: Any, model: Any) -> int:
+    """Tokens up to which a model with two sets of rotary factors uses the short one; llama.cpp goes by the cache's
+    size, not by the text's. 0 for other models.
+    """
+    architecture = metadata(llama_cpp, model, "general.architecture")
+    if metadata(llama_cpp, model, f"{architecture}.rope.scaling.type") in ("linear", "yarn", "none"):
+        return 0
+    return int(metadata(llama_cpp, model, f"{architecture}.rope.scaling.original_context_length") or 0)
 
 
 def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
@@ -209,24 +261,51 @@ def _window(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions) 
     return window
 
 
-def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> None:
+def _room(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> Room:
+    """How large a cache to make.
+
+    Raises:
+        BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
+    """
+    if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
+        return Room(window, 0, sliding=False)
+    cells = options.kv_cells or window
+    if cells < window:
+        raise BackendError(
+            f"kv_cells = {cells} of {card.name} is smaller than its context window of {window} tokens.",
+            fix="Raise kv_cells, or leave it out: it is then as large as context_window.",
+        )
+    trained = _short_context(llama_cpp, model)
+    if window <= trained < cells:
+        raise BackendError(
+            f"{card.name} computes otherwise in a cache of more than {trained} tokens; kv_cells = {cells}.",
+            fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
+        )
+    sliding = llama_cpp.llama_model_n_swa(model) > 0
+    most = MOST_SEQUENCES // 2 if sliding else MOST_SEQUENCES
+    return Room(cells, min(options.max_sequences, most), sliding)
+
+
+def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, cells: int) -> None:
     if options.n_gpu_layers and options.offload_kqv and llama_cpp.llama_supports_gpu_offload():
         return  # the cache goes to the GPU, whose driver refuses what it does not have
-    needed, available = kv_cache_bytes(llama_cpp, model, options, window), available_bytes()
+    needed, available = kv_cache_bytes(llama_cpp, model, options, cells), available_bytes()
     if available is not None and needed > available:
+        name = "kv_cells" if options.kv_cells else "context_window"
         raise BackendError(
-            f"The KV cache of {card.name} for {window} tokens takes {needed / 2**30:.1f} GiB; "
+            f"The KV cache of {card.name} for {cells} tokens takes {needed / 2**30:.1f} GiB; "
             f"{available / 2**30:.1f} GiB are available.",
-            fix=f"Lower context_window in the model card: {window * available // needed} tokens would fill it.",
+            fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it.",
         )
 
 
-def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> Any:
+def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: Room) -> Any:
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = window
+    params.n_ctx = room.cells
     params.n_batch = params.n_ubatch = options.prefill_chunk
-    params.n_seq_max = 1
-    params.n_outputs_max = 1  # only the last token's logits are read: no buffer for a whole chunk of them
+    params.n_seq_max = max(1, room.sequences * (2 if room.sliding else 1))
+    params.kv_unified = True  # one cache for all sequences, so that they can share its cells
+    params.n_outputs_max = max(1, room.sequences)  # only last tokens' logits are read: no buffer for all of a chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
         llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -243,12 +322,12 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
     params.yarn_orig_ctx = options.yarn_original_context
     log.clear()
     context = llama_cpp.llama_init_from_model(model, params)
-    if not context or llama_cpp.llama_n_ctx(context) < window:
+    if not context or llama_cpp.llama_n_ctx(context) < room.cells:
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(
-            f"llama.cpp cannot make a context of {window} tokens for {card.name}: {log.said()}.",
-            fix="Lower context_window in the model card, or use a smaller model or cache type.",
+            f"llama.cpp cannot make a context of {room.cells} tokens for {card.name}: {log.said()}.",
+            fix="Lower context_window (or kv_cells) in the model card, or use a smaller model or cache type.",
         )
     return context
 

@@ -16,6 +16,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("sdpa", "eager")
 POOLINGS = ("", "mean", "last", "cls")
 PADDING_SIDES = ("auto", "left", "right")
+MOST_SEQUENCES = 256  # llama.cpp's own limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,9 @@ class LlamaOptions:
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions; "" and 0 keep
             what the model file says.
         extend_context: allow a context_window above the one the model was trained for.
+        max_sequences: questions that can be answered at once, 1 to 256 (128 for models with sliding attention).
+        kv_cells: tokens the KV cache holds, those that questions share counted once; 0 means as many as
+            context_window. With more, more questions of a long document are answered at once.
     """
 
     prefill_chunk: int = 512
@@ -49,12 +53,17 @@ class LlamaOptions:
     rope_freq_scale: float = 0.0
     yarn_original_context: int = 0
     extend_context: bool = False
+    max_sequences: int = 32
+    kv_cells: int = 0
 
     def __post_init__(self) -> None:
         _at_least("prefill_chunk", self.prefill_chunk, 1)
         _at_least("threads", self.threads, 0)
         _at_least("n_gpu_layers", self.n_gpu_layers, -1)
         _at_least("yarn_original_context", self.yarn_original_context, 0)
+        _at_least("max_sequences", self.max_sequences, 1)
+        _at_most("max_sequences", self.max_sequences, MOST_SEQUENCES)
+        _at_least("kv_cells", self.kv_cells, 0)
         _at_least("rope_freq_base", self.rope_freq_base, 0)
         _at_least("rope_freq_scale", self.rope_freq_scale, 0)
         _one_of("cache_type_k", self.cache_type_k, CACHE_TYPES)
@@ -76,6 +85,8 @@ class HfOptions:
         dtype: "auto" is float32 on a CPU and bfloat16 on a GPU.
         attention: "sdpa" or "eager".
         prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.
+        max_sequences: how many sequences there may be in the memory of many at once.
+        kv_cells: how many tokens that memory may hold, shared ones counted once; 0 means the context window.
         threads: CPU threads; 0 means every core this process may use.
         extend_context: allow a context_window above the model's max_position_embeddings.
     """
@@ -84,6 +95,8 @@ class HfOptions:
     dtype: str = "auto"
     attention: str = "sdpa"
     prefill_chunk: int = 512
+    max_sequences: int = 32
+    kv_cells: int = 0
     threads: int = 0
     extend_context: bool = False
 
@@ -92,6 +105,8 @@ class HfOptions:
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("attention", self.attention, ATTENTIONS)
         _at_least("prefill_chunk", self.prefill_chunk, 1)
+        _at_least("max_sequences", self.max_sequences, 1)
+        _at_least("kv_cells", self.kv_cells, 0)
         _at_least("threads", self.threads, 0)
 
 
@@ -206,6 +221,11 @@ def _check_device(device: str) -> None:
 def _at_least(name: str, value: float, least: int) -> None:
     if not value >= least:
         raise UsageError(f"{name} = {value} is too small: it must be at least {least}.")
+
+
+def _at_most(name: str, value: float, most: int) -> None:
+    if not value <= most:
+        raise UsageError(f"{name} = {value} is too large: it must be at most {most}.")
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

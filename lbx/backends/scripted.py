@@ -109,6 +109,9 @@ class ScriptedBackend:
                 break
         return decoding.completion(decode_s=time.perf_counter() - start)
 
+    def sequences(self) -> None:
+        """None: there is no model to share."""
+
     def close(self) -> None:
         """Nothing is held."""
 

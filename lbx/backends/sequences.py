@@ -58,7 +58,7 @@ class SequenceMemory(Protocol):
         Raises:
             ValueError: an item is empty, a sequence is named twice, or there are more than ``max_step`` tokens.
             BackendError: the memory is full (nothing has changed then), or the model failed (then the sequences
-                named are dropped).
+                named are dropped; others may be, too: see ``length``).
         """
         ...
 

@@ -48,31 +48,36 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
             if key in scores:
                 sample = stored_sample(benchmark.name, task, row)
                 tasks.setdefault(task, []).append(ScoredSample(sample, scores[key], row["iteration"], key in partial))
-    _write_numbers(store, run_id, benchmark, tasks)
+    places = _places(benchmark, tasks)
+    results = [row for task, rows in tasks.items() for row in _result_rows(run_id, benchmark, task, rows, places[task])]
+    store.write_results(results, _group_rows(run_id, benchmark, tasks))
 
 
-def _write_numbers(
-    store: Store, run_id: str, benchmark: Benchmark, tasks: Mapping[str, Sequence[ScoredSample]]
-) -> None:
-    version = benchmark.metric_version
-    # A place in the paper, not among the tasks of this run: runs of different tasks share the paper's table.
-    places = {task: place for place, task in enumerate(dict.fromkeys([*benchmark.known_tasks, *tasks]))}
-    results = [
+def _result_rows(
+    run_id: str, benchmark: Benchmark, task: str, rows: Sequence[ScoredSample], place: int
+) -> list[ResultRow]:
+    return [
         ResultRow(
-            run_id, benchmark.name, task, result.metric, version, result.n, result.score, result.official,
-            headline=position == 0, position=position, partial=result.partial, task_position=places[task],
+            run_id, benchmark.name, task, result.metric, benchmark.metric_version, result.n, result.score,
+            result.official, headline=position == 0, position=position, partial=result.partial, task_position=place,
         )
-        for task, rows in tasks.items()
         for position, result in enumerate(benchmark.aggregate(task, rows))
     ]  # fmt: skip
-    groups = [
+
+
+def _group_rows(run_id: str, benchmark: Benchmark, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupRow]:
+    return [
         GroupRow(
-            run_id, benchmark.name, group.grouping, group.name, group.metric, version, group.n, group.score,
-            group.official, group.partial, position,
+            run_id, benchmark.name, group.grouping, group.name, group.metric, benchmark.metric_version, group.n,
+            group.score, group.official, group.partial, position,
         )
         for position, group in enumerate(benchmark.groups(tasks) if tasks else ())
     ]  # fmt: skip
-    store.write_results(results, groups)
+
+
+def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
+    """Each task's place in the paper, not among the tasks of a run: runs of different tasks share the paper's table."""
+    return {task: place for place, task in enumerate(dict.fromkeys([*benchmark.known_tasks, *tasks]))}
 
 
 def _in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
@@ -100,7 +105,8 @@ class Rescoring:
 def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, _total: None) -> int:
     """Score stored outputs with today's metrics, beside the older versions' scores.
 
-    Each task's scores are committed as soon as it is done, so that an interrupted call loses only one task.
+    Each task's scores and numbers are committed as soon as it is done, so that an interrupted call loses only one
+    task, and the numbers over several.
 
     Returns:
         How many outputs were scored.
@@ -120,11 +126,13 @@ def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, 
     with ScoringPool(total, wanted.workers) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
             family = _Family(store, run_id, wanted.benchmarks[name], wanted.similarities, pool)
-            for task in _in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
-                for count in family.rescore(task):
+            tasks = _in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name]))
+            places = _places(family.benchmark, tasks)
+            for task in tasks:
+                for count in family.rescore(task, places[task]):
                     done += count
                     progress(done, total)
-            _write_numbers(store, run_id, family.benchmark, family.tasks)
+            store.write_results((), _group_rows(run_id, family.benchmark, family.tasks))
     return done
 
 
@@ -145,8 +153,10 @@ def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
         return
     with ScoringPool(sum(behind.values())) as pool:
         family = _Family(store, run_id, benchmark, None, pool)
-        for task in _in_order(benchmark, behind):
-            deque(family.rescore(task), maxlen=0)
+        for task, place in _places(benchmark, behind).items():
+            if task in behind:
+                deque(family.rescore(task, place), maxlen=0)
+    add_up(store, run_id, benchmark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +170,8 @@ class _Family:
     pool: ScoringPool
     tasks: dict[str, list[ScoredSample]] = field(default_factory=dict)
 
-    def rescore(self, task: str) -> Iterator[int]:
-        """Score one task's outputs; yields how many more are scored, and commits at the end."""
+    def rescore(self, task: str, place: int) -> Iterator[int]:
+        """Score one task's outputs; yields how many more are scored, and commits scores and numbers at the end."""
         benchmark = self.benchmark
         rows = list(self.store.samples(self.run_id, benchmark.name, task))
         samples = [stored_sample(benchmark.name, task, row) for row in rows]
@@ -180,6 +190,7 @@ class _Family:
         self.store.replace_scores(made)
         if with_scores := [row for row in scored if row.scores]:
             self.tasks[task] = with_scores
+            self.store.write_results(_result_rows(self.run_id, benchmark, task, with_scores, place))
 
     def _likenesses(self, samples: Sequence[Sample], outputs: Sequence[str]) -> Sequence[float | None]:
         if self.similarities is None:

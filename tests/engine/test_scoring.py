@@ -222,7 +222,11 @@ def test_a_run_that_a_newer_lbx_takes_up_has_one_metric_version(tmp_path: Path, 
     tasks = LongBench().tasks(bundle)
     with pytest.raises(KeyboardInterrupt):
         run(store, make_work(bundle, tasks, backend, RunSettings()), Watcher(raise_at=4))
-    run(store, make_work(bundle, tasks, backend, RunSettings(), benchmarks=use(Newer())))
+    newer = make_work(bundle, tasks, backend, RunSettings(), benchmarks=use(Newer()))
+    with pytest.raises(KeyboardInterrupt):
+        run(store, newer, Watcher(raise_at=1))
+    assert store.query("SELECT n, metric_version, official FROM task_scores").rows == [(4, Newer.metric_version, 31.25)]
+    run(store, newer)
     assert store.query("SELECT n, metric_version FROM task_scores").rows == [(6, Newer.metric_version)]
     versions = store.query("SELECT metric_version, count(*) FROM scores GROUP BY 1 ORDER BY 1").rows
     assert versions == [(LongBench.metric_version, 4), (Newer.metric_version, 6)]
@@ -296,6 +300,7 @@ def test_an_end_from_outside_keeps_finished_tasks_and_leaves_no_process(tmp_path
     assert group_members(process.pid) == []
     with Store(path) as store:
         assert store.query("SELECT task, count(*) FROM scores GROUP BY 1").rows == [("hotpotqa", 100)]
+        assert store.query("SELECT task, n, official IS NULL FROM task_scores").rows == [("hotpotqa", 100, False)]
 
 
 SCRIPT = """

@@ -45,7 +45,7 @@ TEXTS = st.text() | st.text(st.characters(categories=["Cs"]) | st.sampled_from("
 """Lone surrogates, which are in no other text of hypothesis's, and pairs of them."""
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(TEXTS)
 def test_any_output_can_be_stored(one_file: Store, text: str) -> None:
     one_file.write(

@@ -29,33 +29,44 @@ class SamplingSource(StrEnum):
     MODEL = "model"
 
 
-BundleDir = Annotated[Path, typer.Option("--bundle", "-b", help="The folder that `lbx unpack` made.")]
+BundleDir = Annotated[Path, typer.Option("--bundle", "-b", metavar="DIR", help="The folder that `lbx unpack` made.")]
 Model = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="A model card (.toml, or its name in models/), a .gguf file, or a model folder."
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
     ),
 ]
 BackendName = Annotated[
-    str | None, typer.Option("--backend", help="llamacpp, hf or scripted, where the model leaves a choice.")
+    str | None,
+    typer.Option("--backend", metavar="NAME", help="llamacpp, hf or scripted, where the model leaves a choice."),
 ]
 Tasks = Annotated[
     list[str],
     typer.Option(
-        "--tasks", "-t", help="Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k'; commas or repeated. 'all'."
+        "--tasks",
+        "-t",
+        metavar="NAMES",
+        help="Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k'; commas or repeated. 'all'.",
     ),
 ]
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the first N samples of each task.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the first N samples of each task.")
+]
 Iterations = Annotated[
     int | None,
-    typer.Option("--iterations", min=1, help="Ask every sample so many times; as its authors do without."),
+    typer.Option("--iterations", metavar="N", min=1, help="Ask every sample so many times; as its authors do without."),
 ]
 MaxPromptTokens = Annotated[
-    int | None, typer.Option("--max-prompt-tokens", min=1, help="Prompt limit instead of the benchmark's own.")
+    int | None,
+    typer.Option("--max-prompt-tokens", metavar="N", min=1, help="Prompt limit instead of the benchmark's own."),
 ]
 MaxNewTokens = Annotated[
-    int | None, typer.Option("--max-new-tokens", min=1, help="Answer budget instead of the benchmark's own.")
+    int | None,
+    typer.Option("--max-new-tokens", metavar="N", min=1, help="Answer budget instead of the benchmark's own."),
 ]
 Chat = Annotated[bool, typer.Option("--chat/--no-chat", help="Use the model's chat template where the benchmark does.")]
 Thinking = Annotated[
@@ -64,22 +75,30 @@ Thinking = Annotated[
 ]
 ThinkingTokens = Annotated[
     int | None,
-    typer.Option("--thinking-tokens", min=1, help="Reasoning budget apart from the answer's; implies --thinking."),
+    typer.Option(
+        "--thinking-tokens", metavar="N", min=1, help="Reasoning budget apart from the answer's; implies --thinking."
+    ),
 ]
 Cot = Annotated[bool, typer.Option("--cot", help="LongBench v2: reason on the document, then answer.")]
 NoContext = Annotated[bool, typer.Option("--no-context", help="LongBench v2: ask without the document.")]
 Rag = Annotated[
-    int, typer.Option("--rag", min=0, help="Put the N best chunks in place of the document (LongBench v1 and v2).")
+    int,
+    typer.Option(
+        "--rag", metavar="N", min=0, help="Put the N best chunks in place of the document (LongBench v1 and v2)."
+    ),
 ]
 Retriever = Annotated[
-    str, typer.Option("--retriever", help="What finds the chunks: bm25, or an embedding model's card.")
+    str, typer.Option("--retriever", metavar="CARD", help="What finds the chunks: bm25, or an embedding model's card.")
 ]
 ChunkWords = Annotated[
-    int | None, typer.Option("--chunk-words", min=1, help="Size of a chunk; 500 for bm25, 200 for embeddings without.")
+    int | None,
+    typer.Option(
+        "--chunk-words", metavar="N", min=1, help="Size of a chunk; 500 for bm25, 200 for embeddings without."
+    ),
 ]
 Embedding = Annotated[
     str | None,
-    typer.Option("--embedding", help="Card of the embedding model for LongBench Pro's summaries (t4)."),
+    typer.Option("--embedding", metavar="CARD", help="Card of the embedding model for LongBench Pro's summaries (t4)."),
 ]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0 means every core.")]
+Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means every core.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

@@ -155,6 +155,9 @@ def export(
     with Store(results, read_only=True) as store:
         check_runs(store, [run])
         done = export_predictions(store, file_format.value, run, output, force=force)
+        ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
+    if status != "done":
+        note(f"The run {run} is {status}: its files may lack rows.")
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(done), default=str))
         return

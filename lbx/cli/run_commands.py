@@ -140,10 +140,12 @@ def run(
     bundle: BundleDir,
     model: Model,
     task_names: Tasks,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The results file; made when missing.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The results file; made when missing.")
+    ],
     backend: BackendName = None,
     name: Annotated[
-        str | None, typer.Option("--run", help="Name of the run; made from model and settings without.")
+        str | None, typer.Option("--run", metavar="NAME", help="Name of the run; made from model and settings without.")
     ] = None,
     limit: Limit = None,
     iterations: Iterations = None,
@@ -151,9 +153,13 @@ def run(
     max_new_tokens: MaxNewTokens = None,
     sampling: Annotated[
         SamplingSource,
-        typer.Option("--sampling", help="The benchmark's own temperature, or the model makers' recommendation."),
+        typer.Option(
+            "--sampling",
+            metavar="KIND",
+            help="official: the benchmark's own temperature; model: what its makers recommend.",
+        ),
     ] = SamplingSource.OFFICIAL,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of sampled answers.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of sampled answers.")] = 0,
     chat: Chat = True,
     thinking: Thinking = None,
     thinking_tokens: ThinkingTokens = None,

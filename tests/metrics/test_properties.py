@@ -14,7 +14,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lbx.metrics import classification, code, exam, f1, multiple_choice, numbers, rouge_l, rouge_n
+from lbx.metrics import (
+    answer_lines,
+    classification,
+    code,
+    exam,
+    f1,
+    keyword_gate,
+    multiple_choice,
+    numbers,
+    ranking,
+    rouge_l,
+    rouge_n,
+    summary,
+)
 
 SIZE = 10**6
 PLTRDY = 0.999999995
@@ -54,7 +67,42 @@ def is_nan(text: str) -> bool:
         return False
 
 
+def of_lines(score: Callable[[Sequence[str], Sequence[str]], float]) -> Callable[[str, Sequence[str]], float]:
+    """LongBench Pro's metrics take all references at once, folded, and the answer's lines."""
+    return lambda output, references: score(
+        [answer_lines.folded(reference) for reference in references], answer_lines.answer_lines(output)
+    )
+
+
 METRICS: dict[str, Property] = {
+    "answer_lines.accuracy": Property(of_lines(answer_lines.accuracy), best=False),
+    "answer_lines.set_f1": Property(of_lines(answer_lines.set_f1), best=False),
+    "answer_lines.substring_match": Property(of_lines(answer_lines.substring_match), best=False),
+    "ranking.ndcg": Property(of_lines(ranking.ndcg), best=False),
+    "ranking.pairwise_accuracy": Property(
+        of_lines(lambda references, lines: min(1.0, ranking.pairwise_accuracy(references, lines))),
+        best=False,  # above 1 is officially a failure, and scores 0 in the benchmark
+    ),
+    "summary.summary_rouge": Property(
+        lambda output, references: summary.summary_rouge(output, references, language="en").unlimited, best=False
+    ),
+    "summary.summary_rouge zh official": Property(
+        lambda output, references: summary.summary_rouge(output, references, language="zh").official, best=False
+    ),
+    "keyword_gate.keyword_f1": Property(
+        of_one(lambda output, reference: keyword_gate.keyword_f1(output, reference, reference).official)
+    ),
+    "keyword_gate.keyword_f1 ungated": Property(
+        of_one(lambda output, reference: keyword_gate.keyword_f1(output, reference, None).ungated),
+        lambda text: float(bool(f1.english_tokens(text))),
+        symmetric=True,
+    ),
+    "keyword_gate.keyword_f1_zh": Property(
+        of_one(lambda output, reference: keyword_gate.keyword_f1_zh(output, reference, None).official)
+    ),
+    "keyword_gate.rouge_l_zh": Property(
+        of_one(lambda output, reference: keyword_gate.rouge_l_zh(output, reference).unlimited)
+    ),
     "f1.qa_f1": Property(f1.qa_f1, lambda text: float(bool(f1.english_tokens(text))), symmetric=True),
     "f1.qa_f1_zh": Property(f1.qa_f1_zh, lambda text: float(bool(f1.chinese_tokens(text))), symmetric=True),
     "rouge_l.rouge_l": Property(

@@ -59,12 +59,13 @@ def official_error(sample: Sample, answer: str) -> str | None:
 
 def class_names(sample: Sample) -> tuple[str, ...]:
     """Every class that the sample's file names; () where it names none, and without what is no text."""
-    return tuple(name for name in sample.meta.get("all_classes") or () if isinstance(name, str))
+    classes = sample.meta.get("all_classes")
+    return tuple(name for name in classes if isinstance(name, str)) if isinstance(classes, list | str) else ()
 
 
 def _classification_error(sample: Sample, answer: str, odd: str | None) -> str | None:
     classes, names = sample.meta.get("all_classes"), class_names(sample)
-    if (sample.references or odd) and (classes is None or len(names) != len(classes)):
+    if (sample.references or odd) and (not isinstance(classes, list | str) or len(names) != len(classes)):
         return "all_classes is no list of names: the official classification_score stops with TypeError."
     if odd and any(name in answer for name in names):
         return "An answer is no text: the official classification_score stops with TypeError."

@@ -121,9 +121,9 @@ def _prediction(task: str, number: int, line: Line, answer_key: str) -> Predicti
         raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
     output, finish_reason = answer_text(line, answer_key)
     note = ""
-    if finish_reason and (said := _as_text(task, line.values[answer_key])) is not None:
+    if finish_reason and (said := as_text(task, line.values[answer_key])) is not None:
         output, finish_reason, note = said, None, "the answer is no text; as officially, what Python prints of it is"
-    reference = _as_text(task, line.need("gt"))
+    reference = as_text(task, line.need("gt"))
     meta: dict[str, Any] = {"evaluation": evaluation}
     if KINDS[task] == "topics":
         meta["topic"] = number % 3
@@ -141,7 +141,7 @@ def _prediction(task: str, number: int, line: Line, answer_key: str) -> Predicti
     return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason, note=note)
 
 
-def _as_text(task: str, value: object) -> str | None:
+def as_text(task: str, value: object) -> str | None:
     """What auto_eval.py compares; None where it stops. (datasets casts the values of these tasks to text.)"""
     if isinstance(value, str):
         return value

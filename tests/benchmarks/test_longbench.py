@@ -269,7 +269,13 @@ def test_where_the_official_script_stops(task: str, answers: list[object], outpu
 
 def test_classes_that_are_missing() -> None:
     (sample,) = _samples_of("trec", {"answers": ["Date"]})
-    for meta in ({}, {"all_classes": None}, {"all_classes": ["Date", 2]}):
+    for meta in (
+        {},
+        {"all_classes": None},
+        {"all_classes": ["Date", 2]},
+        {"all_classes": 5},
+        {"all_classes": {"Date": 1}},
+    ):
         (score,) = LongBench().score(replace(sample, meta=meta), "Date")
         assert score.score == 0
         assert score.error

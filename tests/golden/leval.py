@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from case import EXACT, Case, Record, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.leval import LEval
+from lbx.exchange.leval import as_text
 from lbx.records import Sample, Score, TaskScore
 
 NAME = "leval"
@@ -83,11 +85,12 @@ def _answers() -> dict[_Key, tuple[Sample, list[Score]]]:
     for record in golden_records(NAME):
         if _key(record) in found:
             continue
-        references = () if record["reference"] is None else (record["reference"],)
+        reference, said = (as_text(record["task"], record[name]) for name in ("reference", "prediction"))
         meta = {"evaluation": "exam", "topic": record["index"] % 3}
-        sample = Sample(NAME, record["task"], record["id"], "", "", references, meta=meta)
-        output = record["prediction"] if isinstance(record["prediction"], str) else ""
-        found[_key(record)] = sample, LEval().score(sample, output)
+        sample = Sample(NAME, record["task"], record["id"], "", "", (), meta=meta)
+        if reference is not None:
+            sample = replace(sample, references=(reference,))
+        found[_key(record)] = sample, LEval().score(sample, said or "")
     return found
 
 

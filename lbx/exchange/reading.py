@@ -88,16 +88,14 @@ def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
 
 
 def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
-    if not path.is_dir():
-        raise UsageError(
-            f"{path} is a file, and the format {form.name} is a folder with a file for each task.",
-            fix=f"Give the folder: {path.parent}.",
-        )
+    """The files of a folder by their tasks, and what else is in it; or the one file that was named itself."""
     found: dict[str, Path] = {}
     ignored = []
-    for entry in sorted(path.iterdir()):
+    for entry in [path] if path.is_file() else sorted(path.iterdir()):
         name = entry.name
-        if name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
+        if entry == path:
+            pass
+        elif name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
             ignored.append(name + "/" * entry.is_dir())
             continue
         task = form.task_of(name.partition(".")[0], e=e)

@@ -85,9 +85,10 @@ def test_bad_file(case: str, tmp_path: Path, store: Store) -> None:
 
 def test_wrong_places(tmp_path: Path, store: Store, write_lines: Callable) -> None:
     file = write_lines("pred/m/qasper.jsonl", [V1])
+    file.with_name("result.json").write_text("{}")
     for form, path, message in (
         ("longbench", tmp_path / "none", "There is nothing at"),
-        ("longbench", file, f"is a file.*Give the folder: {file.parent}"),
+        ("longbench", tmp_path / "pred/m/result.json", "longbench has no task 'result'"),
         ("longbench", tmp_path / "pred", "holds no file of a longbench task.*Give a folder in it: m"),
         ("longbench_v2", file.parent, "is a folder"),
         ("longbensch", file, "Did you mean longbench"),
@@ -116,7 +117,7 @@ def test_one_name_is_one_content(store: Store, write_lines: Callable) -> None:
     file = write_lines("a/qasper.jsonl", [V1])
     import_predictions(store, "longbench", file.parent, model="a", run_id="mine")
     write_lines("a/qasper.jsonl", [{**V1, "pred": "Rome"}])
-    with pytest.raises(StoreError, match="content_sha256 was"):
+    with pytest.raises(StoreError, match="imported from other content"):
         import_predictions(store, "longbench", file.parent, model="a", run_id="mine")
 
 

@@ -97,6 +97,15 @@ def test_a_models_name_beside_the_tasks(name: str, task: str, e: bool, store: St
     assert set(imported.ignored) == {"result.json", "README.md", ".part.jsonl", "more/"}
 
 
+def test_one_file_alone(store: Store, write_lines: Callable, tmp_path: Path) -> None:
+    """L-Eval's scorer is given a file, and not all that lies beside one need be a task's."""
+    file = write_lines("m/coursera.pred.jsonl", [_le("AB", "AB", **EXAM)])
+    write_lines("m/turbo.pred.jsonl", [V1])
+    imported = import_predictions(store, "leval", file, model="m")
+    assert (imported.counts, imported.ignored) == ({"coursera": 1}, ())
+    _back(store, "leval", imported.run_id, file, tmp_path / "out")
+
+
 def test_lone_carriage_returns_end_lines(store: Store, tmp_path: Path, scored: Callable) -> None:
     file = tmp_path / "m/qasper.jsonl"
     file.parent.mkdir()

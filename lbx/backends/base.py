@@ -47,6 +47,11 @@ class Backend(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: end of sequence and end of turn; none where the backend does not decode itself."""
+        ...
+
     def generate(self, request: Request) -> Completion:
         """Answer one request.
 

@@ -99,6 +99,10 @@ class LlamaBackend:
     def tokenizer(self) -> LlamaTokenizer:
         return self._tokenizer
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return self._tokenizer.eos_ids
+
     def generate(self, request: Request) -> Completion:
         return answer(
             self,
@@ -307,7 +311,7 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
     params.n_batch = params.n_ubatch = options.prefill_chunk
     params.n_seq_max = max(1, room.sequences * (2 if room.sliding else 1))
     params.kv_unified = True  # one cache for all sequences, so that they can share its cells
-    params.n_outputs_max = max(1, room.sequences)  # only last tokens' logits are read: no buffer for all of a chunk's
+    params.n_outputs_max = params.n_seq_max  # only last tokens' logits are read: no buffer for all of a chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
         llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED

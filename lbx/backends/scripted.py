@@ -90,6 +90,10 @@ class ScriptedBackend:
     def tokenizer(self) -> ByteTokenizer:
         return self._tokenizer
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return frozenset((EOS,))
+
     def generate(self, request: Request) -> Completion:
         check_fits(request, self._info.context_window)
         entry = self._entries.get(str(request.key)) or self._entries.get("*")

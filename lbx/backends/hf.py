@@ -22,22 +22,33 @@ from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
+    from lbx.backends.hf_sequences import HfSequences
     from lbx.backends.sampling import Logits
+    from lbx.backends.sequences import SequenceMemory
 
 # Rotary embeddings whose factors change with the length of the input seen so far.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 class HfBackend:
-    """A causal language model with a KV cache for one sequence.
+    """A causal language model with a KV cache for one sequence, or a memory of many (``sequences``), not both at once.
 
     Args:
         chunk: tokens of a prefill step; 0 prefills each prompt at once.
         eos_ids: tokens that end an answer.
+        max_sequences, kv_cells: size of the memory of many sequences; 0 cells mean the context window.
     """
 
     def __init__(
-        self, model: Any, tokenizer: HfTokenizer, info: BackendInfo, *, chunk: int, eos_ids: frozenset[int]
+        self,
+        model: Any,
+        tokenizer: HfTokenizer,
+        info: BackendInfo,
+        *,
+        chunk: int,
+        eos_ids: frozenset[int],
+        max_sequences: int = 32,
+        kv_cells: int = 0,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
@@ -46,6 +57,10 @@ class HfBackend:
         self._eos_ids = eos_ids
         self._cache: Any = None
         self._kept: list[int] = []
+        self._max_sequences = max_sequences
+        self._kv_cells = kv_cells or info.context_window
+        self._sequences: HfSequences | None = None
+        self._single_reason: str | None = None
         takes = inspect.signature(model.forward).parameters
         self._forward_args = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
@@ -56,6 +71,10 @@ class HfBackend:
     @property
     def tokenizer(self) -> HfTokenizer:
         return self._tokenizer
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return self._eos_ids
 
     def generate(self, request: Request) -> Completion:
         window = self._info.context_window
@@ -88,9 +107,48 @@ class HfBackend:
     def step(self, token: int) -> Logits:
         return _as_numpy(self._forward([token]))
 
+    def sequences(self) -> SequenceMemory | None:
+        """The memory of many sequences, always the same one; None where the model can compute only one at a time.
+
+        Whether it can is tried out on a few tokens at the first call; ``single_reason`` says why not.
+        """
+        from lbx.backends.hf_check import layer_count, why_not_packed
+        from lbx.backends.hf_sequences import HfSequences
+
+        self._refuse_closed()
+        if self._sequences is None and self._single_reason is None:
+            self._single_reason = why_not_packed(self._model)
+            if self._single_reason is None:
+                self._sequences = HfSequences(
+                    self._model,
+                    layer_count(self._model),
+                    max_sequences=self._max_sequences,
+                    max_cells=self._kv_cells,
+                    max_step=self._chunk,
+                    name=self._info.model,
+                    claim=self._yield_cache,
+                )
+        return self._sequences
+
+    @property
+    def single_reason(self) -> str | None:
+        """Why ``sequences`` has given None, a clause; None before it was asked, or where it gave a memory."""
+        return self._single_reason
+
     def close(self) -> None:
+        if self._sequences is not None:
+            self._sequences.close()
         self._model = self._cache = None
         self._kept = []
+
+    def _yield_cache(self) -> None:
+        """Give the single sequence's memory back: a memory of many is about to take some."""
+        self._refuse_closed()
+        self._cache, self._kept = None, []
+
+    def _refuse_closed(self) -> None:
+        if self._model is None:
+            raise BackendError(f"The model {self._info.model} is closed.")
 
     def _cut_back(self, length: int) -> int:
         """Forget all but the first tokens of the cache; returns how many were kept.
@@ -99,8 +157,9 @@ class HfBackend:
         """
         from lbx.backends.hf_cache import can_be_cut_back, make_cache
 
-        if self._model is None:
-            raise BackendError(f"The model {self._info.model} is closed.")
+        self._refuse_closed()
+        if self._sequences is not None:
+            self._sequences.release_unused()
         if length and can_be_cut_back(self._cache):
             self._cache.crop(length - self._cache.get_seq_length())
         else:
@@ -172,7 +231,15 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         hardware=_hardware(torch, device),
         default_sampling=_default_sampling(weights),
     )
-    return HfBackend(model, tokenizer, info, chunk=chunk, eos_ids=eos_ids)
+    return HfBackend(
+        model,
+        tokenizer,
+        info,
+        chunk=chunk,
+        eos_ids=eos_ids,
+        max_sequences=options.max_sequences,
+        kv_cells=options.kv_cells,
+    )
 
 
 def _check_folder(folder: Path) -> None:

@@ -1,0 +1,99 @@
+"""Whether a model can compute many sequences in one row, found out by trying. Imported only with transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from lbx.backends.hf_sequences import HfSequences
+from lbx.backends.sequences import Extend
+from lbx.backends.torch_library import first_line
+from lbx.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+# Rotary embeddings whose factors change with the length of the input seen so far.
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+
+# Largest difference of logits that rounding explains, as a part of their range.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_HALF_TOLERANCE = 0.05
+
+_PREFIX, _LONG, _SHORT = 7, 24, 9
+
+
+def rope_types(config: Any) -> set[str]:
+    """The kinds of rotary embedding that a model uses; layers may differ, and so may a model's parts."""
+    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
+    if not isinstance(rope, dict):
+        return set()
+    tables = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    return {str(table.get("rope_type", "default")) for table in tables}
+
+
+def why_not_packed(model: Any) -> str | None:
+    """Why this model cannot take many sequences in one row, a clause; None: it can.
+
+    The last reason is a measurement: a few tokens in two sequences that share a prefix, against each one alone.
+    """
+    dependent = rope_types(model.config) & set(LENGTH_DEPENDENT)
+    if dependent:
+        return f"its rotary embedding ({', '.join(sorted(dependent))}) depends on the length of the input"
+    layers = _layers(model)
+    other = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
+    if other or not layers:
+        return f"its layers do not all keep every token ({', '.join(other) or 'unknown'})"
+    try:
+        difference = _difference(model, len(layers))
+    except (BackendError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
+        return f"it does not take positions and a mask of its own: {first_line(exc.__cause__ or exc)}"
+    if not difference <= _TOLERANCE.get(model.dtype, _HALF_TOLERANCE):
+        return f"packed logits differ from single ones by {difference:.2g} of their range"
+    return None
+
+
+def layer_count(model: Any) -> int:
+    return len(_layers(model))
+
+
+def _layers(model: Any) -> list[Any]:
+    return list(DynamicCache(config=model.config).layers)
+
+
+def _difference(model: Any, layers: int) -> float:
+    """How far packed logits are from single ones at most, as a part of the latter's range."""
+    prefix, long, short = (_tokens(model, n, seed) for seed, n in enumerate((_PREFIX, _LONG, _SHORT)))
+    step = _tokens(model, 2, 3)
+    memory = HfSequences(model, layers, max_sequences=3, max_cells=64, max_step=64)
+    memory.extend([Extend(0, prefix, False)])
+    memory.fork(0, _PREFIX, [1, 2])
+    packed = memory.extend([Extend(1, long, True), Extend(2, short, True)])
+    packed += memory.extend([Extend(2, step[:1], True), Extend(1, step[1:], True)])
+    single = [*_alone(model, [*prefix, *long, step[1]]), *_alone(model, [*prefix, *short, step[0]])]
+    differences = [
+        float(np.abs(ours - theirs).max() / np.ptp(theirs))
+        for ours, theirs in zip(packed, [single[0], single[2], single[3], single[1]], strict=True)
+        if ours is not None
+    ]
+    return float(np.max(differences))  # NaN stays NaN
+
+
+def _alone(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
+    """The logits after all but the last token, and after the last one."""
+    with torch.inference_mode():
+        ids = torch.tensor([tokens], dtype=torch.long, device=model.device)
+        cache = DynamicCache(config=model.config)
+        first = model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True).logits
+        last = model(input_ids=ids[:, -1:], past_key_values=cache, use_cache=True).logits
+        return first[0, -1].float().cpu().numpy(), last[0, -1].float().cpu().numpy()
+
+
+def _tokens(model: Any, count: int, seed: int) -> list[int]:
+    """Some tokens, always the same: what they say does not matter."""
+    size = int(model.get_input_embeddings().num_embeddings)
+    return [(7919 * (i + 1) * (seed + 3) + 101 * seed) % size for i in range(count)]

@@ -1,0 +1,470 @@
+"""Many sequences of a Hugging Face model in one pass: the numbers are those of each sequence computed alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs lbx[hf]")
+pytest.importorskip("transformers", reason="needs lbx[hf]")
+
+from lbx.backends import load, resolve_model
+from lbx.backends.loop import Decoding
+from lbx.backends.sequences import Extend
+from lbx.errors import BackendError
+from lbx.records import Request, SampleKey
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
+
+# Largest |packed - single| as a part of the single logits' range. Measured on the tiny models here: 2e-6 in float32,
+# 7e-3 in bfloat16 (the shapes of matrix products differ, and with them the order of their sums).
+FLOAT32, BFLOAT16 = 2e-5, 0.05
+
+
+def loaded(folder: Path, tmp_path: Path, **options):
+    """The model with these options in its card."""
+    card = tmp_path / "card.toml"
+    lines = [f"{name} = {value!r}" for name, value in options.items()]
+    card.write_text(f'backend = "hf"\n\n[weights]\npath = "{folder}"\n\n[options]\n' + "\n".join(lines) + "\n", "utf-8")
+    return load(resolve_model(str(card)))
+
+
+@pytest.fixture(scope="module")
+def backend(tiny_hf, tmp_path_factory):
+    """Small steps and a small memory, so that a test reaches their ends."""
+    backend = loaded(
+        tiny_hf, tmp_path_factory.mktemp("cards"), max_sequences=8, kv_cells=700, prefill_chunk=64, threads=2
+    )
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def memory(backend):
+    memory = backend.sequences()
+    yield memory
+    for sequence in range(memory.max_sequences):
+        memory.drop(sequence)
+    assert memory.used_cells == 0
+
+
+def tokens_of(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(10, 300) for _ in range(count)]
+
+
+def alone(backend, tokens):
+    """Logits after the tokens, by the path of one sequence on a cache of its own."""
+    import torch
+    from transformers import DynamicCache
+
+    with torch.inference_mode():
+        out = backend._model(
+            input_ids=torch.tensor([list(tokens)]), past_key_values=DynamicCache(config=backend._model.config)
+        )
+    return out.logits[0, -1].float().numpy()
+
+
+def apart(ours, theirs) -> float:
+    return float(np.abs(ours - theirs).max() / np.ptp(theirs))
+
+
+def fill(memory, sequence: int, tokens) -> np.ndarray:
+    """Extend in as many passes as it takes; the last logits."""
+    out = None
+    for at in range(0, len(tokens), memory.max_step):
+        piece = tokens[at : at + memory.max_step]
+        (out,) = memory.extend([Extend(sequence, piece, at + memory.max_step >= len(tokens))])
+    return out
+
+
+# --- numbers
+
+
+def wander(backend, memory, seed: int, rounds: int, tolerance: float) -> float:
+    """A random schedule of fork, extend and drop; the largest difference from each sequence alone."""
+    rng, told, worst = random.Random(seed), {}, 0.0
+    for _ in range(rounds):
+        for sequence in rng.sample(sorted(told), len(told) // 3):
+            memory.drop(sequence)
+            del told[sequence]
+        if told and rng.random() < 0.6:
+            source = rng.choice(sorted(told))
+            length = rng.randint(0, len(told[source]))
+            targets = rng.sample([s for s in range(memory.max_sequences) if s != source], rng.randint(1, 4))
+            memory.fork(source, length, targets)
+            for target in targets:
+                told[target] = told[source][:length]
+                if not length:
+                    del told[target]
+        chosen = rng.sample(range(memory.max_sequences), rng.randint(1, 5))
+        items = [Extend(s, tokens_of(rng, rng.choice([1, 1, 2, 12])), rng.random() < 0.8) for s in chosen]
+        for item, logits in zip(items, memory.extend(items), strict=True):
+            told[item.sequence] = [*told.get(item.sequence, []), *item.tokens]
+            assert (logits is not None) == item.wants_logits
+            if logits is not None:
+                expected = alone(backend, told[item.sequence])
+                worst = max(worst, apart(logits, expected))
+                assert worst < tolerance
+                if tolerance == FLOAT32:
+                    assert np.argmax(logits) == np.argmax(expected)
+        assert [memory.length(s) for s in range(memory.max_sequences)] == [
+            len(told.get(s, [])) for s in range(memory.max_sequences)
+        ]
+        prefixes = {tuple(tokens[:n]) for tokens in told.values() for n in range(1, len(tokens) + 1)}
+        assert len(prefixes) <= memory.used_cells <= sum(map(len, told.values()))
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_schedule_gives_the_logits_of_each_sequence_alone(backend, memory, seed):
+    print(f"float32, largest difference: {wander(backend, memory, seed, 25, FLOAT32):.1e} of the range")
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [({"attention": "eager"}, FLOAT32), ({"dtype": "bfloat16"}, BFLOAT16)],
+    ids=["eager", "bfloat16"],
+)
+def test_other_arithmetic_too(tiny_hf, tmp_path, options, tolerance):
+    backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64, **options)
+    memory = backend.sequences()
+    assert memory is not None, backend.single_reason
+    print(f"{options}, largest difference: {wander(backend, memory, 9, 20, tolerance):.1e} of the range")
+    assert backend._model.config._attn_implementation == backend.info.settings["attention"]
+    backend.close()
+
+
+def test_a_sequence_alone_is_computed_as_the_single_path_does_to_the_bit(backend, memory):
+    tokens = tokens_of(random.Random(3), 300)
+    packed = [fill(memory, 2, tokens)]
+    packed += [memory.extend([Extend(2, [token], True)])[0] for token in (40, 41, 42)]
+    memory.drop(2)
+    single = [backend.prefill(tokens).logits, *(backend.step(token) for token in (40, 41, 42))]
+    for ours, theirs in zip(packed, single, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_scattered_cells_are_gathered(backend, memory):
+    """The first tokens lie in front, the last behind what another sequence has left, far apart."""
+    rng = random.Random(8)
+    head, tail = tokens_of(rng, 20), tokens_of(rng, 15)
+    fill(memory, 0, head)
+    fill(memory, 1, tokens_of(rng, 600))
+    fill(memory, 0, tail[:10])
+    memory.drop(1)
+    columns = memory._table.columns([0])
+    assert columns.span is None
+    assert apart(fill(memory, 0, tail[10:]), alone(backend, head + tail)) < FLOAT32
+    memory.fork(0, 30, [3, 4])
+    ours = memory.extend([Extend(3, [50, 51], True), Extend(4, [60], True)])
+    assert memory._table.columns([3, 4]).span is None
+    for logits, more in zip(ours, ([50, 51], [60]), strict=True):
+        assert apart(logits, alone(backend, (head + tail)[:30] + more)) < FLOAT32
+
+
+def test_logits_are_copies(memory):
+    (first,) = memory.extend([Extend(0, [20, 21], True)])
+    kept = first.copy()
+    first += 1
+    (again,) = memory.extend([Extend(1, [20, 21], True)])
+    assert np.array_equal(again, kept)
+    assert again.base is None
+
+
+# --- bookkeeping
+
+
+def test_a_full_memory_is_refused_and_nothing_has_changed(backend, memory):
+    assert (memory.max_cells, memory.max_sequences, memory.max_step) == (700, 8, 64)
+    tokens = tokens_of(random.Random(1), 690)
+    fill(memory, 0, tokens)
+    memory.fork(0, 690, [1])
+    with pytest.raises(BackendError, match=r"is full: 12 tokens are to be added, and of its 700 cells 10 are free"):
+        memory.extend([Extend(0, [5] * 6, True), Extend(1, [6] * 6, True)])
+    assert (memory.length(0), memory.length(1), memory.used_cells) == (690, 690, 690)
+    ours = memory.extend([Extend(0, [5] * 5, True), Extend(1, [6] * 5, True)])
+    assert memory.used_cells == 700
+    assert apart(ours[0], alone(backend, [*tokens, *[5] * 5])) < FLOAT32
+    assert apart(ours[1], alone(backend, [*tokens, *[6] * 5])) < FLOAT32
+    with pytest.raises(BackendError, match="is full"):
+        memory.extend([Extend(0, [5], True)])
+
+
+def test_cells_are_free_when_no_sequence_shares_them_and_then_taken_again(memory):
+    fill(memory, 0, tokens_of(random.Random(2), 60))
+    memory.fork(0, 60, [1, 2])
+    memory.fork(0, 40, [3])
+    memory.extend([Extend(s, [30 + s] * 4, False) for s in (0, 1, 2, 3)])
+    assert memory.used_cells == 60 + 16
+    memory.drop(0)
+    assert (memory.used_cells, memory.length(0), memory.length(1)) == (72, 0, 64)
+    memory.drop(1)
+    memory.drop(2)
+    assert memory.used_cells == 44
+    memory.drop(2)
+    room = memory._store.now.room
+    fill(memory, 5, tokens_of(random.Random(4), room - 44))
+    assert memory.used_cells == memory._store.now.room == room
+    memory.fork(3, 0, [5])
+    assert (memory.length(5), memory.used_cells) == (0, 44)
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([Extend(0, [], True)], "no token"),
+        ([Extend(0, [5], True), Extend(0, [6], True)], "twice"),
+        ([Extend(0, [5] * 65, True)], "66 tokens are more than a step takes: 64"),
+        ([Extend(8, [5], True)], "no sequence 8"),
+        ([Extend(-1, [5], True)], "no sequence -1"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_value_error(memory, items, words):
+    with pytest.raises(ValueError, match=words):
+        memory.extend([Extend(3, [9], False), *items])
+    assert memory.used_cells == 0
+    assert memory.extend([]) == []
+
+
+def test_a_fork_takes_no_more_than_there_is(memory):
+    fill(memory, 0, [5, 6, 7])
+    fill(memory, 1, [8])
+    for source, length, targets in [(0, 4, [1]), (0, -1, [1]), (2, 1, [1]), (0, 2, [1, 0]), (0, 2, [8]), (9, 0, [1])]:
+        with pytest.raises(ValueError, match="sequence"):
+            memory.fork(source, length, targets)
+    assert [memory.length(s) for s in range(3)] == [3, 1, 0]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError, MemoryError])
+def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(backend, memory, failure):
+    rng = random.Random(6)
+    tokens, other = tokens_of(rng, 50), tokens_of(rng, 30)
+    fill(memory, 0, tokens)
+    memory.fork(0, 50, [1, 2])
+    fill(memory, 3, other)
+    raised = BackendError if failure is not KeyboardInterrupt else KeyboardInterrupt
+
+    def fail(*_):
+        raise failure("in the second layer")
+
+    handle = backend._model.model.layers[1].register_forward_pre_hook(fail)
+    try:
+        with pytest.raises(raised, match="in the second layer"):
+            memory.extend([Extend(1, [5] * 20, True), Extend(2, [6] * 20, True)])
+    finally:
+        handle.remove()
+    assert [memory.length(s) for s in range(4)] == [50, 0, 0, 30]
+    assert memory.used_cells == 80
+    assert backend._model.config._attn_implementation == "sdpa"
+    ours = memory.extend([Extend(0, [5], True), Extend(3, [6], True), Extend(1, [7, 8], True)])
+    for logits, told in zip(ours, ([*tokens, 5], [*other, 6], [7, 8]), strict=True):
+        assert apart(logits, alone(backend, told)) < FLOAT32
+
+
+def test_too_little_memory_is_refused_before_the_store_grows(backend, memory, monkeypatch):
+    from lbx.backends import hf_sequences
+
+    memory.release_unused()
+    tokens = tokens_of(random.Random(5), 200)
+    fill(memory, 0, tokens)
+    monkeypatch.setattr(hf_sequences, "available_bytes", lambda: 1000)
+    with pytest.raises(BackendError, match=r"has to grow to \d+ tokens, which takes 0.00 GB more; 0.00 GB are free"):
+        for _ in range(10):
+            memory.extend([Extend(1, tokens[:60], False)])
+    assert memory.length(0) == 200
+    (ours,) = memory.extend([Extend(0, [5], True)])
+    assert apart(ours, alone(backend, [*tokens, 5])) < FLOAT32
+
+
+# --- beside the path of one sequence
+
+
+def test_one_cache_at_a_time(backend, memory):
+    request = Request(SampleKey("a", "b", "c"), tuple(tokens_of(random.Random(7), 100)), 8)
+    before = backend.generate(request)
+    assert backend._cache is not None
+    fill(memory, 0, [5, 6, 7])
+    assert backend._cache is None
+    assert memory.store_bytes > 0
+    with pytest.raises(BackendError, match="drop them"):
+        backend.generate(request)
+    assert memory.length(0) == 3
+    memory.drop(0)
+    assert backend.generate(request).text == before.text
+    assert memory.store_bytes == 0
+
+
+def test_a_closed_model_says_so(tiny_hf, tmp_path):
+    backend = loaded(tiny_hf, tmp_path, max_sequences=2)
+    memory = backend.sequences()
+    assert backend.sequences() is memory
+    assert (memory.max_cells, memory.max_step) == (2048, 512)
+    memory.extend([Extend(0, [5], False)])
+    backend.close()
+    assert memory.store_bytes == 0
+    with pytest.raises(BackendError, match="closed"):
+        memory.extend([Extend(0, [5], False)])
+    with pytest.raises(BackendError, match="closed"):
+        backend.sequences()
+
+
+# --- kinds of model
+
+
+SMALL = {
+    "vocab_size": 507,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.25,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 8,
+    "long_factor": [2.0] * 8,
+    "original_max_position_embeddings": 256,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+PACKED = {
+    "llama": ("LlamaConfig", {}),
+    "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN}),
+    "llama-one-head": ("LlamaConfig", {"num_key_value_heads": 1}),
+    "mistral": ("MistralConfig", {"sliding_window": None}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 16}),
+    "qwen3-moe": (
+        "Qwen3MoeConfig",
+        {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "phi3": ("Phi3Config", {"sliding_window": None}),
+    "gemma": ("GemmaConfig", {"head_dim": 16}),
+    "olmo": ("OlmoConfig", {}),
+    "olmo2": ("Olmo2Config", {}),
+    "gpt-neox": ("GPTNeoXConfig", {"num_key_value_heads": 4}),
+    "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
+    "opt": ("OPTConfig", {"word_embed_proj_dim": 64, "ffn_dim": 96}),
+    "granite": ("GraniteConfig", {}),
+}
+SINGLE = {
+    "mistral-sliding": ("MistralConfig", {"sliding_window": 96}, "DynamicSlidingWindowLayer"),
+    "gemma2": ("Gemma2Config", {"head_dim": 16}, "DynamicSlidingWindowLayer"),
+    "gemma3": ("Gemma3TextConfig", {"head_dim": 16}, "DynamicSlidingWindowLayer"),
+    "phi3-longrope": (
+        "Phi3Config",
+        {"sliding_window": None, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE},
+        "longrope",
+    ),
+    "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC}, "dynamic"),
+    "mamba": ("MambaConfig", {"state_size": 8}, "LinearAttentionLayer"),
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "does not take positions and a mask"),
+}
+
+
+def made(name: str, config_name: str, extra, tiny_hf: Path, folder: Path) -> Path:
+    import torch
+    import transformers
+
+    torch.manual_seed(5)
+    config = getattr(transformers, config_name)(**SMALL | extra)
+    with contextlib.redirect_stderr(io.StringIO()):
+        transformers.AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny_hf / file, folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
+    backend = loaded(made(kind, *PACKED[kind], tiny_hf, tmp_path), tmp_path, max_sequences=8, kv_cells=700)
+    memory = backend.sequences()
+    assert memory is not None, backend.single_reason
+    print(f"{kind}: largest difference {wander(backend, memory, 12, 6, FLOAT32):.1e} of the range")
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
+    config_name, extra, words = SINGLE[kind]
+    attention = "eager" if kind in ("gemma2", "mamba", "bloom") else "sdpa"  # transformers has no other for them
+    backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path, attention=attention)
+    assert backend.sequences() is None
+    assert words in backend.single_reason
+    print(f"{kind}: {backend.single_reason}")
+    request = Request(SampleKey("a", "b", "c"), (5, 6, 7), 4)
+    assert backend.generate(request).output_tokens > 0
+    backend.close()
+
+
+@pytest.mark.parametrize("lost", ["mask", "positions"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_hf, tmp_path):
+    """Code that ignores what it is given, as a model that knows no packing does."""
+    backend = loaded(tiny_hf, tmp_path, dtype=dtype)
+    inner = backend._model.model
+    whole = inner.forward
+
+    def deaf(*args, attention_mask=None, position_ids=None, **rest):
+        given = {"attention_mask": attention_mask, "position_ids": position_ids}
+        given["attention_mask" if lost == "mask" else "position_ids"] = None
+        return whole(*args, **given, **rest)
+
+    inner.forward = deaf
+    assert backend.sequences() is None
+    assert "differ from single ones" in backend.single_reason
+    print(f"{lost} lost, {dtype}: {backend.single_reason}")
+    backend.close()
+
+
+# --- answers
+
+
+def in_lock_step(backend, requests: list[Request]) -> list[str]:
+    """All answers at once: what the prompts share once, then the rest of each, then one token of each a step."""
+    memory = backend.sequences()
+    prompts = [request.token_ids for request in requests]
+    shared = next(i for i, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1)
+    fill(memory, 0, prompts[0][:shared])
+    memory.fork(0, shared, range(1, len(prompts)))
+    logits = [fill(memory, i, prompt[shared:]) for i, prompt in enumerate(prompts)]
+    decodings = [Decoding(request, backend.tokenizer, backend._eos_ids) for request in requests]
+    running = dict(enumerate(logits))
+    while running:
+        chosen = {i: decodings[i].take(row) for i, row in running.items()}
+        for i in [i for i, token in chosen.items() if token is None]:
+            memory.drop(i)
+            del chosen[i]
+        rows = memory.extend([Extend(i, [token], True) for i, token in chosen.items()])
+        running = dict(zip(chosen, rows, strict=True))
+    assert memory.used_cells == 0
+    return [decoding.completion().text for decoding in decodings]
+
+
+def questions(backend, document: list[int], count: int, new_tokens: int) -> list[Request]:
+    """Prompts that share a document and end in a question of their own, of some length of its own."""
+    rng = random.Random(21)
+    return [
+        Request(SampleKey("a", "b", str(i)), (*document, *tokens_of(rng, 8 + 3 * i)), new_tokens) for i in range(count)
+    ]
+
+
+def test_sixteen_questions_of_one_document_have_the_answers_they_have_alone(tiny_hf, tmp_path):
+    backend = loaded(tiny_hf, tmp_path, max_sequences=16, kv_cells=4096)
+    requests = questions(backend, tokens_of(random.Random(4), 900), 16, 12)
+    together = in_lock_step(backend, requests)
+    assert together == [backend.generate(request).text for request in requests]
+    assert len(set(together)) > 8
+    backend.close()

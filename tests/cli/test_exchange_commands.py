@@ -1,0 +1,101 @@
+"""``lbx import`` and ``lbx export`` as a person uses them: what they leave behind, and what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+from lbx_process import Lbx, fails
+
+from lbx.cli.main import app
+
+COMMANDS = [command.name for command in app.registered_commands]
+
+
+def row(pred: str, answer: str) -> str:
+    return json.dumps({"pred": pred, "answers": [answer], "all_classes": None, "length": 7}) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One file of LongBench predictions, odd spaces and a missing last line feed included."""
+    path = tmp_path / "pred" / "model"
+    path.mkdir(parents=True)
+    (path / "qasper.jsonl").write_text(row("a  cat", "a cat") + " \n" + row("ein Hund 猫", "a dog").rstrip("\n"))
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns_with_every_options_name(lbx: Lbx, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = lbx(command, "--help").stdout
+    assert f"Example: lbx {command}" in re.sub(r"\s+", " ", said)
+    assert "…" not in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, folder: Path, tmp_path: Path) -> None:
+    out, file, empty = tmp_path / "results.duckdb", folder / "qasper.jsonl", tmp_path / "empty"
+    empty.mkdir()
+    for place, code, words in (
+        (("longbench", tmp_path / "none"), 2, ["nothing at"]),
+        (("lveval", file), 2, ["has no task 'qasper'"]),
+        (("longbench", empty), 2, ["no file of a longbench task"]),
+        (("longbench", folder.parent), 2, ["Give a folder in it: model"]),
+        (("longbench_v2", folder), 2, ["is a folder"]),
+        (("lveval", folder), 2, ["has no task 'qasper'"]),
+        (("longbench", folder, "--bundle", bundle), 1, ["lbx bundle bundle/longbench.toml", "Without --bundle"]),
+    ):
+        fails(lbx("import", *place, "-m", "model", "-o", out), code, *words)
+    fails(lbx("import", "longbench", folder, "-m", " ", "-o", out), 2, "--model NAME")
+    (folder / "trec.jsonl").write_text("")
+    fails(lbx("import", "longbench", folder, "-m", "model", "-o", out), 2, "trec.jsonl", "empty")
+    assert not out.exists()
+
+
+def test_the_same_again_is_the_same_and_other_content_is_refused(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.duckdb"
+    command = ("import", "longbench", folder, "-m", "model", "-o", out, "--run", "mine", "--json")
+    first, again = (lbx(*command) for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    with duckdb.connect(str(out), read_only=True) as connection:
+        before = connection.execute("SELECT count(*) FROM scores").fetchall()
+    (folder / "qasper.jsonl").write_text(row("other", "a cat"))
+    other = lbx(*command)
+    fails(other, 1, "'mine'", "other content", "--run NAME")
+    assert "sha256" not in other.stderr
+    with duckdb.connect(str(out), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == before
+        assert connection.execute("SELECT status FROM runs").fetchall() == [("done",)]
+
+
+def test_export_gives_back_the_bytes_and_overwrites_only_when_told(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    out, back = tmp_path / "results.duckdb", tmp_path / "back"
+    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--run", "mine").returncode == 0
+    export = ("export", "longbench", out, "--run", "mine", "-o", back)
+    done = lbx(*export, "--json")
+    (file,) = map(Path, json.loads(done.stdout)["files"])
+    assert file.read_bytes() == (folder / "qasper.jsonl").read_bytes()
+    file.write_text("mine")
+    fails(lbx(*export), 2, "qasper.jsonl", "--force")
+    assert file.read_text() == "mine"
+    assert lbx(*export, "--force").returncode == 0
+    assert file.read_bytes() == (folder / "qasper.jsonl").read_bytes()
+    elsewhere = ("--run", "mine", "-o", tmp_path / "x")
+    fails(lbx("export", "lveval", out, *elsewhere), 2, "no answers to lveval", "longbench")
+    fails(lbx("export", "longbench", out, "--run", "other", "-o", tmp_path / "x"), 2, "'other'", "mine")
+    assert not (tmp_path / "x").exists()
+
+
+def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.duckdb"
+    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--run", "mine").returncode == 0
+    with duckdb.connect(str(out)) as connection:
+        connection.execute("UPDATE runs SET status = 'interrupted'")
+    done = lbx("export", "longbench", out, "--run", "mine", "-o", tmp_path / "back")
+    assert done.returncode == 0
+    assert "interrupted: its files may lack rows" in " ".join(done.stderr.split())

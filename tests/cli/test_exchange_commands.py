@@ -38,7 +38,7 @@ def test_help_fits_80_columns_with_every_options_name(lbx: Lbx, command: str, mo
 
 
 def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, folder: Path, tmp_path: Path) -> None:
-    out, file, empty = tmp_path / "results.duckdb", folder / "qasper.jsonl", tmp_path / "empty"
+    out, empty = tmp_path / "results.duckdb", tmp_path / "empty"
     empty.mkdir()
     for place, code, words in (
         (("longbench", tmp_path / "none"), 2, ["nothing at"]),

@@ -42,7 +42,7 @@ def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, 
     empty.mkdir()
     for place, code, words in (
         (("longbench", tmp_path / "none"), 2, ["nothing at"]),
-        (("lveval", file), 2, ["has no task 'qasper'"]),
+        (("lveval", folder / "qasper.jsonl"), 2, ["has no task 'qasper'"]),
         (("longbench", empty), 2, ["no file of a longbench task"]),
         (("longbench", folder.parent), 2, ["Give a folder in it: model"]),
         (("longbench_v2", folder), 2, ["is a folder"]),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lbx.records import Chunk, Sample, SampleKey
+from lbx.records import Chunk, Sample
 from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE, bm25_retriever, embedding_retriever
 from lbx.store import Store
 from lbx.store.caches import keep_retrieved, retrieved
@@ -72,13 +72,13 @@ def find_all(
     Raises:
         BackendError: the embedding model failed. Whatever ends it, what was found before is stored.
     """
-    found: dict[SampleKey, Sequence[Chunk]] = {}
+    found: list[tuple[Sample, Sequence[Chunk]]] = []
     try:
         for benchmark, task in tasks:
             total = task.samples if limit is None else min(limit, task.samples)
             for done, sample in enumerate(islice(benchmark.samples(bundle, task.name), limit), start=1):
-                if retrieved(store, finder.name, sample.key) is None:
-                    found[sample.key] = finder.find(benchmark, sample)
+                if retrieved(store, finder.name, sample) is None:
+                    found.append((sample, finder.find(benchmark, sample)))
                 if len(found) == _BATCH:
                     keep_retrieved(store, finder.name, found)
                     found.clear()
@@ -95,4 +95,4 @@ class StoredChunks:
         self._retriever = retriever
 
     def __call__(self, _benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
-        return retrieved(self._store, self._retriever, sample.key) or ()
+        return retrieved(self._store, self._retriever, sample) or ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.records import Chunk, SampleKey
+from lbx.records import Chunk, Sample, canonical_json, sha256_text
 from lbx.store.rows import as_json
 from lbx.store.store import Store
 
@@ -45,38 +45,42 @@ def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
         )
 
 
-def retrieved(store: Store, retriever: str, key: SampleKey) -> list[Chunk] | None:
+_NUMBERS = {"rank": "INTEGER", "chunk_index": "INTEGER", "score": "DOUBLE"}
+
+
+def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
     """A sample's chunks in document order, or None where this retriever has not been asked for it.
 
     An empty document has no chunks; it is asked again, which costs nothing.
     """
     rows = store.query(
         "SELECT chunk_index, rank, score, text FROM retrievals "
-        "WHERE retriever = ? AND benchmark = ? AND task = ? AND sample_id = ? ORDER BY chunk_index",
-        [retriever, key.benchmark, key.task, key.sample_id],
+        "WHERE retriever = ? AND benchmark = ? AND task = ? AND sample_id = ? AND context_sha256 = ? "
+        "ORDER BY chunk_index",
+        [retriever, sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)],
     ).rows
     return [Chunk(*row) for row in rows] or None
 
 
-def keep_retrieved(store: Store, retriever: str, found: Mapping[SampleKey, Sequence[Chunk]]) -> None:
+def keep_retrieved(store: Store, retriever: str, found: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:
     """Commit several samples' chunks, all or none."""
     rows = [
         {
             "retriever": retriever,
-            "benchmark": key.benchmark,
-            "task": key.task,
-            "sample_id": key.sample_id,
+            "benchmark": sample.benchmark,
+            "task": sample.task,
+            "sample_id": sample.sample_id,
+            "context_sha256": sha256_text(sample.context),
             "rank": chunk.rank,
             "chunk_index": chunk.index,
             "score": chunk.score,
             "text": chunk.text,
         }
-        for key, chunks in found.items()
+        for sample, chunks in found
         for chunk in chunks
     ]
     if rows:
-        shape = '[{"retriever":"VARCHAR","benchmark":"VARCHAR","task":"VARCHAR","sample_id":"VARCHAR","rank":"INTEGER",'
-        shape += '"chunk_index":"INTEGER","score":"DOUBLE","text":"VARCHAR"}]'
+        shape = canonical_json([dict.fromkeys(rows[0], "VARCHAR") | _NUMBERS])
         with store.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO retrievals BY NAME "

@@ -95,12 +95,12 @@ CREATE TABLE group_results (
     PRIMARY KEY (run_id, benchmark, "grouping", name, metric, metric_version)
 );
 CREATE TABLE retrievals (
-    retriever VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR,
+    retriever VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR, context_sha256 VARCHAR,
     rank INTEGER,
     chunk_index INTEGER NOT NULL,
     score DOUBLE NOT NULL,
     text VARCHAR NOT NULL,
-    PRIMARY KEY (retriever, benchmark, task, sample_id, rank)
+    PRIMARY KEY (retriever, benchmark, task, sample_id, context_sha256, rank)
 );
 CREATE TABLE embeddings (
     model VARCHAR, text_sha256 VARCHAR,

@@ -102,7 +102,7 @@ def test_the_same_is_not_searched_twice(tmp_path: Path, store: Store) -> None:
         other = Counting(best, words)
         find_all(store, other, bundle, tasks, limit=None)
         assert len(other.asked) == 5
-    assert retrieved(store, again.name, samples[4].key)
+    assert retrieved(store, again.name, samples[4])
 
 
 @pytest.mark.parametrize("count", [5, 40])

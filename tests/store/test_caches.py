@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.records import Chunk, SampleKey, sha256_text
+from lbx.records import Chunk, Sample, sha256_text
 from lbx.store import Store
 from lbx.store.caches import EmbeddedText, embedding_models, keep_retrieved, keep_vectors, retrieved, vectors
 
-KEY = SampleKey("longbench", "qasper", "q1")
+ONE = Sample("longbench", "qasper", "q1", "the document", "?", ())
 
 
 @pytest.fixture(scope="module")
@@ -23,22 +24,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def test_chunks_come_back_in_document_order(store: Store) -> None:
     chunks = [Chunk(5, 0, 0.1 + 0.2, "five"), Chunk(2, 1, -1e-300, "two"), Chunk(9, 2, 0.0, "")]
-    other = KEY._replace(task="hotpotqa")
-    keep_retrieved(store, "bm25", {KEY: chunks, other: chunks[:1]})
-    assert retrieved(store, "bm25", KEY) == [chunks[1], chunks[0], chunks[2]]
+    other = replace(ONE, task="hotpotqa")
+    keep_retrieved(store, "bm25", [(ONE, chunks), (other, chunks[:1])])
+    assert retrieved(store, "bm25", ONE) == [chunks[1], chunks[0], chunks[2]]
     assert retrieved(store, "bm25", other) == chunks[:1]
-    assert retrieved(store, "bm26", KEY) is None
-    assert retrieved(store, "bm25", KEY._replace(sample_id="q2")) is None
-    keep_retrieved(store, "bm25", {KEY: [Chunk(0, 0, 1.0, "again")]})
-    (first, *_) = retrieved(store, "bm25", KEY) or ()
+    assert retrieved(store, "bm26", ONE) is None
+    assert retrieved(store, "bm25", replace(ONE, sample_id="q2")) is None
+    assert retrieved(store, "bm25", replace(ONE, context="another revision")) is None
+    keep_retrieved(store, "bm25", [(ONE, [Chunk(0, 0, 1.0, "again")])])
+    (first, *_) = retrieved(store, "bm25", ONE) or ()
     assert first == Chunk(0, 0, 1.0, "again")
 
 
 def test_nothing_to_keep(store: Store) -> None:
-    keep_retrieved(store, "none", {})
-    keep_retrieved(store, "none", {KEY: []})
+    keep_retrieved(store, "none", [])
+    keep_retrieved(store, "none", [(ONE, [])])
     keep_vectors(store, [])
-    assert retrieved(store, "none", KEY) is None
+    assert retrieved(store, "none", ONE) is None
     assert vectors(store, "none", []) == {}
 
 
@@ -46,10 +48,10 @@ def test_nothing_to_keep(store: Store) -> None:
 @given(st.text(st.characters() | st.sampled_from("a\0\ud800\udc00\"'\\{}")), st.floats(allow_nan=False))
 def test_any_chunk_can_be_kept(store: Store, text: str, score: float) -> None:
     """Lone surrogates come back as tokenizers are given them."""
-    key = KEY._replace(sample_id="any")
-    keep_retrieved(store, f"by {text}", {key: [Chunk(0, 0, score if abs(score) < 1e308 else 0.5, text)]})
+    sample = replace(ONE, sample_id="any")
+    keep_retrieved(store, f"by {text}", [(sample, [Chunk(0, 0, score if abs(score) < 1e308 else 0.5, text)])])
     readable = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    (found,) = retrieved(store, f"by {readable}", key) or ()
+    (found,) = retrieved(store, f"by {readable}", sample) or ()
     assert (found.text, found.score) == (readable, score if abs(score) < 1e308 else 0.5)
 
 

@@ -159,7 +159,7 @@ class LlamaSequences:
         self._memory = llama_cpp.llama_get_memory(context)
         self._max_sequences = max_sequences
         self._max_step = max_step
-        self._vocabulary = vocabulary
+        self._row_type = ctypes.c_float * vocabulary
         self._take_over = take_over
         self._twin = max_sequences if sliding else 0
         self._batch = StepBatch(llama_cpp, max_step, twin=self._twin)
@@ -327,7 +327,8 @@ class LlamaSequences:
         pointer = self._lib.llama_get_logits_ith(self._context, row)
         if not pointer:
             return np.empty(0, np.float32)
-        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary,)).copy()
+        row_data = self._row_type.from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(memoryview(row_data).cast("B"), np.float32).copy()
 
     def _fault(self, found: Sequence[Logits | None]) -> str:
         """What is wrong with logits; "" where nothing is. One NaN in the hidden state makes all of them NaN."""

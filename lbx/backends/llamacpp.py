@@ -222,7 +222,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         model=card.name,
         context_window=window,
         settings=settings,
-        hardware=_hardware(options),
+        hardware=_hardware(options, room),
         default_sampling=_default_sampling(llama_cpp, model),
     )
     return LlamaBackend(
@@ -350,5 +350,11 @@ def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
     return recommended(values)
 
 
-def _hardware(options: LlamaOptions) -> Mapping[str, Any]:
-    return {**cpu_variant(), "threads": thread_count(options.threads), "n_gpu_layers": options.n_gpu_layers}
+def _hardware(options: LlamaOptions, room: Room) -> Mapping[str, Any]:
+    return {
+        **cpu_variant(),
+        "threads": thread_count(options.threads),
+        "n_gpu_layers": options.n_gpu_layers,
+        "max_sequences": room.sequences,
+        "kv_cells": room.cells,
+    }

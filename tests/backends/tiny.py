@@ -73,12 +73,17 @@ def make_model(folder: Path, window: int = 2048) -> Path:
     return folder
 
 
-def make_gguf(folder: Path, out: Path) -> Path:
-    """The same model as GGUF, by the demo's exporter; the chat template is added with gguf's own tool."""
+def export_gguf(folder: Path, out: Path, kind: str) -> Path:
+    """By the demo's exporter."""
     spec = importlib.util.spec_from_file_location("demo_export_gguf", EXPORTER)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    plain = module.export_gguf(folder, out.with_name("plain.gguf"), "f16")
+    return module.export_gguf(folder, out, kind)
+
+
+def make_gguf(folder: Path, out: Path) -> Path:
+    """The same model as GGUF, by the demo's exporter; the chat template is added with gguf's own tool."""
+    plain = export_gguf(folder, out.with_name("plain.gguf"), "f16")
     tool = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", CHAT]
     subprocess.run([*tool, str(plain), str(out)], check=True, capture_output=True)
     return out

@@ -1,0 +1,487 @@
+"""Many sequences in one llama.cpp context: the same numbers as one at a time, and every cell accounted for."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lbx.backends import load, resolve_model
+from lbx.backends.llama_sequences import SharedCells
+from lbx.backends.loop import Decoding
+from lbx.backends.options import LlamaOptions
+from lbx.backends.sequences import Extend
+from lbx.errors import BackendError, UsageError
+from lbx.records import Request, SampleKey
+
+pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
+
+# Largest |d| of logits between one sequence and many, as a share of their range: float32 sums in another order and
+# keys and values rounded to float16. Measured on these models: 0.0004 at most, in the median 5e-8.
+TOLERANCE = 0.002
+
+
+def loaded(path: Path, window: int = 0, **options):
+    card = resolve_model(str(path))
+    return load(dataclasses.replace(card, context_window=window or None, options=LlamaOptions(**options)))
+
+
+@pytest.fixture(scope="module")
+def sliding_gguf(tiny_gguf, tmp_path_factory) -> Path:
+    from llama_kinds import write_kind
+
+    return write_kind("gemma3", tiny_gguf, tmp_path_factory.mktemp("kinds") / "gemma3.gguf")
+
+
+@pytest.fixture(scope="module", params=["tiny", "sliding"])
+def small(request):
+    """Room for 256 tokens of up to 6 sequences, 64 at a step: a model with full attention, one with sliding."""
+    backend = loaded(request.getfixturevalue(f"{request.param}_gguf"), 256, max_sequences=6, prefill_chunk=64)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def roomy(tiny_gguf):
+    """A window of 2,048 tokens, and room for branches besides."""
+    backend = loaded(tiny_gguf, 2048, kv_cells=2816)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def memory(llama):
+    """The tiny model's, empty."""
+    return emptied(llama.sequences())
+
+
+def emptied(memory):
+    for sequence in range(memory.max_sequences):
+        memory.drop(sequence)
+    assert memory.free_cells == memory.max_cells
+    return memory
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return random.Random(seed).choices(range(10, 450), k=count)
+
+
+def prefill(memory, sequence: int, ids) -> np.ndarray:
+    """Logits after the last token."""
+    for at in range(0, len(ids), memory.max_step):
+        part = ids[at : at + memory.max_step]
+        found = memory.extend([Extend(sequence, part, at + len(part) == len(ids))])
+    return found[0]
+
+
+def same_next(ours: np.ndarray, alone: np.ndarray) -> None:
+    assert ours.dtype == np.float32
+    assert ours.shape == alone.shape
+    assert np.abs(ours - alone).max() <= TOLERANCE * np.ptp(alone)
+    assert ours.argmax() == alone.argmax()
+
+
+# --- the count of cells, without a model
+
+
+@given(st.data())
+def test_cells_in_use_are_the_distinct_tokens(data):
+    """Against sets: each token that was added is a name, and a fork's tokens are the source's names."""
+    cells, names = SharedCells(40, 5), itertools.count()
+    held: list[list[int]] = [[] for _ in range(5)]
+    for _ in range(data.draw(st.integers(1, 40))):
+        sequence = data.draw(st.integers(0, 4))
+        verb = data.draw(st.sampled_from(["grow", "share", "drop", "clear"]) if sequence else st.just("grow"))
+        if verb == "grow":
+            count = data.draw(st.integers(0, 12))
+            if count > cells.free:
+                with pytest.raises(ValueError, match="free"):
+                    cells.grow(sequence, count)
+            else:
+                cells.grow(sequence, count)
+                held[sequence] += itertools.islice(names, count)
+        elif verb == "share":
+            source = data.draw(st.integers(0, 4).filter(lambda s, t=sequence: s != t))
+            length = data.draw(st.integers(0, len(held[source])))
+            cells.drop(sequence)
+            cells.share(source, length, sequence)
+            held[sequence] = held[source][:length]
+        elif verb == "drop":
+            cells.drop(sequence)
+            held[sequence] = []
+        else:
+            cells.clear()
+            held = [[] for _ in range(5)]
+        assert [cells.length(s) for s in range(5)] == [len(h) for h in held]
+        assert cells.free == 40 - len(set().union(*held))
+
+
+# --- the same numbers
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 700])
+def test_one_sequence_in_the_same_pieces_has_the_same_logits_to_the_bit(llama, memory, length):
+    ids = tokens(length)
+    alone = llama.prefill(ids).logits
+    assert np.array_equal(prefill(memory, 0, ids), alone)
+    assert memory.length(0) == length
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32))
+def test_any_schedule_keeps_count_and_logits(small, seed):
+    """Random forks, drops and mixed steps; then each sequence's logits are those of the path for one sequence.
+
+    That no cell is miscounted is llama.cpp's own word: it fills every free cell, and has none left.
+    """
+    rng, names, memory = random.Random(seed), itertools.count(), emptied(small.sequences())
+    texts: dict[int, list[tuple[int, int]]] = {s: [] for s in range(6)}  # (token, name of its cell)
+    last: dict[int, np.ndarray] = {}
+    for _ in range(25):
+        verb = rng.choice(("extend", "extend", "extend", "fork", "drop"))
+        if verb == "drop":
+            gone = rng.randrange(6)
+            memory.drop(gone)
+            texts[gone] = []
+            last.pop(gone, None)
+        elif verb == "fork":
+            source, *targets = rng.sample(range(6), rng.randint(2, 4))
+            length = rng.randint(0, len(texts[source]))
+            memory.fork(source, length, targets)
+            for target in targets:
+                texts[target] = texts[source][:length]
+                last.pop(target, None)
+        else:
+            items = [
+                Extend(s, tokens(rng.choice((1, 1, 5, 20)), rng.randrange(10**6)), rng.random() < 0.7)
+                for s in rng.sample(range(6), rng.randint(1, 3))
+            ]
+            added = sum(len(item.tokens) for item in items)
+            if added > memory.free_cells:
+                with pytest.raises(BackendError, match=f"{memory.free_cells} are free, {added} more"):
+                    memory.extend(items)
+            else:
+                for item, logits in zip(items, memory.extend(items), strict=True):
+                    texts[item.sequence] = texts[item.sequence] + [(t, next(names)) for t in item.tokens]
+                    assert (logits is not None) == item.wants_logits
+                    last.pop(item.sequence, None)
+                    if logits is not None:
+                        last[item.sequence] = logits
+        assert [memory.length(s) for s in range(6)] == [len(t) for t in texts.values()]
+        assert memory.free_cells == 256 - len({name for text in texts.values() for _, name in text})
+    fill_up(small, memory, texts, last)
+    assert small.sequences().length(0)
+    for sequence, logits in last.items():
+        alone = small.prefill([token for token, _ in texts[sequence]]).logits
+        same_next(logits, alone)
+
+
+def fill_up(backend, memory, texts, last) -> None:
+    shortest = min(texts, key=lambda s: len(texts[s]))
+    while memory.free_cells:
+        more = tokens(min(64, memory.free_cells), 1)
+        last[shortest] = memory.extend([Extend(shortest, more, True)])[0]
+        texts[shortest] = texts[shortest] + [(token, -1) for token in more]
+    batch = memory._batch
+    batch.fill([9], [memory.length(shortest)], shortest, [0])
+    assert backend._lib.llama_decode(memory._context, batch.native) == 1, "llama.cpp still had a free cell"
+    if not memory.length(0):
+        memory.fork(shortest, 1, [0])
+
+
+def test_thirty_two_sequences_of_one_document(roomy):
+    """Questions of different lengths, nine at a step."""
+    memory, document = emptied(roomy.sequences()), tokens(2000)
+    questions = [tokens(1 + n % 20, 100 + n) for n in range(32)]
+    prefill(memory, 0, document)
+    memory.fork(0, 2000, range(1, 32))
+    assert memory.free_cells == 2816 - 2000
+    assert [memory.length(n) for n in range(32)] == [2000] * 32
+    found = []
+    for at in range(0, 32, 9):
+        found += memory.extend([Extend(n, questions[n], True) for n in range(at, min(at + 9, 32))])
+    assert memory.free_cells == 2816 - 2000 - sum(map(len, questions))
+    for n in range(32):
+        memory.drop(n)
+    assert memory.free_cells == 2816
+    for question, logits in zip(questions, found, strict=True):
+        same_next(logits, roomy.prefill([*document, *question]).logits)
+
+
+def test_an_earlier_part_of_a_long_text_can_be_forked_where_attention_slides(sliding_gguf):
+    """llama.cpp takes back what the window has passed, but for what two sequences hold."""
+    backend = loaded(sliding_gguf, 512, max_sequences=4, prefill_chunk=64)
+    memory, ids = backend.sequences(), tokens(300)
+    prefill(memory, 0, ids)
+    for round_ in range(8):  # the search for free cells comes round to the first ones
+        prefill(memory, 1, tokens(150, round_))
+        memory.drop(1)
+    memory.fork(0, 100, [2])
+    found = memory.extend([Extend(2, [77], True), Extend(0, [78], True)])
+    same_next(found[0], backend.prefill([*ids[:100], 77]).logits)
+    same_next(found[1], backend.prefill([*ids, 78]).logits)
+    backend.close()
+
+
+# --- answers
+
+
+def lockstep(backend, requests):
+    """All answers at once: the shared beginning once, then the rest, then a token of each at a step."""
+    memory = emptied(backend.sequences())
+    size = memory.max_step // len(requests)
+    prompts = [request.token_ids for request in requests]
+    shared = next((n for n, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1), 0)
+    shared = min(shared, min(map(len, prompts)) - 1)
+    if shared:
+        prefill(memory, 0, prompts[0][:shared])
+        memory.fork(0, shared, range(1, len(prompts)))
+    decodings = [Decoding(request, backend.tokenizer, backend.tokenizer.eos_ids) for request in requests]
+    left = {n: list(prompt[shared:]) for n, prompt in enumerate(prompts)}
+    while left:
+        items = [Extend(n, ids[:size], len(ids) <= size) for n, ids in left.items()]
+        for item, logits in zip(items, memory.extend(items), strict=True):
+            n = item.sequence
+            left[n] = left[n][size:]
+            if logits is not None:
+                token = decodings[n].take(logits)
+                if token is None:
+                    memory.drop(n)
+                    del left[n]
+                else:
+                    left[n] = [token]
+    assert memory.free_cells == memory.max_cells
+    return [decoding.completion() for decoding in decodings]
+
+
+def test_needles_are_found_together_as_alone(tmp_path):
+    """The demo model's greedy answers, nine at once (some share their document), on every sample."""
+    from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
+    from lbx.prompts import Prompter
+    from lbx.records import Sampling
+
+    pytest.importorskip("gguf", reason="needs lbx[dev]")
+    from tiny import EXPORTER, export_gguf
+
+    exported = export_gguf(EXPORTER.parent / "hf", tmp_path / "demo.gguf", "f32")
+    backend = loaded(exported, cache_type_k="f32", cache_type_v="f32")
+    prompter = Prompter(backend.tokenizer, context_window=backend.info.context_window)
+    samples = [
+        make_sample(NeedleSettings(), kind, language, length=length, depth=depth, index=0)
+        for kind in ("single", "multikey", "multiquery")
+        for language in ("en", "zh")
+        for length in (64, 300)
+        for depth in (0.0, 0.5, 1.0)
+    ]
+    requests = [prompter.request(s.key, Needle().prompt(None, s), Sampling()) for s in samples]
+    together = [done for at in range(0, 36, 9) for done in lockstep(backend, requests[at : at + 9])]
+    alone = [backend.generate(request) for request in requests]
+    assert len(alone) == 36
+    assert [said(done) for done in together] == [said(done) for done in alone]
+    assert {done.finish_reason for done in alone} >= {"stop"}
+    backend.close()
+
+
+def said(done):
+    return done.text, done.output_tokens, done.finish_reason
+
+
+def test_questions_of_one_document_are_answered_together_as_alone(llama):
+    document = tokens(900)
+    requests = [
+        Request(SampleKey("made", "up", str(n)), (*document, *tokens(3 + 5 * n, n)), max_new_tokens=8 + 3 * n)
+        for n in range(12)
+    ]
+    together = lockstep(llama, requests)
+    assert [said(done) for done in together] == [said(llama.generate(request)) for request in requests]
+
+
+# --- one context for both paths
+
+
+def test_each_path_makes_the_other_forget(llama, memory):
+    ids = tokens(1300)
+    fresh = llama.prefill(ids).logits
+    prefill(memory, 3, ids)
+    assert memory.length(3) == 1300
+    again = llama.prefill(ids)
+    assert again.cached_tokens == 0
+    assert np.array_equal(again.logits, fresh)
+    assert memory.length(3) == 0
+    assert memory.free_cells == memory.max_cells
+    assert llama.prefill(ids).cached_tokens == 1024
+    prefill(memory, 3, ids[:5])
+    with pytest.raises(BackendError, match="room for sequences"):
+        llama.step(5)
+
+
+def test_asking_for_lengths_takes_nothing(llama, memory):
+    ids = tokens(600)
+    llama.prefill(ids)
+    assert (memory.length(0), memory.free_cells) == (0, 2048)
+    memory.drop(0)
+    assert llama.prefill(ids).cached_tokens == 512
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([Extend(0, [], True)], "no tokens"),
+        ([Extend(1, [5], True), Extend(1, [6], True)], "twice"),
+        ([Extend(0, [5] * 300, True), Extend(1, [5] * 213, True)], "513 tokens in a step of at most 512"),
+        ([Extend(32, [5], True)], "0 to 31"),
+        ([Extend(-1, [5], True)], "0 to 31"),
+    ],
+)
+def test_what_cannot_be_asked(memory, items, message):
+    prefill(memory, 0, [5, 6])
+    with pytest.raises(ValueError, match=message):
+        memory.extend(items)
+    assert (memory.length(0), memory.length(1)) == (2, 0)
+    assert memory.extend([]) == []
+
+
+def test_forks_that_cannot_be(memory):
+    prefill(memory, 0, tokens(10))
+    for source, length, targets in (
+        (0, 11, [1]),
+        (0, -1, [1]),
+        (0, 3, [1, 0]),
+        (1, 1, [2]),
+        (0, 1, [32]),
+        (40, 1, [1]),
+    ):
+        with pytest.raises(ValueError):
+            memory.fork(source, length, targets)
+    memory.fork(0, 0, [1])
+    assert [memory.length(n) for n in range(3)] == [10, 0, 0]
+
+
+def test_a_full_memory_refuses_and_changes_nothing(small):
+    memory = emptied(small.sequences())
+    ids = tokens(200)
+    prefill(memory, 0, ids)
+    memory.fork(0, 200, [1, 2])
+    prefill(memory, 1, tokens(50, 1))
+    with pytest.raises(BackendError, match="256 tokens is full: 6 are free, 7 more"):
+        memory.extend([Extend(0, tokens(6, 2), True), Extend(2, [9], True)])
+    assert [memory.length(n) for n in range(3)] == [200, 250, 200]
+    assert memory.free_cells == 6
+    found = memory.extend([Extend(0, tokens(6, 2), True)])
+    assert memory.free_cells == 0
+    memory.drop(0)
+    assert memory.free_cells == 6, "the document is still held"
+    memory.drop(1)
+    memory.drop(2)
+    assert memory.free_cells == 256
+    same_next(found[0], small.prefill([*ids, *tokens(6, 2)]).logits)
+
+
+def test_a_failure_of_the_model_drops_the_sequences_named(memory):
+    ids = tokens(30)
+    for n in range(3):
+        prefill(memory, n, ids)
+    with pytest.raises(BackendError, match=r"failed on 2 tokens of 2 sequences: code -1: .*token"):
+        memory.extend([Extend(0, [5], True), Extend(2, [10**6], True)])
+    assert [memory.length(n) for n in range(3)] == [0, 30, 0]
+    assert memory.free_cells == memory.max_cells - 30
+    same_next(memory.extend([Extend(1, [7], True)])[0], prefill(memory, 0, [*ids, 7]))
+
+
+def test_no_numbers_drop_everything(memory, monkeypatch):
+    """NaN in one sequence's cells reaches all others, by a weight of 0 times NaN."""
+    prefill(memory, 0, tokens(5))
+    monkeypatch.setattr(memory, "_logits", lambda row: np.full(10, np.nan, np.float32))
+    with pytest.raises(BackendError, match="NaN"):
+        memory.extend([Extend(1, [5], True)])
+    assert memory.free_cells == memory.max_cells
+
+
+@pytest.mark.parametrize("moment", ["llama_decode", "llama_memory_seq_cp", "llama_memory_seq_rm"])
+def test_an_interruption_leaves_nothing_half_done(llama, memory, monkeypatch, moment):
+    ids = tokens(600)
+    prefill(memory, 0, ids)
+
+    class Interrupted:
+        def __getattr__(self, name):
+            if name != moment:
+                return getattr(llama._lib, name)
+
+            def interrupted(*arguments):
+                getattr(llama._lib, name)(*arguments)
+                raise KeyboardInterrupt  # Python sees Ctrl-C when the call comes back
+
+            return interrupted
+
+    monkeypatch.setattr(memory, "_lib", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        memory.fork(0, 600, [1])
+        memory.extend([Extend(1, [5], True)])
+    monkeypatch.undo()
+    assert memory.length(0) == memory.length(1) == 0
+    assert memory.free_cells == memory.max_cells
+    assert np.array_equal(prefill(memory, 1, ids), llama.prefill(ids).logits)
+
+
+def test_a_closed_model_says_so(tiny_gguf):
+    backend = loaded(tiny_gguf, 256)
+    memory = backend.sequences()
+    prefill(memory, 0, [5])
+    backend.close()
+    assert memory.length(0) == 0
+    memory.drop(0)
+    with pytest.raises(BackendError, match="closed"):
+        memory.extend([Extend(0, [5], True)])
+    with pytest.raises(BackendError, match="closed"):
+        memory.fork(0, 0, [1])
+
+
+# --- which models, how much room
+
+
+def test_a_recurrent_model_holds_one_sequence(tiny_gguf, tmp_path):
+    from llama_kinds import write_kind
+
+    backend = loaded(write_kind("mamba", tiny_gguf, tmp_path / "mamba.gguf"), 256)
+    assert backend.sequences() is None
+    request = Request(SampleKey("a", "b", "c"), tuple(tokens(90)), 8)
+    assert said(backend.generate(request)) == said(backend.generate(request))
+    backend.close()
+
+
+def test_options_set_the_room(tiny_gguf, sliding_gguf):
+    backend = loaded(tiny_gguf, 256, kv_cells=1000, max_sequences=256, prefill_chunk=16)
+    memory = backend.sequences()
+    assert (memory.max_sequences, memory.max_step, backend.info.context_window) == (256, 16, 256)
+    assert 1000 <= memory.max_cells < 1256, "llama.cpp rounds up"
+    assert prefill(memory, 255, tokens(40)) is not None
+    assert (backend.info.hardware["max_sequences"], backend.info.hardware["kv_cells"]) == (256, 1000)
+    backend.close()
+    backend = loaded(sliding_gguf, 256, max_sequences=256)
+    assert backend.sequences().max_sequences == 128
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_sequences": 0}, "at least 1"), ({"max_sequences": 257}, "at most 256"), ({"kv_cells": -1}, "at least 0")],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(UsageError, match=message):
+        LlamaOptions(**options)
+
+
+def test_room_that_cannot_be(tiny_gguf):
+    with pytest.raises(BackendError, match="kv_cells = 100 of tiny is smaller than its context window of 256"):
+        loaded(tiny_gguf, 256, kv_cells=100)
+    with pytest.raises(BackendError, match=r"KV cache of tiny for 2000000000 tokens takes .* GiB; .* Lower kv_cells"):
+        loaded(tiny_gguf, 256, kv_cells=2_000_000_000)

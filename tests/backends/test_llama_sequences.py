@@ -218,13 +218,13 @@ def test_an_earlier_part_of_a_long_text_can_be_forked_where_attention_slides(sli
     """llama.cpp takes back what the window has passed, but for what two sequences hold."""
     backend = loaded(sliding_gguf, 512, max_sequences=4, prefill_chunk=64)
     memory, ids = backend.sequences(), tokens(300)
+    prefill(memory, 1, tokens(10, 1))
     prefill(memory, 0, ids)
-    for round_ in range(8):  # the search for free cells comes round to the first ones
-        prefill(memory, 1, tokens(150, round_))
-        memory.drop(1)
-    memory.fork(0, 100, [2])
+    memory.drop(1)
+    prefill(memory, 3, tokens(60, 3))  # goes into the ten cells in front of the text, and on
+    memory.fork(0, 40, [2])
     found = memory.extend([Extend(2, [77], True), Extend(0, [78], True)])
-    same_next(found[0], backend.prefill([*ids[:100], 77]).logits)
+    same_next(found[0], backend.prefill([*ids[:40], 77]).logits)
     same_next(found[1], backend.prefill([*ids, 78]).logits)
     backend.close()
 

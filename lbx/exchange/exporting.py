@@ -114,6 +114,7 @@ def _made_files(store: Store, form: Format, run: Mapping[str, Any]) -> tuple[dic
             "SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run["run_id"], form.name]
         ).rows
     }
+    settings = json.loads(run["settings"])
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     for task in [task for task in form.known_tasks if task in tasks]:
@@ -122,7 +123,7 @@ def _made_files(store: Store, form: Format, run: Mapping[str, Any]) -> tuple[dic
             "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND error IS NOT NULL",
             [run["run_id"], form.name, task],
         ).rows[0][0]
-        made = form.export(run["model"], task, answers) if answers else Rows("", [])
+        made = form.export(form.label(run["model"], settings), task, answers) if answers else Rows("", [])
         left_out.update({"failed": failed} if failed else {})
         left_out.update(made.left_out)
         if made.rows:

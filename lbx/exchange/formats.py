@@ -111,6 +111,10 @@ class Format(ABC):
         """Where an imported file goes when it is exported again."""
         return name
 
+    def label(self, model: str, settings: Mapping[str, Any]) -> str:
+        """What the files call a model that was asked with these settings of a run."""
+        return model
+
     @abstractmethod
     def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
         """A task's answers as a file; ``answers`` are in the data's order, then by iteration.

@@ -14,7 +14,7 @@ what was never answered. A question that is answered several times counts as oft
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,8 +103,16 @@ class LongBenchV2Format(Format):
         says = "right" if prediction.judged else "wrong"
         return f"'judge' calls the answer {letter} {says}, and the question's is {'/'.join(sample.references)}"
 
+    def label(self, model: str, settings: Mapping[str, Any]) -> str:
+        """pred.py names its files after the first of these ways that was asked for."""
+        if settings.get("rag"):
+            return f"{model}_rag_{settings['rag']}"
+        if settings.get("no_context"):
+            return f"{model}_no_context"
+        return f"{model}_cot" if settings.get("cot") else model
+
     def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
-        """MODEL.jsonl, MODEL_cot.jsonl for a run with a chain of thought. Empty answers are dropped, as in pred.py.
+        """One file, MODEL.jsonl. Empty answers are dropped, as in pred.py.
 
         Documents are not in a results file: ``context``, of which pred.py writes the beginning, is "".
         """
@@ -112,8 +120,7 @@ class LongBenchV2Format(Format):
         said = [answer for answer in first if answer.output]
         if len(said) < len(first):
             left_out["empty answers"] = len(first) - len(said)
-        cot = "_cot" if any(answer.steps for answer in said) else ""
-        return Rows(f"{file_part(model)}{cot}.jsonl", [_row(answer) for answer in said], left_out)
+        return Rows(f"{file_part(model)}.jsonl", [_row(answer) for answer in said], left_out)
 
 
 def _identifier(line: Line, number: int) -> str:

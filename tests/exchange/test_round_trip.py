@@ -275,3 +275,18 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
             reasonings = again.query("SELECT DISTINCT reasoning FROM generations WHERE error IS NULL").rows
             assert reasonings == [("hm",)]
         assert numbers == scored(store, name, "r")
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({}, "m"),
+        ({"cot": True}, "m_cot"),
+        ({"no_context": True}, "m_no_context"),
+        ({"rag": 4}, "m_rag_4"),
+        ({"rag": 4, "cot": True}, "m_rag_4"),
+    ],
+)
+def test_v2_files_are_named_after_the_way_to_ask(settings: dict[str, object], label: str) -> None:
+    assert FORMATS["longbench_v2"].label("m", settings) == label
+    assert FORMATS["longbench"].label("m", settings) == "m"

@@ -159,7 +159,7 @@ class HfBackend:
 
         self._refuse_closed()
         if self._sequences is not None:
-            self._sequences.release_unused()
+            self._sequences.release()
         if length and can_be_cut_back(self._cache):
             self._cache.crop(length - self._cache.get_seq_length())
         else:

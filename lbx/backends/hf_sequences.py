@@ -110,20 +110,15 @@ class HfSequences:
         self._check_number(sequence)
         self._table.drop([sequence])
 
-    def release_unused(self) -> None:
-        """Give the store's memory back for a computation outside; the next pass takes some anew.
-
-        Raises:
-            RuntimeError: there are sequences, which would be lost.
-        """
-        if self._table.used:
-            raise RuntimeError("there are sequences in memory: drop them before a prompt is computed alone")
+    def release(self) -> None:
+        """Forget all sequences and give the store's memory back; the next pass takes some anew."""
+        self._table.drop(range(self.max_sequences))
         self._store = CellStore(self._layers)
 
     def close(self) -> None:
         """Forget the model and all sequences."""
-        self._table.drop(range(self.max_sequences))
-        self._store, self._model = CellStore(self._layers), None
+        self.release()
+        self._model = None
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
         self._check(items)

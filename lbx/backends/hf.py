@@ -211,7 +211,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     own = own_chat_template(raw_tokenizer)
     tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
     eos_ids = _eos_ids(model, raw_tokenizer)
-    chunk = 0 if _rope_type(model.config) in _LENGTH_DEPENDENT else options.prefill_chunk
+    chunk = 0 if length_dependent(model.config) else options.prefill_chunk
     info = BackendInfo(
         name="hf",
         version=f"transformers {transformers.__version__}",
@@ -313,9 +313,12 @@ def _default_sampling(folder: Path) -> Sampling | None:
     return recommended({name: table.get(name) for name in names}) if isinstance(table, dict) else None
 
 
-def _rope_type(config: Any) -> str:
-    rope = getattr(config, "rope_parameters", None) or {}
-    return str(rope.get("rope_type", "default")) if isinstance(rope, dict) else "default"
+def length_dependent(config: Any) -> list[str]:
+    """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
+    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
+    tables = [rope, *rope.values()] if isinstance(rope, dict) else []
+    kinds = {str(table.get("rope_type")) for table in tables if isinstance(table, dict)}
+    return sorted(kinds & set(_LENGTH_DEPENDENT))
 
 
 def _window(card: ModelCard, config: Any, options: HfOptions) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from lbx.backends.hf import length_dependent
 from lbx.backends.hf_sequences import HfSequences
 from lbx.backends.sequences import Extend
 from lbx.backends.torch_library import first_line
@@ -17,9 +18,6 @@ from lbx.errors import BackendError
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
-# Rotary embeddings whose factors change with the length of the input seen so far.
-LENGTH_DEPENDENT = ("dynamic", "longrope")
-
 # Largest difference of logits that rounding explains, as a part of their range.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _HALF_TOLERANCE = 0.05
@@ -27,23 +25,14 @@ _HALF_TOLERANCE = 0.05
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 
 
-def rope_types(config: Any) -> set[str]:
-    """The kinds of rotary embedding that a model uses; layers may differ, and so may a model's parts."""
-    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
-    if not isinstance(rope, dict):
-        return set()
-    tables = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    return {str(table.get("rope_type", "default")) for table in tables}
-
-
 def why_not_packed(model: Any) -> str | None:
     """Why this model cannot take many sequences in one row, a clause; None: it can.
 
     The last reason is a measurement: a few tokens in two sequences that share a prefix, against each one alone.
     """
-    dependent = rope_types(model.config) & set(LENGTH_DEPENDENT)
+    dependent = length_dependent(model.config)
     if dependent:
-        return f"its rotary embedding ({', '.join(sorted(dependent))}) depends on the length of the input"
+        return f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
     layers = _layers(model)
     other = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
     if other or not layers:

@@ -60,6 +60,7 @@ class HfSequences:
         self._name = name
         self._claim = claim
         self._max_step = max(max_step, max_sequences)
+        self._cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         self._table = CellTable(max_sequences, max_cells)
         self._store = CellStore(layers)
         self._cell_bytes = 0
@@ -72,6 +73,10 @@ class HfSequences:
     @property
     def max_cells(self) -> int:
         return self._table.max_cells
+
+    @property
+    def cheap_cells(self) -> int:
+        return self._cheap_cells
 
     @property
     def max_step(self) -> int:

@@ -16,8 +16,9 @@ pytest.importorskip("transformers", reason="needs lbx[hf]")
 
 from lbx.backends import load, resolve_model
 from lbx.backends.loop import Decoding
+from lbx.backends.options import HfOptions
 from lbx.backends.sequences import Extend
-from lbx.errors import BackendError
+from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
@@ -280,6 +281,66 @@ def test_too_little_memory_is_refused_before_the_store_grows(backend, memory, mo
     assert memory.length(0) == 200
     (ours,) = memory.extend([Extend(0, [5], True)])
     assert apart(ours, alone(backend, [*tokens, 5])) < FLOAT32
+
+
+def test_branches_take_no_copy_of_what_they_share(tiny_hf, tmp_path):
+    """The store is at most a quarter and one block of cells larger than what lies in it."""
+    backend = loaded(tiny_hf, tmp_path, max_sequences=16, kv_cells=8192)
+    memory = backend.sequences()
+    rng = random.Random(2)
+    fill(memory, 0, tokens_of(rng, 1900))
+    one = memory.store_bytes
+    memory.fork(0, 1900, range(1, 16))
+    memory.extend([Extend(i, tokens_of(rng, 30), False) for i in range(16)])
+    assert memory.used_cells == 1900 + 16 * 30
+    assert memory.store_bytes <= (memory.used_cells * 5 / 4 + 256) * memory.cell_bytes
+    copies = 16 * 1930 * memory.cell_bytes
+    print(f"store of 1,900 tokens {one:,} bytes, with 16 branches {memory.store_bytes:,}, as 16 copies {copies:,}")
+    backend.close()
+
+
+def test_interruptions_anywhere_leave_what_was_not_named_as_it_was(backend, memory):
+    """A signal at any moment of a pass: sequences named are whole or gone, all others are whole."""
+    import signal
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    rng = random.Random(17)
+    kept = tokens_of(rng, 80)
+    fill(memory, 0, kept)
+    before = signal.signal(signal.SIGALRM, stop)
+    stopped = 0
+    try:
+        for _ in range(60):
+            memory.fork(0, 80, [1, 2])
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.015))
+                memory.extend([Extend(1, [5] * 20, True), Extend(2, [6] * 20, True)])
+                memory.extend([Extend(1, [5], True), Extend(2, [6], True)])
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                stopped += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert memory.length(0) == 80
+            assert {memory.length(s) for s in (1, 2)} <= {0, 80, 100, 101}
+            memory.drop(1)
+            memory.drop(2)
+            assert memory.used_cells == 80
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    print(f"stopped {stopped} of 60 times")
+    assert backend._model.config._attn_implementation == "sdpa"
+    ours = memory.extend([Extend(0, [5], True), Extend(1, [7, 8], True)])
+    for logits, told in zip(ours, ([*kept, 5], [7, 8]), strict=True):
+        assert apart(logits, alone(backend, told)) < FLOAT32
+
+
+@pytest.mark.parametrize("wrong", [{"max_sequences": 0}, {"kv_cells": -1}])
+def test_options_are_checked(wrong):
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))} = .* too small"):
+        HfOptions(**wrong)
 
 
 # --- beside the path of one sequence

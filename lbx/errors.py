@@ -5,6 +5,7 @@
     ├── BundleError           an archive or an unpacked bundle is damaged, incomplete or unsafe
     ├── FetchError            a source could not be fetched, or is not what the hub says it is
     ├── BackendError          a model cannot be loaded, or a library is missing
+    ├── EndpointError         a model server is gone or refuses everybody: the run stops, nothing is marked as failed
     ├── PromptError           one prompt cannot be made to fit; the sample fails, the run goes on
     │   └── EmptyPromptError  truncation left nothing of it
     ├── StoreError            the results file cannot be opened, read or written
@@ -59,6 +60,10 @@ class FetchError(LbxError):
 
 class BackendError(LbxError):
     """A model cannot be loaded or run, or the library that would do it is not installed."""
+
+
+class EndpointError(LbxError):
+    """A model server is gone, or refuses every request; what was being asked is asked again by the next run."""
 
 
 class PromptError(LbxError):

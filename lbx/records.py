@@ -229,6 +229,7 @@ class Completion:
         stop_in_reasoning: a stop string stood inside the reasoning, where it ends nothing.
         cached_tokens: prompt tokens that were not computed again, because the previous prompt shared them.
         prefill_s, decode_s: seconds.
+        prompt_tokens: how many tokens the prompt had where the model counted them itself; None: those of the request.
     """
 
     text: str
@@ -241,6 +242,7 @@ class Completion:
     cached_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from lbx.backends.base import Backend, BackendInfo
-from lbx.backends.cards import Chat, ModelCard, Weights, read_card
+from lbx.backends.cards import NOTHING, Chat, ModelCard, Weights, read_card
 from lbx.backends.embedding import EMBEDDERS, Embedder, EmbedderInfo, load_embedder
 from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_model, weights_path
 from lbx.errors import BackendError
@@ -39,6 +39,7 @@ BACKENDS = {
     "llamacpp": "lbx.backends.llamacpp:load",
     "hf": "lbx.backends.hf:load",
     "scripted": "lbx.backends.scripted:load",
+    "endpoint": "lbx.backends.endpoint:load",
 }
 
 _EXTRAS = {"llamacpp": "llama", "hf": "hf"}
@@ -57,7 +58,7 @@ def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) 
         BackendError: the weights are missing or damaged, or the library is not installed.
     """
     refuse_embedding(card)
-    weights = weights_path(card, bundle)
+    weights = weights_path(card, bundle) if card.weights != NOTHING else None
     module, _, function = BACKENDS[card.backend].partition(":")
     try:
         loaded: Backend = getattr(importlib.import_module(module), function)(card, weights, debug=debug)

@@ -1,7 +1,7 @@
 """Model cards: a TOML file that says where a model's weights are and how to run them.
 
 name = "qwen3-8b"                 shown in reports; default: the card's file name
-backend = "llamacpp"              llamacpp, hf or scripted
+backend = "llamacpp"              llamacpp, hf, scripted or endpoint
 context_window = 32768            tokens; default: what the model says
 
 [weights]                         exactly one of path, bundle, repo
@@ -17,6 +17,9 @@ reasoning = ["<think>", "</think>"]    what opens and closes the reasoning; defa
 temperature = 0.6
 
 [options]                         of the backend: see lbx.backends.options
+
+A model behind a server (backend = "endpoint") has its url and name under [options] and no [weights]; [tokenizer], with
+the keys of [weights], says where the model's tokenizer is.
 
 An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options].
 """
@@ -35,7 +38,7 @@ from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError
 from lbx.records import Sampling, sha256_text
 
-_KEYS = ("name", "backend", "context_window", "weights", "chat", "sampling", "options")
+_KEYS = ("name", "backend", "context_window", "weights", "tokenizer", "chat", "sampling", "options")
 _PLACES = ("path", "bundle", "repo")
 
 
@@ -55,6 +58,10 @@ class Weights:
     repo: str = ""
     revision: str | None = None
     file: str = ""
+
+
+NOTHING = Weights()
+"""The weights of an endpoint without a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ class ModelCard:
     Attributes:
         name: what reports call it.
         backend: a key of ``lbx.backends.BACKENDS``, or of ``EMBEDDERS`` for an embedding model.
+        weights: where they are; of an endpoint, where its tokenizer is, ``NOTHING`` without one.
         options: of that backend.
         context_window: tokens, or None for what the model says.
         sampling: the model's recommended sampling, or None where the card has none.
@@ -151,7 +159,7 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     return ModelCard(
         name=name,
         backend=backend,
-        weights=_weights(typed(table.get("weights", {}), dict, f"{where} weights"), path),
+        weights=_tokenizer(table, path) if backend == "endpoint" else _weights_of_model(table, path),
         options=from_table(kinds[backend], options, f"{where} [options]"),
         context_window=window,
         chat=_chat(typed(table.get("chat", {}), dict, f"{where} chat"), path),
@@ -170,8 +178,28 @@ def _check_embedding(table: Mapping[str, Any], where: str) -> None:
             )
 
 
-def _weights(table: Mapping[str, Any], card: Path) -> Weights:
-    where = f"The model card {card}: [weights]"
+def _weights_of_model(table: Mapping[str, Any], card: Path) -> Weights:
+    where = f"The model card {card}:"
+    if "tokenizer" in table:
+        raise UsageError(f"{where} only an endpoint has a [tokenizer].", fix="Remove it: the weights bring their own.")
+    return _weights(typed(table.get("weights", {}), dict, f"{where} weights"), card)
+
+
+def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
+    """Where an endpoint's tokenizer is."""
+    where = f"The model card {card}:"
+    if "weights" in table:
+        raise UsageError(
+            f"{where} an endpoint has no [weights]: its server has them.",
+            fix="Remove it; where the model's tokenizer is goes under [tokenizer].",
+        )
+    if "tokenizer" not in table:
+        return NOTHING
+    return _weights(typed(table["tokenizer"], dict, f"{where} tokenizer"), card, "tokenizer")
+
+
+def _weights(table: Mapping[str, Any], card: Path, name: str = "weights") -> Weights:
+    where = f"The model card {card}: [{name}]"
     check_keys(table, (*_PLACES, "revision", "file"), where)
     values = {key: typed(value, str, f"{where} {key}") for key, value in table.items()}
     given = [place for place in _PLACES if values.get(place)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
 
 from lbx.errors import UsageError
 
@@ -17,6 +18,8 @@ ATTENTIONS = ("sdpa", "eager")
 POOLINGS = ("", "mean", "last", "cls")
 PADDING_SIDES = ("auto", "left", "right")
 MOST_SEQUENCES = 256  # llama.cpp's own limit
+APIS = ("", "completions", "chat")
+SERVERS = ("auto", "llama-server", "llama-cpp-python", "vllm", "sglang", "other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,48 @@ class ScriptedOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointOptions:
+    """Options of a model behind an OpenAI-compatible server.
+
+    Attributes:
+        url: of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
+        model: which of its models; "" where it has only one.
+        api: "completions" (lbx wraps and cuts the prompts; needs the card's [tokenizer]) or "chat" (the server wraps
+            them in its own template); "" is completions where there is a tokenizer, else chat.
+        server: which software it is, where lbx cannot find that out ("auto"), e.g. behind a proxy; it decides which
+            sampling parameters beyond OpenAI's are sent.
+        api_key_env: name of the environment variable that holds the key; "" sends none.
+        timeout_s: how long the server may take for one answer, waiting in its queue included.
+        retries: further attempts after a failure that may pass.
+        concurrency: requests under way at once.
+    """
+
+    url: str = ""
+    model: str = ""
+    api: str = ""
+    server: str = "auto"
+    api_key_env: str = ""
+    timeout_s: float = 1800.0
+    retries: int = 5
+    concurrency: int = 4
+
+    def __post_init__(self) -> None:
+        _check_url(self.url)
+        _one_of("api", self.api, APIS)
+        _one_of("server", self.server, SERVERS)
+        if not self.timeout_s > 0:
+            raise UsageError(f"timeout_s = {self.timeout_s} is no number of seconds above 0.")
+        _at_least("retries", self.retries, 0)
+        _at_least("concurrency", self.concurrency, 1)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port: all that a run may reach over the network."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceTransformersOptions:
     """Options of embedding models on sentence-transformers.
 
@@ -191,10 +236,11 @@ class LlamaEmbeddingOptions:
         _one_of("pooling", self.pooling, POOLINGS)
 
 
-OPTIONS: dict[str, type[LlamaOptions] | type[HfOptions] | type[ScriptedOptions]] = {
+OPTIONS: dict[str, type[LlamaOptions] | type[HfOptions] | type[ScriptedOptions] | type[EndpointOptions]] = {
     "llamacpp": LlamaOptions,
     "hf": HfOptions,
     "scripted": ScriptedOptions,
+    "endpoint": EndpointOptions,
 }
 
 EMBEDDING_OPTIONS: dict[str, type[SentenceTransformersOptions] | type[LlamaEmbeddingOptions]] = {
@@ -202,7 +248,9 @@ EMBEDDING_OPTIONS: dict[str, type[SentenceTransformersOptions] | type[LlamaEmbed
     "llamacpp_embedding": LlamaEmbeddingOptions,
 }
 
-Options = LlamaOptions | HfOptions | ScriptedOptions | SentenceTransformersOptions | LlamaEmbeddingOptions
+Options = (
+    LlamaOptions | HfOptions | ScriptedOptions | EndpointOptions | SentenceTransformersOptions | LlamaEmbeddingOptions
+)
 
 
 def thread_count(wanted: int) -> int:
@@ -216,6 +264,23 @@ def _check_device(device: str) -> None:
     name, _, number = device.partition(":")
     if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
         raise UsageError(f"device = {device!r} is none of auto, cpu, cuda, cuda:N.")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # raises where it is no number
+    except ValueError:
+        parts = SplitResult("", "", "", "", "")
+    if parts.username or parts.password:
+        raise UsageError(
+            "url holds a user name or password, and cards and results are passed around.",
+            fix="Put the key into an environment variable, and its name into api_key_env.",
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(
+            f"url = {url!r} is no address of a server.", fix='Write it like url = "http://127.0.0.1:8080/v1".'
+        )
 
 
 def _at_least(name: str, value: float, least: int) -> None:

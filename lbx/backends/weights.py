@@ -152,7 +152,10 @@ def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
         BackendError: it is not there.
     """
     place = _place(card, bundle)
-    if card.backend not in ("llamacpp", "llamacpp_embedding") or place.is_file():
+    wants_gguf = card.backend in ("llamacpp", "llamacpp_embedding") or bool(
+        card.backend == "endpoint" and card.weights.file
+    )
+    if not wants_gguf or place.is_file():
         return place
     return _gguf(card, place)
 

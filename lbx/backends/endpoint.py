@@ -1,0 +1,345 @@
+"""Models behind an OpenAI-compatible server: llama-server, llama-cpp-python's, vLLM, SGLang, or a hosted one.
+
+With a tokenizer in the card, prompts are wrapped and cut by lbx as for every other backend, and reach the server as
+token ids, or, where it takes none, as text that was checked to become exactly these ids. Whether the server puts a
+BOS before a text is measured when the backend is loaded, and its count of the prompt's tokens is compared with lbx's
+on every answer. Without a tokenizer, the server's chat interface gets the user's words, wraps them in its own template,
+and refuses what does not fit: lbx then counts characters and cuts nothing.
+
+HTTP has no way to give reasoning a budget of its own: ``thinking_tokens`` and ``max_new_tokens`` become one budget.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lbx.backends.base import BackendInfo
+from lbx.backends.cards import ModelCard
+from lbx.backends.endpoint_answers import Reply, completion, parameters, read_reply, stopped_early
+from lbx.backends.endpoint_http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint_order import Order
+from lbx.backends.endpoint_server import Facts, find_out
+from lbx.backends.endpoint_tokens import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint_wire import Wire, find_wire
+from lbx.backends.loop import check_fits
+from lbx.backends.options import EndpointOptions
+from lbx.backends.weights import fingerprint
+from lbx.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
+from lbx.prompts import Tokenizer
+from lbx.records import Completion, Request
+
+LOST_AFTER = 3
+"""So many requests in a row without an answer, and the server counts as gone even if it still says something."""
+
+_TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
+
+Outcome = Completion | LbxError
+
+
+class EndpointBackend:
+    """A model that answers over HTTP. ``generate`` may be called from several threads.
+
+    Args:
+        tokenizer: of the card, or a ``CharacterTokenizer``.
+        free: frees the tokenizer.
+        chat_kwargs: further variables for the server's chat template.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        facts: Facts,
+        wire: Wire,
+        tokenizer: Tokenizer,
+        info: BackendInfo,
+        *,
+        free: Callable[[], None],
+        concurrency: int,
+        chat_kwargs: Mapping[str, Any],
+    ) -> None:
+        self._server = server
+        self._facts = facts
+        self._wire = wire
+        self._tokenizer = tokenizer
+        self._text = PromptText(tokenizer)
+        self._info = info
+        self._free = free
+        self._concurrency = concurrency
+        self._chat_kwargs = chat_kwargs
+        self._lock = threading.Lock()
+        self._unanswered = 0
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return frozenset()
+
+    def sequences(self) -> None:
+        """None: the server shares its own memory."""
+
+    def generate(self, request: Request) -> Completion:
+        """Answer one request.
+
+        Raises:
+            PromptError: it does not fit the context window, by lbx's count or the server's.
+            BackendError: the server failed at this request.
+            EndpointError: the server is gone, or refuses every request.
+        """
+        check_fits(request, self._info.context_window)
+        prompt = self._prompt(request)
+        sends_stop = bool(request.stop) and not request.min_new_tokens
+        reply = self._ask(request, prompt, with_stop=sends_stop)
+        if sends_stop and stopped_early(request, reply, self._tokenizer):
+            reply = self._ask(request, prompt, with_stop=False)
+        return completion(request, reply, self._tokenizer, drops_first_space=self._drops_first_space)
+
+    def generate_many(self, requests: Sequence[Request]) -> Iterator[tuple[int, Outcome]]:
+        """Answer many, several at once, those with a common beginning close together.
+
+        Yields:
+            (index, what came of it) in the order in which they are done; each index once. What came of it is a
+            Completion, or the PromptError or BackendError of this request alone.
+
+        Raises:
+            EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
+        """
+        order = Order([r.token_ids for r in requests], one_by_one=self._facts.kind.startswith("llama"))
+        done: queue.Queue[tuple[int, Outcome | BaseException]] = queue.Queue()
+
+        def work() -> None:
+            while (index := order.take()) is not None:
+                done.put((index, self._outcome(requests[index])))
+                order.done(index)
+
+        # Daemons: whoever interrupts the run does not wait for answers that nobody will read.
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self._concurrency, len(requests)))]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in requests:
+                index, outcome = done.get()
+                if isinstance(outcome, EndpointError) or not isinstance(outcome, Outcome):
+                    order.stop()
+                    yield from self._already_done(done)
+                    raise outcome
+                yield index, outcome
+        finally:
+            order.stop()
+
+    def close(self) -> None:
+        self._server.close()
+        self._free()
+        self._free = lambda: None
+
+    @staticmethod
+    def _already_done(done: queue.Queue[tuple[int, Outcome | BaseException]]) -> Iterator[tuple[int, Outcome]]:
+        """What other threads have finished in the meantime: nothing that was answered gets lost."""
+        while not done.empty():
+            index, outcome = done.get()
+            if isinstance(outcome, Outcome) and not isinstance(outcome, EndpointError):
+                yield index, outcome
+
+    def _outcome(self, request: Request) -> Outcome | BaseException:
+        try:
+            return self.generate(request)
+        except BaseException as exc:  # raised again in the thread that reads the results
+            return exc
+
+    @property
+    def _drops_first_space(self) -> bool:
+        return self._wire.api == "completions" and self._text.drops_first_space
+
+    def _prompt(self, request: Request) -> dict[str, Any]:
+        """The prompt's part of the request.
+
+        Raises:
+            BackendError: the server takes text only, and no text becomes the prompt's tokens.
+        """
+        ids = list(request.token_ids)
+        if self._wire.ids:
+            return {"prompt": ids}
+        first = ids[:1] == [self._tokenizer.bos_id]
+        if self._wire.adds_bos or self._wire.api == "chat":
+            ids = ids[1:] if first else ids
+        text = self._text.of(ids, special=self._wire.api == "completions")
+        if text is None or (self._wire.adds_bos and not first):
+            raise BackendError(
+                f"The prompt of {request.key} cannot be sent to this server as it is: the server takes no token ids, "
+                "and the document spells out a control token, or holds text that does not survive tokenizing.",
+                fix="Use a server that takes token ids (llama-server, vLLM, SGLang), or a backend of lbx's own.",
+            )
+        if self._wire.api == "completions":
+            return {"prompt": text}
+        kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
+        return {"messages": [{"role": "user", "content": text}], **kwargs}
+
+    def _ask(self, request: Request, prompt: Mapping[str, Any], *, with_stop: bool) -> Reply:
+        kind = self._facts.kind
+        payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
+        start = time.perf_counter()
+        try:
+            found = self._server.post(self._wire.path, payload)
+        except UnreachableError as exc:
+            raise self._unreachable(request, exc) from exc
+        except RefusedError as exc:
+            raise self._refused(request, exc) from exc
+        with self._lock:
+            self._unanswered = 0
+        reply = read_reply(found, time.perf_counter() - start)
+        self._check_count(request, reply)
+        return reply
+
+    def _check_count(self, request: Request, reply: Reply) -> None:
+        """The server's count of the prompt's tokens must be lbx's, where lbx's tokenizer made all of them."""
+        mine = len(request.token_ids)
+        if self._wire.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
+            raise BackendError(
+                f"The server read {reply.prompt_tokens} tokens where the prompt of {request.key} has {mine}.",
+                fix="It cuts prompts, or runs another model than the card's tokenizer is of.",
+            )
+
+    def _unreachable(self, request: Request, exc: UnreachableError) -> LbxError:
+        with self._lock:
+            self._unanswered += 1
+            often = self._unanswered >= LOST_AFTER
+        if often or not self._server.is_alive():
+            return self._server.explain(exc)
+        return BackendError(
+            f"The model server {self._server.url} gave no answer to {request.key}: {exc}.",
+            fix="Give it longer (timeout_s) or less at once (concurrency) in the card; --retry-failed asks again.",
+        )
+
+    def _refused(self, request: Request, exc: RefusedError) -> LbxError:
+        if exc.status in (401, 403, 404):
+            return self._server.explain(exc)
+        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.said)):
+            return PromptError(
+                f"The prompt of {request.key} does not fit the server's context window ({exc}).",
+                fix="Start the server with a larger one, or let lbx cut prompts: [tokenizer] and context_window in the "
+                "model card.",
+            )
+        return BackendError(f"The model server {self._server.url} failed at {request.key} ({exc}).")
+
+
+def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> EndpointBackend:
+    """Connect to a server.
+
+    Args:
+        weights: the tokenizer's file or folder, or None.
+
+    Raises:
+        ImportError: the library that reads the tokenizer is not installed.
+        UsageError: the card asks for what the server does not have, or for what HTTP cannot do.
+        BackendError: the tokenizer is damaged, or of another model than the server's.
+        EndpointError: the server does not answer, or refuses the key.
+    """
+    options = card.options
+    if not isinstance(options, EndpointOptions):
+        raise TypeError(f"a card with {type(options).__name__} reached an endpoint")
+    api = options.api or ("completions" if weights else "chat")
+    _check_card(card, api, weights)
+    server = Server(options)
+    free: Callable[[], None] = lambda: None  # noqa: E731
+    try:
+        facts = find_out(server, card, options)
+        tokenizer: Tokenizer = CharacterTokenizer(card.chat.reasoning)
+        if weights is not None:
+            tokenizer, free = load_tokenizer(weights, card.chat, own_template=api == "completions", debug=debug)
+        wire = find_wire(server, facts, api, tokenizer if weights else None)
+        info = _info(card, options, facts, wire, tokenizer=tokenizer, weights=weights)
+    except BaseException:
+        server.close()
+        free()
+        raise
+    return EndpointBackend(
+        server,
+        facts,
+        wire,
+        tokenizer,
+        info,
+        free=free,
+        concurrency=options.concurrency,
+        chat_kwargs=card.chat.kwargs if api == "chat" else {},
+    )
+
+
+def _check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
+    """Refuse what would have no effect, or another than the reader of the card expects."""
+    if api == "completions" and tokenizer is None:
+        raise UsageError(
+            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx cannot cut prompts without.',
+            fix='Add [tokenizer] (path, bundle or repo), or set api = "chat".',
+        )
+    if tokenizer is None and card.context_window:
+        raise UsageError(
+            f"The card {card.name} has a context_window in tokens and no [tokenizer] to count them.",
+            fix="Add [tokenizer], or remove context_window: the server then refuses what does not fit.",
+        )
+    if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
+        raise UsageError(
+            f'The card {card.name} has api = "chat", where the server wraps prompts in its own template.',
+            fix='Remove template, template_file and enabled under [chat], or use api = "completions".',
+        )
+
+
+def _info(
+    card: ModelCard,
+    options: EndpointOptions,
+    facts: Facts,
+    wire: Wire,
+    *,
+    tokenizer: Tokenizer,
+    weights: Path | None,
+) -> BackendInfo:
+    window = CHARACTERS if weights is None else _window(card, options, facts) - wire.overhead
+    settings = {
+        "model": facts.model,
+        "api": wire.api,
+        "prompts": "token ids" if wire.ids else "text",
+        "tokenizer": None if weights is None else fingerprint(weights),
+        "chat": card.chat.settings(tokenizer.chat_template),
+        "server": facts.kind,
+        "reasoning_budget": "one with the answer's",
+    }
+    return BackendInfo(
+        name="endpoint",
+        version=f"{facts.kind} {facts.version}".strip(),
+        model=card.name,
+        context_window=window,
+        settings=settings,
+        # The url is no part of the run's identity: in a cluster the same server comes up on another node tomorrow.
+        hardware={
+            "url": options.url.rstrip("/"),
+            "server_window": facts.window or None,
+            "concurrency": options.concurrency,
+        },
+    )
+
+
+def _window(card: ModelCard, options: EndpointOptions, facts: Facts) -> int:
+    window = card.context_window or facts.window
+    if not window:
+        raise UsageError(
+            f"The server {options.url} does not say how long its context window is.",
+            fix=f"Set context_window in the card {card.name} to what the server was started with.",
+        )
+    if facts.window and window > facts.window:
+        raise BackendError(
+            f"The server {options.url} runs with a context window of {facts.window} tokens; the card {card.name} has "
+            f"context_window = {window}.",
+            fix="Lower it, or start the server with a larger one.",
+        )
+    return window

@@ -1,0 +1,182 @@
+"""Requests as an OpenAI-compatible server takes them, and its answers as lbx keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lbx.errors import BackendError
+from lbx.prompts import Tokenizer
+from lbx.reasoning import opening_end, split_reasoning
+from lbx.records import Completion, Request
+
+_LLAMA = ("llama-server", "llama-cpp-python")
+_TORCH = ("vllm", "sglang")
+_FINISHED = {"length": "length", "max_tokens": "length"}
+_FAILED = ("abort", "error", "content_filter")
+
+
+def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any]:
+    """What of a request every kind of prompt needs: budget, sampling, stop strings.
+
+    Greedy answers must come from the plain logits: servers that put a penalty on repetition by default, or take one
+    from the model's files, are told not to.
+
+    Args:
+        kind: one of ``SERVERS``; unknown servers are sent OpenAI's parameters, and others only where they matter.
+    """
+    sampling = request.sampling
+    found: dict[str, Any] = {
+        "max_tokens": request.max_new_tokens + request.thinking_tokens,
+        "temperature": sampling.temperature,
+    }
+    if with_stop:
+        found["stop"] = list(request.stop)
+    if sampling.temperature:
+        found |= {"top_p": sampling.top_p, "seed": seed(request)}
+        known = kind in (*_LLAMA, *_TORCH)
+        if sampling.top_k or known:
+            found["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
+        if sampling.min_p or known:
+            found["min_p"] = sampling.min_p
+    if kind in _LLAMA:
+        found["repeat_penalty"] = 1.0
+    if kind in _TORCH:
+        found["repetition_penalty"] = 1.0
+    if request.min_new_tokens and kind in ("llama-cpp-python", *_TORCH):
+        found["min_tokens"] = request.min_new_tokens
+    return found
+
+
+def seed(request: Request) -> int:
+    """The seed of one sampled answer: another one for each sample and iteration, below 2**31."""
+    digest = hashlib.sha256(f"{request.sampling.seed}\n{request.key}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server answered.
+
+    Attributes:
+        text: the answer, with the reasoning in it where the server does not take it apart.
+        reasoning: as the server took it apart; None where it did not.
+        finish_reason: "stop" or "length".
+        prompt_tokens, output_tokens, reasoning_tokens, cached_tokens: as the server counted; None where it did not.
+        prefill_s, decode_s: seconds; where the server does not say, all of them are decode_s.
+    """
+
+    text: str
+    reasoning: str | None
+    finish_reason: str
+    prompt_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
+    cached_tokens: int | None
+    prefill_s: float
+    decode_s: float
+
+
+def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
+    """The first choice in a server's answer.
+
+    Raises:
+        BackendError: it has none, or says that it failed.
+    """
+    choices = found.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise BackendError("The server's answer holds no choices.", fix="Its log may say why.")
+    choice, usage, timings = choices[0], _table(found.get("usage")), _table(found.get("timings"))
+    message = _table(choice.get("message"))
+    text = message.get("content") if message else choice.get("text")
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    finish = str(choice.get("finish_reason") or "stop")
+    if finish in _FAILED:
+        raise BackendError(f"The server broke the answer off ({finish}).", fix="Its log may say why.")
+    if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
+        raise BackendError(f"The server's answer is no text: {str(choice)[:200]}.")
+    cached = _count(_table(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    timed = "prompt_ms" in timings and "predicted_ms" in timings
+    return Reply(
+        text=text or "",
+        reasoning=reasoning,
+        finish_reason=_FINISHED.get(finish, "stop"),
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        output_tokens=_count(usage.get("completion_tokens")),
+        reasoning_tokens=_count(_table(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+        cached_tokens=_count(timings.get("cache_n")) if cached is None else cached,
+        prefill_s=float(timings["prompt_ms"]) / 1000 if timed else 0.0,
+        decode_s=float(timings["predicted_ms"]) / 1000 if timed else wall_s,
+    )
+
+
+def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
+    """Whether a stop string that was sent may have ended the reasoning, or blanks before it, where it ends nothing."""
+    if reply.finish_reason != "stop":
+        return False
+    if reply.reasoning is not None:
+        return not reply.text.strip()
+    reasoning, answer = split_reasoning(reply.text, opened=request.opens_reasoning, marks=tokenizer.reasoning_marks)
+    return not answer.strip() if reasoning is not None else not reply.text.strip()
+
+
+def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
+    """The answer, its reasoning apart by the rule of ``lbx.reasoning``, up to the first stop string behind it.
+
+    Args:
+        drops_first_space: the tokenizer's texts begin without the space that their first token has.
+    """
+    text = reply.text.removeprefix(" ") if drops_first_space and reply.reasoning is None else reply.text
+    marks = tokenizer.reasoning_marks
+    closed: bool | None
+    if reply.reasoning is not None:
+        reasoning, answer = reply.reasoning.strip(), text.lstrip()
+        closed = bool(answer) or reply.finish_reason == "stop"
+    else:
+        found, answer = split_reasoning(text, opened=request.opens_reasoning, marks=marks)
+        reasoning = found  # type: ignore[assignment]
+        closed = None if found is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
+    stopped = _up_to_stop(request, answer, tokenizer)
+    return Completion(
+        text=answer if stopped is None else stopped,
+        output_tokens=len(tokenizer.encode(text, special=False))
+        if reply.output_tokens is None
+        else reply.output_tokens,
+        finish_reason=reply.finish_reason if stopped is None else "stop",
+        reasoning=reasoning,
+        reasoning_tokens=_reasoning_tokens(reply, reasoning, tokenizer),
+        reasoning_closed=closed,
+        stop_in_reasoning=any(stop in (reasoning or "") for stop in request.stop if stop),
+        cached_tokens=reply.cached_tokens or 0,
+        prefill_s=reply.prefill_s,
+        decode_s=reply.decode_s,
+        prompt_tokens=reply.prompt_tokens,
+    )
+
+
+def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:
+    """The answer before the first stop string that ``min_new_tokens`` allows, or None where there is none."""
+    start = 0
+    if request.min_new_tokens:
+        start = len(tokenizer.decode(tokenizer.encode(answer, special=False)[: request.min_new_tokens]))
+    found = [at for stop in request.stop if stop and (at := answer.find(stop, start)) >= 0]
+    return answer[: min(found)] if found else None
+
+
+def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer) -> int:
+    if reasoning is None:
+        return 0
+    if reply.reasoning_tokens is not None:
+        return reply.reasoning_tokens
+    counted = len(tokenizer.encode(reasoning, special=False))
+    return counted if reply.output_tokens is None else min(counted, reply.output_tokens)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

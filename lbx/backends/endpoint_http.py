@@ -1,0 +1,248 @@
+"""One HTTP server: asked patiently, its failures sorted by what can be done about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.options import EndpointOptions
+from lbx.errors import BackendError, EndpointError, UsageError
+
+if TYPE_CHECKING:
+    import httpx2
+
+FIRST_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
+MAX_ASKED_DELAY_S = 300.0
+CONNECT_S = 15.0
+_SHORT_S = 30.0
+_UNAVAILABLE = frozenset((408, 429, 502, 503, 504))
+_PASSING = frozenset((408, 409, 425, 429))
+_SAID = 300
+
+
+class RefusedError(Exception):
+    """The server answered with an error status, and would again.
+
+    Args:
+        said: its own message, one line.
+    """
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"{status}: {said}" if said else str(status))
+        self.status = status
+        self.said = said
+
+
+class UnreachableError(Exception):
+    """There was no answer, or only that the server is not ready, as often as it was tried."""
+
+
+class Server:
+    """An OpenAI-compatible server. Its methods may be called from several threads.
+
+    Raises:
+        UsageError: the environment variable that should hold the key is not set.
+    """
+
+    def __init__(self, options: EndpointOptions) -> None:
+        import httpx2
+
+        self.url = options.url.rstrip("/")
+        self._root = self.url.removesuffix("/v1")
+        self._retries = options.retries
+        self._key = _key(options.api_key_env)
+        self._key_name = options.api_key_env
+        self._stopping = threading.Event()
+        # No proxy and no .netrc of the environment: a run reaches this one address and nothing else.
+        self._client = httpx2.Client(
+            headers={"User-Agent": "lbx"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            timeout=httpx2.Timeout(options.timeout_s, connect=min(CONNECT_S, options.timeout_s), pool=None),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=options.concurrency),
+            verify=httpx2.create_ssl_context(),
+            trust_env=False,
+        )
+
+    def get(self, path: str, *, root: bool = False) -> Any:
+        """What lies at a path, from JSON; None where that is nothing, or no JSON.
+
+        Args:
+            path: with its leading slash.
+            root: counted from the server's root, not from ``url``.
+
+        Raises:
+            UnreachableError, RefusedError: as ``post``; a status of 404, 405 or 501 is None.
+        """
+        try:
+            response = self._patiently("GET", (self._root if root else self.url) + path, None, unready_only=True)
+            return response.json()
+        except RefusedError as exc:
+            if exc.status in (404, 405, 501):
+                return None
+            raise
+        except ValueError:
+            return None
+
+    def post(self, path: str, payload: Mapping[str, Any], *, unready_only: bool = False) -> Mapping[str, Any]:
+        """What the server answers, an object.
+
+        Args:
+            unready_only: try again only where the server is not ready, not after every failure of its own.
+
+        Raises:
+            UnreachableError: no connection, or 429, 502, 503, 504, time after time; or no answer in ``timeout_s``.
+            RefusedError: any other error status.
+            BackendError: the answer is not JSON, or no object.
+        """
+        response = self._patiently("POST", self.url + path, payload, unready_only=unready_only)
+        try:
+            found = response.json()
+        except ValueError as exc:
+            raise BackendError(
+                f"The server {self.url} answered with something that is not JSON: {self._excerpt(response.text)!r}.",
+                fix="Check the card's url: it ends in /v1 for most servers, and nothing else may stand before it.",
+            ) from exc
+        if not isinstance(found, dict):
+            raise BackendError(f"The server {self.url} answered {self._excerpt(response.text)!r}, not an object.")
+        return found
+
+    def is_alive(self) -> bool:
+        """Whether it answers anything at all now, asked once."""
+        import httpx2
+
+        try:
+            status = self._client.get(self.url + "/models", timeout=_SHORT_S).status_code
+        except httpx2.ReadTimeout:
+            return True  # busy: some servers list their models only between two answers
+        except httpx2.HTTPError:
+            return False
+        return bool(status not in _UNAVAILABLE or status in (408, 429))
+
+    def stop(self) -> None:
+        """Let nobody wait for another attempt any more."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        self.stop()
+        self._client.close()
+
+    def explain(self, exc: RefusedError | UnreachableError) -> EndpointError:
+        """The failure of a request that any other would share."""
+        if isinstance(exc, UnreachableError):
+            return EndpointError(
+                f"The model server {self.url} does not answer ({exc}).",
+                fix="Start it, or correct the card's url; then the same command continues.",
+            )
+        if exc.status in (401, 403):
+            fix = (
+                f"Check the key in the environment variable {self._key_name}."
+                if self._key_name
+                else ("Put a key into an environment variable, and its name into the card's api_key_env.")
+            )
+            return EndpointError(f"The model server {self.url} refuses the key ({exc}).", fix=fix)
+        return EndpointError(
+            f"The model server {self.url} refuses requests ({exc}).",
+            fix="Check the card's url and model: the url of most servers ends in /v1.",
+        )
+
+    def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> httpx2.Response:
+        """Ask until the server answers, or has failed too often."""
+        import httpx2
+
+        failed = 0
+        while True:
+            wait = 0.0
+            try:
+                # Without allow_nan: a number that is none would make no JSON.
+                content = None if payload is None else json.dumps(payload, ensure_ascii=False, allow_nan=False)
+                response = self._client.request(
+                    method, url, content=content, headers={"Content-Type": "application/json"}
+                )
+            except httpx2.ReadTimeout as exc:  # it may still be at it: asked again, it would do the work twice
+                raise UnreachableError("no answer within the card's timeout_s") from exc
+            except httpx2.TransportError as exc:
+                if isinstance(exc, httpx2.UnsupportedProtocol) or "CERTIFICATE" in str(exc):
+                    raise UnreachableError(_reason(exc)) from exc
+                problem: Exception = UnreachableError(_reason(exc))
+                problem.__cause__ = exc
+            except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+                raise UnreachableError(_reason(exc)) from exc
+            else:
+                if response.status_code < 300:
+                    return response
+                problem, wait = self._problem(response, unready_only), _asked_delay(response)
+                if isinstance(problem, RefusedError) and not self._may_pass(response.status_code, unready_only):
+                    raise problem
+            failed += 1
+            delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** (failed - 1)) * random.SystemRandom().uniform(0.5, 1)
+            if failed > self._retries or self._stopping.wait(max(delay, wait)):
+                raise problem
+
+    def _problem(self, response: httpx2.Response, unready_only: bool) -> Exception:
+        said = self._said(response)
+        if response.status_code in _UNAVAILABLE:
+            return UnreachableError(f"{response.status_code}: {said}" if said else str(response.status_code))
+        return RefusedError(response.status_code, said)
+
+    @staticmethod
+    def _may_pass(status: int, unready_only: bool) -> bool:
+        return status in _PASSING or (status >= 500 and status != 501 and not unready_only)
+
+    def _said(self, response: httpx2.Response) -> str:
+        """The message in an error's body, wherever the server puts it."""
+        try:
+            found = response.json()
+        except ValueError:
+            return self._excerpt(response.text)
+        while isinstance(found, dict):
+            found = next((found[k] for k in ("error", "message", "detail", "msg") if found.get(k)), "")
+        return self._excerpt(found if isinstance(found, str) else json.dumps(found))
+
+    def _excerpt(self, text: str) -> str:
+        line = re.sub(r"\s+", " ", text).strip()
+        if self._key:
+            line = line.replace(self._key, "***")
+        return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+
+
+def _key(variable: str) -> str:
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise UsageError(
+            f"The model card takes the server's key from the environment variable {variable}, which is not set.",
+            fix="Set it, or remove api_key_env from the card.",
+        )
+    if not key.isascii() or not key.isprintable():
+        raise UsageError(f"The key in the environment variable {variable} has characters that no HTTP header may have.")
+    return key
+
+
+def _asked_delay(response: httpx2.Response) -> float:
+    """How long the server asks to wait (Retry-After, seconds or a date), up to five minutes; 0 where it does not."""
+    text = response.headers.get("Retry-After", "").strip()
+    if not text:
+        return 0.0
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return min(float(text), MAX_ASKED_DELAY_S)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return min(max((until - datetime.now(UTC)).total_seconds(), 0.0), MAX_ASKED_DELAY_S)
+
+
+def _reason(exc: Exception) -> str:
+    text = re.sub(r"\s+", " ", str(exc)).strip().rstrip(".")
+    if "CERTIFICATE" in text:
+        return f"its TLS certificate is not trusted here: {text}; SSL_CERT_FILE names a file of further authorities"
+    return text or type(exc).__name__

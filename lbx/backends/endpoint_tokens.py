@@ -1,0 +1,140 @@
+"""Tokenizers for models that run elsewhere: of a Hugging Face folder, of a GGUF file, or none but characters."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.cards import Chat
+from lbx.backends.text import encodable
+from lbx.errors import BackendError
+from lbx.prompts import Tokenizer
+from lbx.reasoning import choose_marks
+
+if TYPE_CHECKING:
+    from lbx.backends.hf_tokens import HfTokenizer
+
+CHARACTERS = 100_000_000
+"""A window so wide that nothing is cut: where characters are counted, the server alone knows what fits."""
+
+
+class CharacterTokenizer:
+    """Stands in for a tokenizer where there is none: each character is a token, its id the code point."""
+
+    bos_token = eos_token = ""
+    bos_id: int | None = None
+    adds_bos = False
+    chat_template: str | None = None
+
+    def __init__(self, reasoning: tuple[str, str] | None = None) -> None:
+        self.reasoning_marks = choose_marks(None, lambda text: False, reasoning)
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        return {}
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        return list(map(ord, encodable(text)))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+class PromptText:
+    """Says token ids as the text that a tokenizer turns into them again."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def _texts(self) -> Mapping[int, str]:
+        return {number: text for text, number in self._tokenizer.control_tokens.items()}
+
+    @cached_property
+    def drops_first_space(self) -> bool:
+        """Whether ``decode`` leaves out the space that its first token begins with, as SentencePiece's do."""
+        ids = self._tokenizer.encode("a", special=False)
+        return self._tokenizer.decode([*ids, *ids]) == "a a"
+
+    def of(self, ids: Sequence[int], *, special: bool) -> str | None:
+        """The text; None where no text becomes exactly these ids, e.g. a document that spells out a control token.
+
+        Args:
+            special: whether who reads the text takes a control token's text for the token; otherwise the ids must hold
+                none.
+        """
+        text = "".join(self._pieces(ids))
+        return text if self._tokenizer.encode(text, special=special) == list(ids) else None
+
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
+        pieces: list[str] = []
+        start = 0
+        for at, number in enumerate(ids):
+            if number in self._texts:
+                pieces += [self._tokenizer.decode(ids[start:at]), self._texts[number]]
+                start = at + 1
+        return [*pieces, self._tokenizer.decode(ids[start:])]
+
+
+def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
+    """The tokenizer in a GGUF file (its weights are not read) or a Hugging Face folder, and what frees it.
+
+    Args:
+        own_template: whether lbx wraps prompts in the chat template; otherwise the tokenizer has none.
+
+    Raises:
+        ImportError: the library that reads it is not installed.
+        BackendError: there is no tokenizer, or it is damaged.
+    """
+    if place.is_file():
+        return _from_gguf(place, chat, own_template=own_template, debug=debug)
+    return _from_folder(place, chat, own_template=own_template, debug=debug), lambda: None
+
+
+def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
+    from lbx.backends.llama_library import check_gguf, library, log
+    from lbx.backends.llama_tokens import LlamaTokenizer, own_chat_template
+
+    check_gguf(place)
+    log.debug = debug
+    llama_cpp = library()
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    log.clear()
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(place), params)
+    if not model:
+        raise BackendError(
+            f"llama.cpp cannot read the tokenizer of {place}: {log.said()}.",
+            fix="The file may be cut off: compare its size and hash with the source's.",
+        )
+    template = chat.choose(own_chat_template(llama_cpp, model)) if own_template else None
+    return LlamaTokenizer(llama_cpp, model, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
+
+
+def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
+    from lbx.backends.torch_library import first_line, quiet, refuse_without_tokenizer
+
+    refuse_without_tokenizer(place)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    import transformers
+
+    from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
+
+    quiet(transformers, debug)
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        raw: Any
+        try:
+            raw = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+        except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
+            raise BackendError(
+                f"The tokenizer in {place} cannot be loaded: {first_line(exc)}",
+                fix="Its files may be damaged, or need code or a library that is not installed.",
+            ) from exc
+    return HfTokenizer(raw, chat.choose(own_chat_template(raw)) if own_template else None, chat.reasoning)

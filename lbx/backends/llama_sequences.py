@@ -159,6 +159,7 @@ class LlamaSequences:
         self._memory = llama_cpp.llama_get_memory(context)
         self._max_sequences = max_sequences
         self._max_step = max_step
+        self._cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         self._row_type = ctypes.c_float * vocabulary
         self._take_over = take_over
         self._twin = max_sequences if sliding else 0
@@ -174,6 +175,14 @@ class LlamaSequences:
     @property
     def max_cells(self) -> int:
         return self._cells.count
+
+    @property
+    def used_cells(self) -> int:
+        return self._cells.count - self._cells.free
+
+    @property
+    def cheap_cells(self) -> int:
+        return self._cheap_cells
 
     @property
     def max_step(self) -> int:
@@ -253,10 +262,10 @@ class LlamaSequences:
 
     def give_way(self) -> None:
         """Forget everything; the caller takes the cache and clears it."""
-        if self._holds:
-            self._holds = False
+        if self._holds or self._unsure:
+            self._unsure = True
             self._cells.clear()
-        self._unsure = False
+            self._holds = self._unsure = False
 
     def close(self) -> None:
         """The context is about to be freed."""

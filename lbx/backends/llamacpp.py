@@ -37,13 +37,15 @@ class Room(NamedTuple):
 
     Attributes:
         cells: tokens in its cache.
-        sequences: how many there may be; 0 where the cache can neither be cut back nor shared.
+        sequences: how many may share it; 0 where they cannot.
         sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
+        keeps_prefix: whether it can be cut back; that of recurrent and hybrid models cannot.
     """
 
     cells: int
     sequences: int
     sliding: bool
+    keeps_prefix: bool
 
 
 class LlamaBackend:
@@ -51,8 +53,7 @@ class LlamaBackend:
 
     Args:
         model, context: pointers that this object frees.
-        max_sequences: 0 for models whose cache can neither be cut back nor shared (recurrent and hybrid ones).
-        sliding: the model has layers whose attention slides.
+        room: what the context was made for.
     """
 
     def __init__(
@@ -64,8 +65,7 @@ class LlamaBackend:
         info: BackendInfo,
         *,
         chunk: int,
-        max_sequences: int,
-        sliding: bool,
+        room: Room,
     ) -> None:
         from lbx.backends.llama_sequences import LlamaSequences, StepBatch  # loads numpy
 
@@ -76,19 +76,20 @@ class LlamaBackend:
         self._tokenizer = tokenizer
         self._info = info
         self._chunk = chunk
+        self._keeps_prefix = room.keeps_prefix
         self._batch = StepBatch(llama_cpp, chunk)
         self._kept: list[int] = []
         self._position = 0
         self._sequences: LlamaSequences | None = None
-        if max_sequences:
+        if room.sequences:
             self._sequences = LlamaSequences(
                 llama_cpp,
                 context,
-                max_sequences=max_sequences,
+                max_sequences=room.sequences,
                 max_step=chunk,
                 vocabulary=tokenizer.size,
                 take_over=self._forget_prefix,
-                sliding=sliding,
+                sliding=room.sliding,
             )
 
     @property
@@ -118,11 +119,9 @@ class LlamaBackend:
     def prefill(self, ids: Sequence[int]) -> Prefilled:
         """Compute the prompt in chunks whose bounds are multiples of the chunk, reusing whole chunks."""
         ids = list(ids)
-        if self._sequences is None:
-            start = self._cut_back(0)
-        else:
+        if self._sequences is not None:
             self._sequences.give_way()
-            start = self._cut_back(reusable(self._kept, ids, self._chunk))
+        start = self._cut_back(reusable(self._kept, ids, self._chunk)) if self._keeps_prefix else self._cut_back(0)
         for at in range(start, len(ids), self._chunk):
             part = ids[at : at + self._chunk]
             last = at + len(part) == len(ids)
@@ -232,8 +231,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         tokenizer,
         info,
         chunk=options.prefill_chunk,
-        max_sequences=room.sequences,
-        sliding=room.sliding,
+        room=room,
     )
 
 
@@ -274,7 +272,9 @@ def _room(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, wi
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
     """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return Room(window, 0, sliding=False)
+        return Room(window, 0, sliding=False, keeps_prefix=False)
+    if not _attends_by_mask(llama_cpp, model):
+        return Room(window, 0, sliding=False, keeps_prefix=True)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -289,7 +289,18 @@ def _room(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, wi
         )
     sliding = llama_cpp.llama_model_n_swa(model) > 0
     most = MOST_SEQUENCES // 2 if sliding else MOST_SEQUENCES
-    return Room(cells, min(options.max_sequences, most), sliding)
+    return Room(cells, min(options.max_sequences, most), sliding, keeps_prefix=True)
+
+
+def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
+    """Whether a token sees its own sequence alone, wherever other sequences' cells lie between.
+
+    Sparse attention picks the tokens or blocks that it sees by an indexer. In a cache that sequences share llama.cpp
+    computes MiniMax M3's as dense attention, which gives other numbers; none of that kind was tried.
+    """
+    architecture = metadata(llama_cpp, model, "general.architecture")
+    indexer = metadata(llama_cpp, model, f"{architecture}.attention.indexer.head_count")
+    return indexer is None and not llama_cpp.llama_model_is_diffusion(model)
 
 
 def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, cells: int) -> None:
@@ -310,7 +321,7 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
     params.n_ctx = room.cells
     params.n_batch = params.n_ubatch = options.prefill_chunk
     params.n_seq_max = max(1, room.sequences * (2 if room.sliding else 1))
-    params.kv_unified = True  # one cache for all sequences, so that they can share its cells
+    params.kv_unified = room.sequences > 0  # one cache for all sequences, so that they can share its cells
     params.n_outputs_max = params.n_seq_max  # only last tokens' logits are read: no buffer for all of a chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (

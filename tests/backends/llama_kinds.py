@@ -66,8 +66,12 @@ def _mamba() -> tuple[dict[str, tuple[int, ...]], dict[str, object]]:
 KINDS = {"gemma3": _gemma3, "mamba": _mamba}
 
 
-def write_kind(name: str, tokenizer_from: Path, out: Path) -> Path:
-    """A model of that architecture; its tokenizer is copied from another GGUF file."""
+def write_kind(name: str, tokenizer_from: Path, out: Path, **more: int) -> Path:
+    """A model of that architecture; its tokenizer is copied from another GGUF file.
+
+    Args:
+        more: keys of the header besides, two underscores for each dot.
+    """
     import gguf
 
     shapes, keys = KINDS[name]()
@@ -79,7 +83,8 @@ def write_kind(name: str, tokenizer_from: Path, out: Path) -> Path:
         "feed_forward_length": INNER if name == "gemma3" else 0,
         "attention.layer_norm_rms_epsilon": 1e-6,
     }
-    for key, value in (common | keys).items():
+    besides = {key.replace("__", "."): value for key, value in more.items()}
+    for key, value in (common | keys | besides).items():
         (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(f"{name}.{key}", value)
     rng = np.random.default_rng(3)
     for tensor, shape in {"token_embd.weight": (vocabulary, WIDTH), "output_norm.weight": (WIDTH,), **shapes}.items():

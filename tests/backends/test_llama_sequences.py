@@ -458,6 +458,18 @@ def test_a_recurrent_model_holds_one_sequence(tiny_gguf, tmp_path):
     backend.close()
 
 
+def test_a_model_that_picks_what_it_sees_holds_one_sequence(tiny_gguf, tmp_path):
+    """Sparse attention; what one sequence is computed with stays as it was, and so does its kept prefix."""
+    from llama_kinds import write_kind
+
+    path = write_kind("gemma3", tiny_gguf, tmp_path / "sparse.gguf", attention__indexer__head_count=2)
+    backend = loaded(path, 256, prefill_chunk=64)
+    assert backend.sequences() is None
+    backend.prefill(tokens(150))
+    assert backend.prefill(tokens(150)).cached_tokens == 128
+    backend.close()
+
+
 def test_options_set_the_room(tiny_gguf, sliding_gguf):
     backend = loaded(tiny_gguf, 256, kv_cells=1000, max_sequences=256, prefill_chunk=16)
     memory = backend.sequences()

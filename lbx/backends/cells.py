@@ -96,3 +96,14 @@ class CellTable:
             if not together or span[1] - span[0] == len(held):
                 return Columns(held, span if together else None, in_order)
         return Columns(np.arange(*span), span, False) if together else Columns(held, None, False)
+
+    def seen(self, sequences: Sequence[int], columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """Copies of what the masks of a pass are made of.
+
+        Returns:
+            Which sequence holds which column, shape (sequences, columns), and the columns' positions, (columns,).
+        """
+        if columns.span is not None:  # a slice is copied many times faster than a selection
+            span = slice(*columns.span)
+            return self.owners[list(sequences), span], self.positions[span].copy()
+        return self.owners[np.ix_(np.asarray(sequences, dtype=np.int64), columns.cells)], self.positions[columns.cells]

@@ -206,9 +206,8 @@ class HfSequences:
         in every layer, and "eager" would add it to the scores.
         """
         device, dtype = self._model.device, self._model.dtype
-        owned = torch.from_numpy(self._table.owners[:, columns.cells][[item.sequence for item in items]]).to(device)
+        owned, places = (torch.from_numpy(a).to(device) for a in self._table.seen([i.sequence for i in items], columns))
         owner = np.repeat(np.arange(len(items)), [len(item.tokens) for item in items])
-        places = torch.from_numpy(self._table.positions[columns.cells]).to(device)
         hidden = owned[torch.from_numpy(owner).to(device)]
         hidden &= places <= torch.from_numpy(positions).to(device)[:, None]
         hidden.logical_not_()

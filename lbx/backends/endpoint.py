@@ -30,7 +30,7 @@ from lbx.backends.endpoint_wire import Wire, find_wire
 from lbx.backends.loop import check_fits
 from lbx.backends.options import EndpointOptions
 from lbx.backends.weights import fingerprint
-from lbx.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
+from lbx.errors import BackendError, LbxError, PromptError, UsageError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
 
@@ -39,7 +39,7 @@ LOST_AFTER = 3
 
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
-Outcome = Completion | LbxError
+Outcome = Completion | PromptError | BackendError
 
 
 class EndpointBackend:
@@ -74,6 +74,7 @@ class EndpointBackend:
         self._chat_kwargs = chat_kwargs
         self._lock = threading.Lock()
         self._unanswered = 0
+        self._workers = 0
 
     @property
     def info(self) -> BackendInfo:
@@ -120,18 +121,24 @@ class EndpointBackend:
         done: queue.Queue[tuple[int, Outcome | BaseException]] = queue.Queue()
 
         def work() -> None:
-            while (index := order.take()) is not None:
-                done.put((index, self._outcome(requests[index])))
-                order.done(index)
+            try:
+                while (index := order.take()) is not None:
+                    done.put((index, self._outcome(requests[index])))
+                    order.done(index)
+            finally:
+                with self._lock:
+                    self._workers -= 1
 
-        # Daemons: whoever interrupts the run does not wait for answers that nobody will read.
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self._concurrency, len(requests)))]
-        for thread in threads:
-            thread.start()
+        threads = min(self._concurrency, len(requests))
+        with self._lock:
+            self._workers += threads
+        for _ in range(threads):
+            # A daemon: whoever interrupts the run does not wait for answers that nobody will read.
+            threading.Thread(target=work, daemon=True).start()
         try:
             for _ in requests:
                 index, outcome = done.get()
-                if isinstance(outcome, EndpointError) or not isinstance(outcome, Outcome):
+                if not isinstance(outcome, Outcome):
                     order.stop()
                     yield from self._already_done(done)
                     raise outcome
@@ -141,15 +148,17 @@ class EndpointBackend:
 
     def close(self) -> None:
         self._server.close()
-        self._free()
-        self._free = lambda: None
+        with self._lock:
+            if not self._workers:  # after an interruption one may still be counting tokens
+                self._free()
+                self._free = lambda: None
 
     @staticmethod
     def _already_done(done: queue.Queue[tuple[int, Outcome | BaseException]]) -> Iterator[tuple[int, Outcome]]:
         """What other threads have finished in the meantime: nothing that was answered gets lost."""
         while not done.empty():
             index, outcome = done.get()
-            if isinstance(outcome, Outcome) and not isinstance(outcome, EndpointError):
+            if isinstance(outcome, Outcome):
                 yield index, outcome
 
     def _outcome(self, request: Request) -> Outcome | BaseException:

@@ -41,6 +41,8 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
             found["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
         if sampling.min_p or known:
             found["min_p"] = sampling.min_p
+        if kind == "llama-server":  # its own order cuts first and heats then; transformers, vLLM and lbx heat first
+            found["samplers"] = ["temperature", "top_k", "top_p", "min_p"]
     if kind in _LLAMA:
         found["repeat_penalty"] = 1.0
     if kind in _TORCH:

@@ -90,10 +90,13 @@ class Server:
         except ValueError:
             return None
 
-    def post(self, path: str, payload: Mapping[str, Any], *, unready_only: bool = False) -> Mapping[str, Any]:
+    def post(
+        self, path: str, payload: Mapping[str, Any], *, root: bool = False, unready_only: bool = False
+    ) -> Mapping[str, Any]:
         """What the server answers, an object.
 
         Args:
+            path, root: as in ``get``.
             unready_only: try again only where the server is not ready, not after every failure of its own.
 
         Raises:
@@ -101,7 +104,8 @@ class Server:
             RefusedError: any other error status.
             BackendError: the answer is not JSON, or no object.
         """
-        response = self._patiently("POST", self.url + path, payload, unready_only=unready_only)
+        url = (self._root if root else self.url) + path
+        response = self._patiently("POST", url, payload, unready_only=unready_only)
         try:
             found = response.json()
         except ValueError as exc:

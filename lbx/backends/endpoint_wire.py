@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,15 @@ from lbx.prompts import Tokenizer
 _PROBE = (
     "Twenty-three boats (No. 70481) left Ångström harbour at 5:06; 三条船在清晨离开了港口。 def f(x): return x**2  ⛵"
 )
+
+
+_TOKENIZERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama-server": ("/tokenize", "content", {"add_special": False, "parse_special": False}),
+    "llama-cpp-python": ("/extras/tokenize", "input", {}),
+    "vllm": ("/tokenize", "prompt", {"add_special_tokens": False}),
+    "sglang": ("/tokenize", "prompt", {"add_special_tokens": False}),
+}
+"""Where servers lend their tokenizers: path from the root, the text's name, what else to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,13 @@ def find_wire(server: Server, facts: Facts, api: str, tokenizer: Tokenizer | Non
     """Find out by two requests of one new token how prompts must travel to arrive as they are.
 
     Raises:
-        BackendError: the server counts other tokens than the tokenizer makes.
+        BackendError: the server makes or counts other tokens than the tokenizer.
         EndpointError: it does not answer, or refuses every request.
     """
     if tokenizer is None:
         return Wire(api)
     bare = tokenizer.encode(_PROBE, special=False)
+    _check_same_tokens(server, facts, bare)
     if api == "chat":
         read = _read_tokens(server, facts, "/chat/completions", {"messages": [{"role": "user", "content": _PROBE}]})
         if read is None or read < len(bare):
@@ -64,6 +74,22 @@ def find_wire(server: Server, facts: Facts, api: str, tokenizer: Tokenizer | Non
     except RefusedError:
         takes_ids = False
     return Wire(api, ids=takes_ids, adds_bos=adds_bos and not takes_ids)
+
+
+def _check_same_tokens(server: Server, facts: Facts, bare: Sequence[int]) -> None:
+    """Compare token by token, where the server lends its tokenizer; else the count alone must do."""
+    if facts.kind not in _TOKENIZERS:
+        return
+    path, name, extra = _TOKENIZERS[facts.kind]
+    try:
+        payload = {"model": facts.model, name: _PROBE, **extra}
+        found = server.post(path, payload, root=True, unready_only=True).get("tokens")
+    except RefusedError:
+        return
+    except UnreachableError as exc:
+        raise server.explain(exc) from exc
+    if isinstance(found, list) and found != bare and found[1:] != bare:  # the first may be a BOS
+        raise _other_tokens(server, len(bare), len(found))
 
 
 def _read_tokens(
@@ -82,6 +108,6 @@ def _read_tokens(
 def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:
     counted = "does not say how many tokens it reads" if read is None else f"reads {read} tokens"
     return BackendError(
-        f"The server {server.url} {counted} in a text that the card's tokenizer cuts into {mine}.",
+        f"The server {server.url} {counted} in a text that the card's tokenizer cuts into {mine} others.",
         fix='Name the tokenizer of the very model that the server runs, or leave [tokenizer] out and use api = "chat".',
     )

@@ -25,27 +25,50 @@ def network_interfaces() -> list[str]:
     return sorted(name for name in (line.split(":")[0].strip() for line in lines) if name != "lo")
 
 
-def block_network() -> str:
+def block_network(allow: tuple[str, int] | None = None) -> str:
     """Refuse every connection and name look-up of this process from now on, and tell libraries to stay offline.
+
+    Args:
+        allow: host and port of the one model server that may be reached all the same.
 
     Returns:
         How the run is kept offline, in words, for the terminal and the results file.
+
+    Raises:
+        NetworkAttemptError: the host's name has no address.
     """
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    sys.addaudithook(_refuse)
-    if network_interfaces():
-        return "sockets blocked in-process"
-    return "no network interface (namespace), and sockets blocked in-process"
+    allowed = _addresses(*allow) if allow else frozenset()
+    sys.addaudithook(lambda event, arguments: _refuse(event, arguments, allowed))
+    blocked = "sockets blocked in-process"
+    if allow:
+        blocked += f" but to the model server {allow[0]}:{allow[1]}"
+    return blocked if network_interfaces() else f"no network interface (namespace), and {blocked}"
 
 
-def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
+    """The host by its name and by each of its addresses, with the port."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        raise NetworkAttemptError(
+            f"The model server's name {host} has no address: {exc}.", fix="Correct the url in the model card."
+        ) from exc
+    return frozenset({(host, port), *((str(address[4][0]), port) for address in found)})
+
+
+def _refuse(event: str, arguments: tuple[object, ...], allowed: frozenset[tuple[str, int]]) -> None:
     if event not in _EVENTS:
         return
     if arguments and isinstance(arguments[0], socket.socket) and arguments[0].family == socket.AF_UNIX:
         return  # does not leave the machine
     target = arguments[1] if len(arguments) > 1 and event.startswith("socket.conn") else arguments[:1]
+    if event == "socket.connect" and isinstance(target, tuple) and target[:2] in allowed:
+        return
+    if event == "socket.getaddrinfo" and arguments[:2] in allowed:
+        return
     raise NetworkAttemptError(
         f"Something tried to use the network during an offline run ({event}: {target}).",
         fix="A run reads only the bundle; please report this with --debug.",

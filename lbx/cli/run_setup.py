@@ -61,6 +61,15 @@ class Loaded:
     backend: Backend
 
 
+def model_server(bundle: Bundle, model: str, backend: str | None) -> tuple[str, int] | None:
+    """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
+    from lbx.backends import resolve_model
+    from lbx.backends.options import EndpointOptions
+
+    options = resolve_model(model, backend=backend, bundle=bundle).options
+    return options.address if isinstance(options, EndpointOptions) else None
+
+
 def load_model(bundle: Bundle, tasks: list[Task], model: str, backend: str | None) -> Loaded:
     """Load the model that ``--model`` names."""
     from lbx.backends import load, resolve_model
@@ -128,6 +137,11 @@ def make_work(
     from lbx.prompts import Prompter
 
     info = loaded.backend.info
+    if settings.max_prompt_tokens and info.settings.get("tokenizer", "") is None:
+        raise UsageError(
+            f"--max-prompt-tokens cuts prompts, and nobody here can count the tokens of {info.model}: it has no tokenizer.",
+            fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
+        )
     prompter = Prompter(
         loaded.backend.tokenizer,
         context_window=info.context_window,
@@ -170,6 +184,13 @@ def _template(loaded: Loaded, settings: RunSettings) -> ChatTemplate | None:
     from lbx.prompts import ChatTemplate
 
     tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
+    if loaded.backend.info.settings.get("api") == "chat":
+        if settings.thinks or settings.thinking is False:
+            note(
+                f"--{'' if settings.thinks else 'no-'}thinking does not reach the model: its server wraps prompts. "
+                "Variables of the server's chat template go into the card: kwargs under [chat]."
+            )
+        return None
     source = chat.choose(tokenizer.chat_template) if settings.chat else None
     if not source:
         if settings.thinks or settings.thinking is False:

@@ -1,0 +1,459 @@
+"""What servers do that a well-behaved one cannot be made to do, by a server on loopback that obeys the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
+
+from lbx.backends import endpoint_http, load, read_card
+from lbx.errors import BackendError, EndpointError, PromptError, UsageError
+from lbx.records import Completion, Request, SampleKey, Sampling
+
+pytest.importorskip("transformers", reason="needs lbx[hf]")
+
+MODELS = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 8192}]}
+USED: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": 2}
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_http, "FIRST_DELAY_S", 0.01)
+
+
+def said(text: str, finish: str = "stop", **more: object) -> Answer:
+    return 200, {}, {"choices": [{"text": text, "finish_reason": finish}], "usage": USED} | more
+
+
+def chatted(content: str | None, finish: str = "stop", **message: object) -> Answer:
+    choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
+    return 200, {}, {"choices": [choice], "usage": USED}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """serve(answer of a POST, **options) -> (server, backend), chat without a tokenizer by default."""
+    with closing_all() as things:
+
+        def make(
+            post: Callable[[Any, int], Answer], *, models: Any = MODELS, tokenizer: bool = False, **options: object
+        ) -> Any:
+            def answer(path: str, payload: Any, before: int) -> Answer:
+                if payload is None:
+                    return (200, {}, models) if path == "/v1/models" else (404, {}, {"detail": "Not Found"})
+                if path == "/tokenize":
+                    return 404, {}, {"detail": "Not Found"}
+                return post(payload, before)
+
+            things.append(ScriptedServer(answer))
+            given = {"url": things[-1].url, "retries": 2, "timeout_s": 5, **options}
+            lines = ['backend = "endpoint"', f'[tokenizer]\npath = "{DEMO / "hf"}"' if tokenizer else "", "[options]"]
+            lines += [f"{name} = {value!r}".replace("'", '"') for name, value in given.items()]
+            card = tmp_path / "served.toml"
+            card.write_text("\n".join(lines))
+            things.append(load(read_card(card)))
+            return things[-2], things[-1]
+
+        yield make
+
+
+def asked(name: str = "1", text: str = "abc", **changes: Any) -> Request:
+    return Request(SampleKey("t", "t", name), tuple(map(ord, text)), **({"max_new_tokens": 8} | changes))
+
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(serve: Any, status: int) -> None:
+    server, backend = serve(lambda _, before: (status, {}, {"error": "busy"}) if before < 2 else chatted("yes"))
+    assert backend.generate(asked()).text == "yes"
+    assert len(server.posts(CHAT)) == 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_and_given_up_after_the_cards_retries(serve: Any, status: int) -> None:
+    server, backend = serve(lambda *_: (status, {}, {"error": {"message": "the GPU\nis on fire"}}))
+    with pytest.raises(BackendError, match=f"t/t/1.*{status}: the GPU is on fire"):
+        backend.generate(asked())
+    assert len(server.posts(CHAT)) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "message"),
+    [
+        (400, {"error": {"message": "no such parameter"}}, BackendError, "failed at t/t/1 .400: no such parameter"),
+        (400, {"message": "the request exceeds the available context size"}, PromptError, "does not fit"),
+        (400, {"error": "This model's maximum context length is 8192 tokens."}, PromptError, "does not fit"),
+        (413, "<html>Request Entity Too Large</html>", PromptError, "does not fit"),
+        (422, {"detail": [{"loc": ["body"], "msg": "bad"}]}, BackendError, "bad"),
+        (401, {"error": "bad key"}, EndpointError, "refuses the key .401: bad key"),
+        (403, "", EndpointError, "refuses the key"),
+        (404, {"error": {"message": "The model `m` does not exist."}}, EndpointError, "does not exist"),
+        (302, "moved", BackendError, "302"),
+        (501, "never", BackendError, "501: never"),
+    ],
+)
+def test_what_will_not_pass_is_asked_once(serve: Any, status: int, body: Any, error: Any, message: str) -> None:
+    server, backend = serve(lambda *_: (status, {"Location": "/elsewhere"}, body))
+    with pytest.raises(error, match=message):
+        backend.generate(asked())
+    assert len(server.posts(CHAT)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((200, {}, "<html>a login page</html>"), "not JSON: '<html>a login page"),
+        ((200, {}, '{"choices": [{"te'), "not JSON"),
+        ((200, {}, [1]), "not an object"),
+        ((200, {}, {"choices": []}), "no choices"),
+        ((200, {}, {"error": "odd"}), "no choices"),
+        ((200, {}, {"choices": [{"index": 0}]}), "no text"),
+        ((200, {}, {"choices": [{"message": {"content": ["a"]}}]}), "no text"),
+        (chatted("half", "abort"), "broke the answer off .abort"),
+        (chatted("", "content_filter"), "content_filter"),
+    ],
+)
+def test_answers_that_are_none(serve: Any, answer: Answer, message: str) -> None:
+    _, backend = serve(lambda *_: answer)
+    with pytest.raises(BackendError, match=message):
+        backend.generate(asked())
+
+
+def test_a_request_that_breaks_the_connection_fails_alone_until_it_happens_three_times_in_a_row(serve: Any) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        return (0, {}, "") if "poison" in payload["messages"][0]["content"] else chatted("fine")
+
+    _, backend = serve(answer, retries=1)
+    for _ in range(2):
+        with pytest.raises(BackendError, match="gave no answer to t/t/1"):
+            backend.generate(asked(text="poison"))
+    assert backend.generate(asked()).text == "fine"
+    for _ in range(2):
+        with pytest.raises(BackendError):
+            backend.generate(asked(text="poison"))
+    with pytest.raises(EndpointError, match="the same command continues"):
+        backend.generate(asked(text="poison"))
+
+
+def test_a_server_that_is_too_slow_is_not_asked_twice(serve: Any) -> None:
+    def slowly(*_: object) -> Answer:
+        time.sleep(1)
+        return chatted("late")
+
+    server, backend = serve(slowly, timeout_s=0.2)
+    with pytest.raises(BackendError, match="timeout_s"):
+        backend.generate(asked())
+    assert len(server.posts(CHAT)) == 1
+
+
+def test_tls_where_there_is_none(tmp_path: Path) -> None:
+    with closing_all() as things:
+        things.append(ScriptedServer(lambda *_: (200, {}, MODELS)))
+        card = tmp_path / "tls.toml"
+        url = things[0].url.replace("http:", "https:")
+        card.write_text(f'backend = "endpoint"\n[options]\nurl = "{url}"\nretries = 0\ntimeout_s = 5\n')
+        with pytest.raises(EndpointError, match=r"(?i)does not answer .*(ssl|tls)"):
+            load(read_card(card))
+
+
+def test_how_long_a_server_asks_to_wait() -> None:
+    import httpx2
+
+    def delay(text: str) -> float:
+        return endpoint_http._asked_delay(httpx2.Response(429, headers={"Retry-After": text} if text else {}))
+
+    assert delay("7") == 7
+    assert delay("100000") == endpoint_http.MAX_ASKED_DELAY_S
+    assert delay("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert delay("Wed, 21 Oct 2099 07:28:00 GMT") == endpoint_http.MAX_ASKED_DELAY_S
+    assert delay("soon") == delay("") == 0
+
+
+def test_reasoning_apart_and_inside_the_text(serve: Any) -> None:
+    answers = {
+        "apart": chatted("\n\n(B)", reasoning_content="three ships\n"),
+        "newer": chatted("(B)", reasoning="three ships"),
+        "inside": chatted("<think>three ships</think>\n(B)"),
+        "unclosed": chatted(None, "length", reasoning_content="three ships and"),
+    }
+    _, backend = serve(lambda payload, _: answers[payload["messages"][0]["content"]])
+    for name in ("apart", "newer", "inside"):
+        found = backend.generate(asked(text=name))
+        assert (found.text, found.reasoning, found.reasoning_closed) == ("(B)", "three ships", True)
+    found = backend.generate(asked(text="unclosed"))
+    assert (found.text, found.reasoning, found.reasoning_closed, found.finish_reason) == (
+        "", "three ships and", False, "length",
+    )  # fmt: skip
+
+
+def test_reasoning_and_answer_share_one_budget(serve: Any) -> None:
+    server, backend = serve(lambda *_: chatted("x"))
+    backend.generate(asked(thinking_tokens=100))
+    assert server.posts(CHAT)[0]["max_tokens"] == 108
+    assert backend.info.settings["reasoning_budget"] == "one with the answer's"
+
+
+def test_a_stop_string_inside_the_reasoning_ends_nothing(serve: Any) -> None:
+    whole = "<think>one\ntwo</think>\nyes\nno"
+
+    def answer(payload: Any, _: int) -> Answer:
+        return chatted(whole.partition("\n")[0] if payload.get("stop") else whole)
+
+    server, backend = serve(answer)
+    found = backend.generate(asked(stop=("\n",)))
+    assert (found.text, found.reasoning, found.stop_in_reasoning, found.finish_reason) == (
+        "yes",
+        "one\ntwo",
+        True,
+        "stop",
+    )
+    assert [payload.get("stop") for payload in server.posts(CHAT)] == [["\n"], None]
+
+
+def test_no_stop_string_among_the_first_tokens(serve: Any) -> None:
+    server, backend = serve(lambda *_: chatted("\nyes\nno", "length"))
+    assert backend.generate(asked(stop=("\n",), min_new_tokens=1)).text == "\nyes"
+    assert "stop" not in server.posts(CHAT)[0]
+    assert server.posts(CHAT)[0]["min_tokens"] == 1
+
+
+SAMPLED = Sampling(temperature=0.6, top_p=0.95, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("owner", "greedy", "sampled"),
+    [
+        ("vllm", {"repetition_penalty": 1.0}, {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0}),
+        ("sglang", {"repetition_penalty": 1.0}, {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0}),
+        (
+            "llamacpp",
+            {"repeat_penalty": 1.0},
+            {
+                "repeat_penalty": 1.0, "top_k": 0, "min_p": 0.0,
+                "samplers": ["temperature", "top_k", "top_p", "min_p"],
+            },
+        ),
+        ("somebody", {}, {}),
+    ],
+)  # fmt: skip
+def test_each_server_is_told_in_its_own_words(serve: Any, owner: str, greedy: Any, sampled: Any) -> None:
+    server, backend = serve(lambda *_: chatted("x"), models={"data": [{"id": "m", "owned_by": owner}]})
+    backend.generate(asked())
+    backend.generate(asked(sampling=SAMPLED))
+    base = {"model": "m", "messages": [{"role": "user", "content": "abc"}], "max_tokens": 8}
+    first, second = server.posts(CHAT)
+    assert first == {**base, "temperature": 0.0, **greedy}
+    seed = second.pop("seed")
+    assert second == {**base, "temperature": 0.6, "top_p": 0.95, **sampled}
+    assert 0 <= seed < 2**31
+    backend.generate(asked(name="2", sampling=SAMPLED))
+    assert server.posts(CHAT)[2]["seed"] != seed
+
+
+def tokens_of(text: str) -> int:
+    from lbx.backends.cards import Chat
+    from lbx.backends.endpoint_tokens import load_tokenizer
+
+    tokenizer, _ = load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)
+    return len(tokenizer.encode(text, special=True))
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+@pytest.mark.parametrize("takes_ids", [True, False])
+def test_prompts_arrive_as_the_tokens_that_lbx_counted(serve: Any, adds_bos: bool, takes_ids: bool) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        prompt = payload["prompt"]
+        if isinstance(prompt, list):
+            if not takes_ids:
+                return 500, {}, {"error": "validation"}
+            return said(" 4821", usage={"prompt_tokens": len(prompt), "completion_tokens": 2})
+        return said(" 4821", usage={"prompt_tokens": tokens_of(prompt) + adds_bos, "completion_tokens": 2})
+
+    server, backend = serve(answer, tokenizer=True)
+    assert backend.info.context_window == 8192, "as the server says"
+    tokenizer = backend.tokenizer
+    text = "The code </s> is" if takes_ids else "The code is"
+    ids = (tokenizer.bos_id, *tokenizer.encode(text, special=False))
+    found = backend.generate(Request(SampleKey("t", "t", "1"), ids, 8))
+    assert (found.text, found.prompt_tokens) == (" 4821", len(ids))
+    sent = server.posts()[-1]["prompt"]
+    if takes_ids:
+        assert sent == list(ids)
+    else:
+        assert sent == ("" if adds_bos else "<s>") + text
+        assert len([p for p in server.posts() if isinstance(p["prompt"], list)]) == 1, "asked once whether it takes ids"
+
+
+def test_a_server_that_cuts_prompts_is_found_out(serve: Any) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        prompt = payload["prompt"]
+        count = len(prompt) if isinstance(prompt, list) else tokens_of(prompt)
+        return said("x", usage={"prompt_tokens": min(count, 200), "completion_tokens": 1})
+
+    _, backend = serve(answer, tokenizer=True)
+    with pytest.raises(BackendError, match="read 200 tokens where the prompt of t/t/1 has 300"):
+        backend.generate(Request(SampleKey("t", "t", "1"), (5,) * 300, 8))
+
+
+def test_what_llama_server_says_about_itself(tmp_path: Path) -> None:
+    def answer(path: str, payload: Any, _: int) -> Answer:
+        if path == "/v1/models":
+            return 200, {}, {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx_train": 999}}]}
+        if path == "/props":
+            return 200, {}, {"build_info": "b8681-abc", "default_generation_settings": {"n_ctx": 2048}}
+        if path == "/tokenize":
+            return 200, {}, {"tokens": [1, 2, 3]}
+        timings = {"cache_n": 2, "prompt_ms": 1500, "predicted_ms": 250.5}
+        return said("x", timings=timings)
+
+    with closing_all() as things:
+        things.append(ScriptedServer(answer))
+        card = tmp_path / "llama.toml"
+        head = f'backend = "endpoint"\n[options]\nurl = "{things[0].url}"\n'
+        card.write_text(head)
+        things.append(load(read_card(card)))
+        assert things[1].info.version == "llama-server b8681-abc"
+        assert things[1].info.hardware["server_window"] == 2048
+        found = things[1].generate(asked())
+        assert (found.cached_tokens, found.prefill_s, found.decode_s) == (2, 1.5, 0.2505)
+        card.write_text(f'{head}[tokenizer]\npath = "{DEMO / "hf"}"\n')
+        with pytest.raises(BackendError, match="Name the tokenizer of the very model"):
+            load(read_card(card))
+
+
+def test_the_window_of_the_card_may_not_be_beyond_the_servers(serve: Any, tmp_path: Path) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        prompt = payload["prompt"]
+        count = len(prompt) if isinstance(prompt, list) else tokens_of(prompt)
+        return said("x", usage={"prompt_tokens": count, "completion_tokens": 1})
+
+    server, _ = serve(answer, tokenizer=True)
+    card = tmp_path / "served.toml"
+    card.write_text("context_window = 9000\n" + card.read_text())
+    with pytest.raises(
+        BackendError, match="a context window of 8192 tokens; the card served has context_window = 9000"
+    ):
+        load(read_card(card))
+    assert server.posts()
+
+
+def test_many_keep_to_their_indices_and_failures_stay_their_own(serve: Any) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        text = payload["messages"][0]["content"]
+        return (400, {}, {"error": "no"}) if text == "q3" else chatted(f"answer to {text}")
+
+    _, backend = serve(answer, concurrency=3)
+    found = dict(backend.generate_many([asked(name=str(n), text=f"q{n}") for n in range(8)]))
+    assert sorted(found) == list(range(8))
+    assert isinstance(found.pop(3), BackendError)
+    assert {n: one.text for n, one in found.items()} == {n: f"answer to q{n}" for n in found}
+    assert list(backend.generate_many([])) == []
+
+
+def test_a_server_that_refuses_the_key_halfway_stops_all(serve: Any) -> None:
+    server, backend = serve(lambda _, before: chatted("x") if before < 4 else (401, {}, "no"), concurrency=2)
+    found: list[int] = []
+    with pytest.raises(EndpointError, match="refuses the key"):
+        for index, outcome in backend.generate_many([asked(name=str(n), text=f"q{n}") for n in range(50)]):
+            assert isinstance(outcome, Completion)
+            found.append(index)
+    assert 1 <= len(found) <= 4
+    assert len(server.posts(CHAT)) < 10
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from lbx.backends import load, read_card
+from lbx.records import Request, SampleKey
+backend = load(read_card(Path(sys.argv[1])))
+requests = [Request(SampleKey("t", "t", str(n)), tuple(map(ord, f"q{n}")), 8) for n in range(9)]
+try:
+    for index, outcome in backend.generate_many(requests):
+        print(index, outcome.text, flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+finally:
+    backend.close()
+"""
+
+
+def test_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
+    def answer(path: str, payload: Any, before: int) -> Answer:
+        if payload is None:
+            return 200, {}, MODELS
+        if before:
+            time.sleep(3600)
+        return chatted("first")
+
+    with closing_all() as things:
+        things.append(ScriptedServer(answer))
+        card = tmp_path / "slow.toml"
+        card.write_text(f'backend = "endpoint"\n[options]\nurl = "{things[0].url}"\nconcurrency = 3\n')
+        process = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED, str(card)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ.copy(),
+        )  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.endswith("first\n"), first
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)  # an hour, if it waited
+        assert (rest, errors, process.returncode) == ("interrupted\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("", "url = '' is no address"),
+        ('url = "127.0.0.1:8080"', "no address of a server"),
+        ('url = "http://127.0.0.1:port/v1"', "no address of a server"),
+        ('url = "http://me:secret@h/v1"', "user name or password"),
+        ('url = "http://h/v1?key=1"', "no address of a server"),
+        ('url = "http://h/v1"\napi = "responses"', "api = 'responses' is none of"),
+        ('url = "http://h/v1"\nserver = "ollama"', "server = 'ollama' is none of"),
+        ('url = "http://h/v1"\nconcurrency = 0', "concurrency = 0 is too small"),
+        ('url = "http://h/v1"\nretries = -1', "retries = -1 is too small"),
+        ('url = "http://h/v1"\ntimeout_s = 0', "timeout_s = 0.0 is no number of seconds"),
+        ('url = "http://h/v1"\nmodle = "x"', "no setting 'modle'. Did you mean model"),
+        ('url = "http://h/v1"\n[weights]\npath = "x"', "an endpoint has no .weights."),
+        ('url = "http://h/v1"\n[tokenizer]\nfile = "x"', ".tokenizer. needs exactly one of path, bundle, repo"),
+        ('url = "http://h/v1"\napi = "completions"', "no .tokenizer., and lbx cannot cut prompts"),
+        ('url = "http://h/v1"\n[chat]\nenabled = false', "the server wraps prompts in its own template"),
+    ],
+)
+def test_cards_that_cannot_be_meant(tmp_path: Path, table: str, message: str) -> None:
+    card = tmp_path / "wrong.toml"
+    card.write_text(f'backend = "endpoint"\n[options]\n{table}\n')
+    with pytest.raises(UsageError, match=message) as caught:
+        load(read_card(card))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_window_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    card = tmp_path / "wrong.toml"
+    card.write_text('backend = "endpoint"\ncontext_window = 4096\n[options]\nurl = "http://h/v1"\n')
+    with pytest.raises(UsageError, match=r"no \[tokenizer\] to count them"):
+        load(read_card(card))
+    card.write_text('backend = "hf"\n[tokenizer]\npath = "x"\n[weights]\npath = "x"\n')
+    with pytest.raises(UsageError, match=r"only an endpoint has a \[tokenizer\]"):
+        read_card(card)
+
+
+def test_the_address_a_run_may_reach() -> None:
+    from lbx.backends.options import EndpointOptions
+
+    assert EndpointOptions(url="http://node7:8080/v1").address == ("node7", 8080)
+    assert EndpointOptions(url="https://[::1]/v1").address == ("::1", 443)
+    assert socket.getaddrinfo("::1", 443)

@@ -139,7 +139,7 @@ def make_work(
     info = loaded.backend.info
     if settings.max_prompt_tokens and info.settings.get("tokenizer", "") is None:
         raise UsageError(
-            f"--max-prompt-tokens cuts prompts, and nobody here can count the tokens of {info.model}: it has no tokenizer.",
+            f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",
             fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
         )
     prompter = Prompter(

@@ -40,6 +40,7 @@ from lbx.cli.run_setup import (
     load_model,
     make_run_row,
     make_work,
+    model_server,
 )
 from lbx.cli.stopping import saying
 from lbx.errors import LbxError, UsageError
@@ -185,7 +186,8 @@ def run(
     from lbx.layout import Bundle
     from lbx.store import Store
 
-    offline = block_network()
+    opened = Bundle(bundle)
+    offline = block_network(model_server(opened, model, backend))
     Store.check(output)  # a model may take minutes to load: what can be refused is refused before
     settings = RunSettings(
         iterations=iterations,
@@ -200,7 +202,6 @@ def run(
         no_context=no_context,
         rag=rag,
     )
-    opened = Bundle(bundle)
     tasks = choose_tasks(opened, task_names, settings)
     if embedding:
         check_embedding(embedding, opened, tasks, output)

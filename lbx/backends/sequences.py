@@ -41,6 +41,19 @@ class SequenceMemory(Protocol):
         ...
 
     @property
+    def used_cells(self) -> int:
+        """How many of them are taken."""
+        ...
+
+    @property
+    def cheap_cells(self) -> int:
+        """How many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden size.
+
+        A pass attends to every cell in use, those of other sequences masked out, so strangers make each other dear.
+        """
+        ...
+
+    @property
     def max_step(self) -> int:
         """How many tokens one ``extend`` may add, all sequences together."""
         ...

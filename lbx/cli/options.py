@@ -100,5 +100,8 @@ Embedding = Annotated[
     str | None,
     typer.Option("--embedding", metavar="CARD", help="Card of the embedding model for LongBench Pro's summaries (t4)."),
 ]
+Batching = Annotated[
+    bool, typer.Option("--batching/--no-batching", help="Answer many prompts in lock-step, or one after the other.")
+]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means every core.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

@@ -13,6 +13,7 @@ import typer
 from lbx.cli.options import (
     AsJson,
     BackendName,
+    Batching,
     BundleDir,
     Chat,
     ChunkWords,
@@ -170,6 +171,7 @@ def run(
     retriever: Retriever = "bm25",
     chunk_words: ChunkWords = None,
     embedding: Embedding = None,
+    batching: Batching = True,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
     ] = False,
@@ -201,6 +203,7 @@ def run(
         cot=cot,
         no_context=no_context,
         rag=rag,
+        batching=batching,
     )
     tasks = choose_tasks(opened, task_names, settings)
     if embedding:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from lbx.benchmarks.base import Benchmark
+from lbx.engine.completing import complete_all
 from lbx.engine.work import Work
-from lbx.errors import BackendError, PromptError
+from lbx.errors import LbxError, PromptError
 from lbx.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.store import GenerationRow
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
+    """One prompt as the model reads it, and what it said."""
+
     prompt: Prompt
     request: Request
     completion: Completion
@@ -33,31 +36,94 @@ class _Step:
         }
 
 
-def ask(work: Work, benchmark: Benchmark, sample: Sample, key: SampleKey) -> GenerationRow:
-    """Ask one sample once. What fails for this sample alone becomes a row with its error.
+@dataclass(slots=True)
+class Question:
+    """One sample to be asked once, while it waits for its answer.
+
+    Attributes:
+        position: the sample's place in its task.
+        prompt, request: of the step that comes next.
+        steps: those that are over.
+    """
+
+    benchmark: Benchmark
+    sample: Sample
+    position: int
+    prompt: Prompt
+    request: Request
+    steps: list[Step] = field(default_factory=list)
+
+
+def prepare(
+    work: Work, benchmark: Benchmark, sample: Sample, position: int, iteration: int
+) -> Question | GenerationRow:
+    """A sample's question, or the row that says why it cannot be asked.
 
     Raises:
         BundleError: the bundle lacks the benchmark's prompt.
     """
+    key = sample.key._replace(iteration=iteration)
     prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
     try:
-        steps = [_step(work, prompt, key)]
-        follow_up = benchmark.follow_up(work.bundle, sample, work.mode, steps[0].completion.text)
+        return Question(benchmark, sample, position, prompt, _request(work, prompt, key))
+    except PromptError as exc:
+        return failed(work, key, prompt, exc)
+
+
+def again(work: Work, question: Question, iteration: int) -> Question:
+    """The same question for another iteration, which differs in its seed only."""
+    sampling = work.settings.sampling_for(question.prompt, iteration)
+    request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
+    return Question(question.benchmark, question.sample, question.position, question.prompt, request)
+
+
+def _request(work: Work, prompt: Prompt, key: SampleKey) -> Request:
+    return work.prompter.request(key, prompt, work.settings.sampling_for(prompt, key.iteration))
+
+
+def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> GenerationRow:
+    """The row of a sample that has no answer."""
+    return GenerationRow(
+        work.run_id, *key, prompt_source=prompt.source, error=str(error), error_type=type(error).__name__
+    )
+
+
+def answer_all(work: Work, questions: Sequence[Question]) -> Iterator[tuple[Question, GenerationRow]]:
+    """Ask questions, all first steps before any second one; yields each with its row as soon as it is answered."""
+    while questions:
+        unfinished: list[Question] = []
+        requests = [question.request for question in questions]
+        for index, said in complete_all(work.backend, requests, batching=work.settings.batching):
+            question = questions[index]
+            row = _take(work, question, said)
+            if row is None:
+                unfinished.append(question)
+            else:
+                yield question, row
+        questions = unfinished
+
+
+def _take(work: Work, question: Question, said: Completion | LbxError) -> GenerationRow | None:
+    """The row, where that was the last step; otherwise the question has its next one."""
+    key = question.request.key
+    if isinstance(said, LbxError):
+        return failed(work, key, question.prompt, said)
+    question.steps.append(Step(question.prompt, question.request, said))
+    if len(question.steps) == 1:
+        follow_up = question.benchmark.follow_up(work.bundle, question.sample, work.mode, said.text)
         if follow_up is not None:
-            steps.append(_step(work, follow_up, key))
-    except (PromptError, BackendError) as exc:
-        return GenerationRow(
-            work.run_id, *key, prompt_source=prompt.source, error=str(exc), error_type=type(exc).__name__
-        )
-    return _row(work.run_id, steps, reference_cut(benchmark.evidence(sample), steps[0].prompt, steps[0].request))
+            question.prompt = follow_up
+            try:
+                question.request = _request(work, follow_up, key)
+            except PromptError as exc:
+                return failed(work, key, follow_up, exc)
+            return None
+    first = question.steps[0]
+    cut = reference_cut(question.benchmark.evidence(question.sample), first.prompt, first.request)
+    return _row(work.run_id, question.steps, cut)
 
 
-def _step(work: Work, prompt: Prompt, key: SampleKey) -> _Step:
-    request = work.prompter.request(key, prompt, work.settings.sampling_for(prompt, key.iteration))
-    return _Step(prompt, request, work.backend.generate(request))
-
-
-def _row(run_id: str, steps: Sequence[_Step], cut: bool | None) -> GenerationRow:
+def _row(run_id: str, steps: Sequence[Step], cut: bool | None) -> GenerationRow:
     """The last step's answer; the first step's prompt, which has the document; everybody's tokens and seconds."""
     first, last = steps[0], steps[-1]
     said = [step.completion for step in steps]

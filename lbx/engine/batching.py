@@ -103,7 +103,9 @@ class Batch:
 
     def _admit(self) -> None:
         """Let prompts branch off as long as the trunk holds what they share and there is room."""
-        while self._place < len(self.plan.branches) and self._free and self._fits(self._place):
+        while self._place < len(self.plan.branches) and self._free:
+            if self._trunk_place != self._place and not (self._pays(self._place) and self._fits(self._place)):
+                return
             branch = self.plan.branches[self._place]
             request = self.requests[branch.index]
             self._turn_trunk_to(self._place)
@@ -124,6 +126,18 @@ class Batch:
             )
             self._trunk_s = 0.0
             self._place += 1
+
+    def _pays(self, place: int) -> bool:
+        """Whether a prompt should join the answers that grow: strangers' cells are attended to for nothing.
+
+        They may make its attention half as dear again, or any dearer where that is cheap beside the rest of the model.
+        """
+        if not self._active:
+            return True
+        branch = self.plan.branches[place]
+        waiting = sum(len(answer.waiting) for answer in self._active)
+        strangers = self.memory.used_cells + waiting - branch.kept
+        return strangers <= max(branch.length // 2, self.memory.cheap_cells)
 
     def _fits(self, place: int) -> bool:
         """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from lbx.benchmarks.base import Benchmark
-from lbx.engine.asking import ask
+from lbx.engine.asking import Question, again, answer_all, prepare
 from lbx.engine.scoring import add_up, catch_up, score_rows
 from lbx.engine.work import Work
 from lbx.records import Sample, SampleKey, Task
@@ -17,6 +17,10 @@ from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 
 BATCH_ROWS = 64
 BATCH_SECONDS = 5.0
+LOOKAHEAD_TOKENS = 2_000_000
+LOOKAHEAD_QUESTIONS = 512
+"""How many prompts, and tokens of them, are held to find out what they share; in the data, questions on one document
+follow each other. A token takes some 36 bytes here."""
 
 
 @dataclass(slots=True)
@@ -118,27 +122,47 @@ class Runner:
     def _run_task(self, task: Task, batch: _Batch) -> None:
         benchmark = self.work.benchmarks[task.benchmark]
         self.listener.task(task, self.work.samples_in(task) * self.work.iterations_of(task))
+        waiting: list[Question] = []
+        tokens = 0
         for position, sample in self._samples(benchmark, task):
+            question: Question | GenerationRow | None = None
             for iteration in range(self.work.iterations_of(task)):
-                key = sample.key._replace(iteration=iteration)
-                if key in self.done:
+                if sample.key._replace(iteration=iteration) in self.done:
                     self.outcome.found += 1
                     self.listener.sample(None)
                     continue
-                generation, scores = self._ask(benchmark, sample, key)
-                batch.add(SampleRow(sample, position), generation, scores)
-                self.listener.sample(generation)
+                if isinstance(question, Question):
+                    question = again(self.work, question, iteration)
+                else:
+                    question = prepare(self.work, benchmark, sample, position, iteration)
+                if isinstance(question, GenerationRow):
+                    self._keep(batch, benchmark, sample, position, question)
+                    continue
+                waiting.append(question)
+                tokens += len(question.request.token_ids)
+                if tokens >= LOOKAHEAD_TOKENS or len(waiting) >= LOOKAHEAD_QUESTIONS:
+                    self._answer(batch, waiting)
+                    waiting, tokens = [], 0
+        self._answer(batch, waiting)
 
     def _samples(self, benchmark: Benchmark, task: Task) -> Iterator[tuple[int, Sample]]:
         return enumerate(islice(benchmark.samples(self.work.bundle, task.name), self.work.limit))
 
-    def _ask(self, benchmark: Benchmark, sample: Sample, key: SampleKey) -> tuple[GenerationRow, list[ScoreRow]]:
-        generation = ask(self.work, benchmark, sample, key)
+    def _answer(self, batch: _Batch, questions: Sequence[Question]) -> None:
+        for question, row in answer_all(self.work, questions):
+            self._keep(batch, question.benchmark, question.sample, question.position, row)
+
+    def _keep(
+        self, batch: _Batch, benchmark: Benchmark, sample: Sample, position: int, generation: GenerationRow
+    ) -> None:
+        """Score an answer and put it on its way to the file."""
+        scores: list[ScoreRow] = []
         if generation.error is not None:
             self.outcome.failed += 1
-            return generation, []
-        self.outcome.answered += 1
-        self.outcome.unclosed += generation.reasoning_closed is False
-        return generation, score_rows(
-            self.work.run_id, key, benchmark, benchmark.score(sample, generation.output or "")
-        )
+        else:
+            self.outcome.answered += 1
+            self.outcome.unclosed += generation.reasoning_closed is False
+            key = sample.key._replace(iteration=generation.iteration)
+            scores = score_rows(self.work.run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
+        batch.add(SampleRow(sample, position), generation, scores)
+        self.listener.sample(generation)

@@ -33,6 +33,7 @@ class RunSettings:
         cot, no_context: LongBench v2's other ways to ask.
         rag: how many retrieved chunks stand in place of the document; 0 means the document.
         retriever: which retriever finds them.
+        batching: answer many prompts in lock-step where the backend can; False asks one after the other.
 
     Raises:
         UsageError: a value is out of range.
@@ -51,6 +52,7 @@ class RunSettings:
     no_context: bool = False
     rag: int = 0
     retriever: str = ""
+    batching: bool = True
 
     def __post_init__(self) -> None:
         for name, value in (

@@ -28,7 +28,7 @@ from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.engine.asking import ask, reference_cut
+from lbx.engine.asking import Question, answer_all, prepare, reference_cut
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.layout import Bundle
@@ -40,6 +40,14 @@ KEY = SampleKey("longbench_v2", "mcq", "q0")
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"
 
 
+def ask(work: Work, benchmark: Benchmark, sample: Sample) -> GenerationRow:
+    question = prepare(work, benchmark, sample, 0, 0)
+    if not isinstance(question, Question):
+        return question
+    ((_, row),) = answer_all(work, [question])
+    return row
+
+
 def one(tmp_path: Path, row: Mapping[str, Any], answers: Mapping[str, Any], settings: RunSettings, **card: Any) -> Any:
     """LongBench v2's only question asked: the work, the sample and its row."""
     bundle = v2_bundle(tmp_path / "bundle", [row])
@@ -47,7 +55,7 @@ def one(tmp_path: Path, row: Mapping[str, Any], answers: Mapping[str, Any], sett
     (sample,) = V2.samples(bundle, task.name)
     _, backend = scripted(tmp_path / "model", answers, **card)
     work = make_work(bundle, [task], backend, settings)
-    return work, sample, ask(work, V2, sample, sample.key)
+    return work, sample, ask(work, V2, sample)
 
 
 def tokens(work: Work, benchmark: Benchmark, sample: Sample, output: str | None = None) -> Request:

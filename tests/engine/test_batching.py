@@ -66,13 +66,13 @@ def said(completion: Completion) -> tuple[str, int, str]:
 
 
 @settings(deadline=None)
-@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.integers(0, 60))
+@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.integers(0, 60), st.integers(0, 60))
 def test_answers_are_those_of_one_at_a_time(
-    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int
+    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, cheap: int
 ) -> None:
     requests = [request(n, prompt, new, thinking=n % 3) for n, prompt in enumerate(prompts)]
     need = max(len(r.token_ids) + r.thinking_tokens + r.max_new_tokens for r in requests)
-    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare)
+    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, cheap_cells=cheap)
     batch = Batch(memory, requests, TOKENIZER, {EOS})
     found = dict(batch.run())
     assert {index: said(completion) for index, completion in found.items()} == {
@@ -97,6 +97,17 @@ def test_questions_on_one_document_share_it() -> None:
     assert batch.computed == 100 + 1 + 20
     assert memory.most_cells <= 100 + 1 + 10 * 5
     assert memory.steps < 30  # ten answers grow at once
+
+
+def test_strangers_wait_where_attention_is_dear() -> None:
+    requests = [request(n, [n] * 60, 8) for n in range(6)]
+    dear = ToyMemory(max_step=64, cheap_cells=0)
+    assert len(dict(Batch(dear, requests, TOKENIZER, {EOS}).run())) == 6
+    assert dear.most_cells <= 60 + 8
+    cheap = ToyMemory(max_step=64, cheap_cells=1000)
+    assert len(dict(Batch(cheap, requests, TOKENIZER, {EOS}).run())) == 6
+    assert cheap.most_cells > dear.most_cells
+    assert cheap.steps < dear.steps
 
 
 def test_iterations_cost_a_token_each() -> None:

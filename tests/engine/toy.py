@@ -34,6 +34,7 @@ class ToyMemory:
     max_sequences: int = 8
     max_cells: int = 400
     max_step: int = 16
+    cheap_cells: int = 10_000
     fails_on: int | None = None
     computed: int = 0
     most_cells: int = 0
@@ -44,7 +45,8 @@ class ToyMemory:
     def length(self, sequence: int) -> int:
         return len(self.sequences.get(sequence, ()))
 
-    def cells(self) -> int:
+    @property
+    def used_cells(self) -> int:
         return len({cell for held in self.sequences.values() for cell, _ in held})
 
     def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
@@ -52,7 +54,7 @@ class ToyMemory:
         assert all(item.tokens and 0 <= item.sequence < self.max_sequences for item in items)
         added = sum(len(item.tokens) for item in items)
         assert added <= self.max_step
-        if self.cells() + added > self.max_cells:
+        if self.used_cells + added > self.max_cells:
             raise BackendError("the memory is full")
         found: list[np.ndarray | None] = []
         for item in items:
@@ -67,7 +69,7 @@ class ToyMemory:
             found.append(logits_after([token for _, token in held]) if item.wants_logits else None)
         self.computed += added
         self.steps += 1
-        self.most_cells = max(self.most_cells, self.cells())
+        self.most_cells = max(self.most_cells, self.used_cells)
         return found
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:

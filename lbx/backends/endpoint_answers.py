@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
-from lbx.reasoning import opening_end, split_reasoning
+from lbx.reasoning import Marks, opening_end, split_reasoning
 from lbx.records import Completion, Request
 
 _LLAMA = ("llama-server", "llama-cpp-python")
@@ -132,14 +132,18 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
     """
     text = reply.text.removeprefix(" ") if drops_first_space and reply.reasoning is None else reply.text
     marks = tokenizer.reasoning_marks
+    if reply.reasoning is None:
+        text = _ended_before_block(request, text, tokenizer)
     closed: bool | None
     if reply.reasoning is not None:
         reasoning, answer = reply.reasoning.strip(), text.lstrip()
         closed = bool(answer) or reply.finish_reason == "stop"
+        spoken = reply.reasoning
     else:
         found, answer = split_reasoning(text, opened=request.opens_reasoning, marks=marks)
         reasoning = found  # type: ignore[assignment]
         closed = None if found is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
+        spoken = _spoken(text, marks, opened=request.opens_reasoning)
     stopped = _up_to_stop(request, answer, tokenizer)
     return Completion(
         text=answer if stopped is None else stopped,
@@ -150,12 +154,33 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         reasoning=reasoning,
         reasoning_tokens=_reasoning_tokens(reply, reasoning, tokenizer),
         reasoning_closed=closed,
-        stop_in_reasoning=any(stop in (reasoning or "") for stop in request.stop if stop),
+        stop_in_reasoning=reasoning is not None and any(stop in spoken for stop in request.stop if stop),
         cached_tokens=reply.cached_tokens or 0,
         prefill_s=reply.prefill_s,
         decode_s=reply.decode_s,
         prompt_tokens=reply.prompt_tokens,
     )
+
+
+def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
+    """The text without what follows from its closing mark on, where a stop string stands among the words before it.
+
+    The decode loop ends at the stop string and never sees the mark, which would make reasoning of those words.
+    """
+    marks = tokenizer.reasoning_marks
+    if request.opens_reasoning or opening_end(text, marks.open) or text.lstrip().startswith(marks.close):
+        return text
+    closing = text.find(marks.close)
+    stopped = _up_to_stop(request, text[:closing], tokenizer) if closing >= 0 else None
+    return text if stopped is None else text[:closing]
+
+
+def _spoken(text: str, marks: Marks, *, opened: bool) -> str:
+    """The reasoning with the blanks around it, in a text that has one."""
+    start = opening_end(text, marks.open)
+    at = text.find(marks.close, start)
+    inside = text[start:] if at < 0 else text[start:at]
+    return inside if opened or start else inside.partition(marks.open)[2] or inside
 
 
 def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:

@@ -1,0 +1,138 @@
+"""What is made of a server's answer is what the decode loop makes of the same tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from endpoint_servers import DEMO
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lbx.backends.cards import Chat
+from lbx.backends.endpoint_answers import Reply, completion, read_reply, stopped_early
+from lbx.backends.endpoint_tokens import CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.loop import Decoding
+from lbx.backends.scripted import EOS, ByteTokenizer
+from lbx.errors import BackendError
+from lbx.records import Request, SampleKey
+
+PIECES = st.lists(st.sampled_from(["<think>", "</think>", "a", "b", " ", "\n", "是", "<thi"]), max_size=12).map("".join)
+STOPS = st.sampled_from([(), ("\n",), ("b",), ("\n", "ab"), ("是",)])
+
+
+def request(**changes: Any) -> Request:
+    return Request(SampleKey("t", "t", "1"), (97,), **({"max_new_tokens": 1000} | changes))
+
+
+def reply(text: str, finish: str = "stop", **changes: Any) -> Reply:
+    plain = {"reasoning": None, "prompt_tokens": 1, "output_tokens": None, "reasoning_tokens": None}
+    return Reply(
+        text=text, finish_reason=finish, **(plain | {"cached_tokens": None, "prefill_s": 0, "decode_s": 0} | changes)
+    )
+
+
+@given(PIECES, STOPS, st.booleans(), st.integers(0, 2))
+@example("<think>\n</think>\nab\n", ("\n",), False, 1)
+def test_the_decode_loop_says_the_same(text: str, stop: tuple[str, ...], opened: bool, least: int) -> None:
+    asked, tokenizer = request(stop=stop, opens_reasoning=opened, min_new_tokens=least), ByteTokenizer()
+    decoding = Decoding(asked, tokenizer, (EOS,))
+    for token in (*text.encode(), EOS):
+        if not decoding.push(token):
+            break
+    wanted = decoding.completion()
+    found = completion(asked, reply(text), tokenizer, drops_first_space=False)
+    for name in ("text", "reasoning", "reasoning_closed", "finish_reason", "stop_in_reasoning"):
+        assert getattr(found, name) == getattr(wanted, name), name
+
+
+@given(PIECES, STOPS)
+def test_a_stop_string_that_was_sent_changes_nothing_or_is_found_out(text: str, stop: tuple[str, ...]) -> None:
+    asked, tokenizer = request(stop=stop), ByteTokenizer()
+    places = [at for one in stop if (at := text.find(one)) >= 0]
+    cut = reply(text[: min(places)] if places else text)
+    if stopped_early(asked, cut, tokenizer):
+        return  # it is asked again without
+    whole = completion(asked, reply(text), tokenizer, drops_first_space=False)
+    found = completion(asked, cut, tokenizer, drops_first_space=False)
+    if whole.reasoning is not None and found.reasoning is None:
+        # Words, a stop string, and a closing mark far behind it: whoever sends the stop string never sees the mark.
+        assert text[: min(places)].strip()
+        return
+    assert (found.text, found.reasoning, found.reasoning_closed) == (
+        whole.text,
+        whole.reasoning,
+        whole.reasoning_closed,
+    )
+
+
+def test_counts_come_from_the_server_and_else_from_the_tokenizer() -> None:
+    said = completion(request(), reply("<think>ab</think>c", output_tokens=9), ByteTokenizer(), drops_first_space=False)
+    assert (said.output_tokens, said.reasoning_tokens) == (9, 2)
+    said = completion(request(), reply("abc"), CharacterTokenizer(), drops_first_space=False)
+    assert (said.output_tokens, said.reasoning_tokens) == (3, 0)
+    said = completion(
+        request(), reply("c", reasoning="ab", reasoning_tokens=7), ByteTokenizer(), drops_first_space=False
+    )
+    assert (said.reasoning, said.reasoning_tokens) == ("ab", 7)
+
+
+def test_what_is_read_of_an_answer() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+    found = read_reply({"choices": [{"text": "x", "finish_reason": None}], "usage": usage}, 1.5)
+    assert (found.text, found.finish_reason, found.cached_tokens, found.decode_s) == ("x", "stop", 4, 1.5)
+    assert read_reply({"choices": [{"text": "x", "finish_reason": "length"}], "usage": None}, 0).prompt_tokens is None
+    for broken in ({}, {"choices": None}, {"choices": ["x"]}, {"choices": [{"text": 3}]}):
+        with pytest.raises(BackendError):
+            read_reply(broken, 0)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A tokenizer that puts a space before a text and drops it when decoding, as Llama 2's."""
+    tokenizers = pytest.importorskip("tokenizers", reason="needs lbx[hf]")
+    transformers = pytest.importorskip("transformers", reason="needs lbx[hf]")
+    characters = ["▁", *"abcdefghijklmnopqrstuvwxyz.,</>"]
+    vocab = {token: number for number, token in enumerate(["<unk>", "<s>", "</s>", *characters, "▁a", "▁the"])}
+    merges = [("▁", "a"), ("t", "h"), ("th", "e"), ("▁", "the")]
+    vocab |= {token: len(vocab) + n for n, token in enumerate(["th", "the"])}
+    raw = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=merges, unk_token="<unk>"))
+    raw.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    raw.decoder = tokenizers.decoders.Metaspace(prepend_scheme="first", split=False)
+    folder = tmp_path_factory.mktemp("spm")
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    fast.save_pretrained(folder)
+    return load_tokenizer(folder, Chat(), own_template=True, debug=False)[0]
+
+
+@pytest.fixture(scope="module")
+def demo() -> Any:
+    pytest.importorskip("transformers", reason="needs lbx[hf]")
+    return load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)[0]
+
+
+def test_which_tokenizers_drop_the_first_space(sentencepiece: Any, demo: Any) -> None:
+    assert PromptText(sentencepiece).drops_first_space
+    assert not PromptText(demo).drops_first_space
+    assert not PromptText(CharacterTokenizer()).drops_first_space
+    said = completion(request(), reply(" the boat"), sentencepiece, drops_first_space=True)
+    assert said.text == "the boat"
+
+
+@pytest.mark.parametrize("name", ["sentencepiece", "demo"])
+def test_ids_as_text_and_back(name: str, request: pytest.FixtureRequest) -> None:
+    tokenizer = request.getfixturevalue(name)
+    prompts = PromptText(tokenizer)
+    for text in ("the boat", " the boat.", "a, the  a", ""):
+        ids = tokenizer.encode(text, special=False)
+        found = prompts.of(ids, special=True)
+        assert found is not None
+        assert found.strip() == text.strip(), "a leading space may be one that the tokenizer adds itself"
+    spelled = tokenizer.encode("the </s> a", special=False)
+    assert prompts.of(spelled, special=True) is None, "read as text, it would end the sequence"
+    assert prompts.of(spelled, special=False) == "the </s> a"
+    wrapped = tokenizer.encode("<s>the boat</s>", special=True)
+    assert prompts.of(wrapped, special=True) == "<s>the boat</s>"
+    assert prompts.of(wrapped, special=False) is None

@@ -144,9 +144,12 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         reasoning = found  # type: ignore[assignment]
         closed = None if found is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
         spoken = _spoken(text, marks, opened=request.opens_reasoning)
-    stopped = _up_to_stop(request, answer, tokenizer)
+    # What stood before the block is kept in front of the answer; stop strings end only what is behind the block.
+    behind = answer if reply.reasoning is not None or not closed else _behind(text, marks)
+    before = answer.removesuffix(behind)
+    stopped = _up_to_stop(request, behind, tokenizer)
     return Completion(
-        text=answer if stopped is None else stopped,
+        text=answer if stopped is None else before + stopped,
         output_tokens=len(tokenizer.encode(text, special=False))
         if reply.output_tokens is None
         else reply.output_tokens,
@@ -160,6 +163,12 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         decode_s=reply.decode_s,
         prompt_tokens=reply.prompt_tokens,
     )
+
+
+def _behind(text: str, marks: Marks) -> str:
+    """What follows the closing mark in a text that has one."""
+    at = text.find(marks.close, opening_end(text, marks.open))
+    return text[at + len(marks.close) :].lstrip()
 
 
 def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
@@ -180,7 +189,9 @@ def _spoken(text: str, marks: Marks, *, opened: bool) -> str:
     start = opening_end(text, marks.open)
     at = text.find(marks.close, start)
     inside = text[start:] if at < 0 else text[start:at]
-    return inside if opened or start else inside.partition(marks.open)[2] or inside
+    if opened or start or marks.open not in inside:
+        return inside
+    return inside.partition(marks.open)[2]
 
 
 def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:

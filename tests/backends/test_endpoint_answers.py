@@ -34,6 +34,9 @@ def reply(text: str, finish: str = "stop", **changes: Any) -> Reply:
 
 @given(PIECES, STOPS, st.booleans(), st.integers(0, 2))
 @example("<think>\n</think>\nab\n", ("\n",), False, 1)
+@example("a\n</think>", ("\n",), False, 0)
+@example("a<think></think>ab", ("b",), False, 2)
+@example("是<think></think>", ("是",), False, 1)
 def test_the_decode_loop_says_the_same(text: str, stop: tuple[str, ...], opened: bool, least: int) -> None:
     asked, tokenizer = request(stop=stop, opens_reasoning=opened, min_new_tokens=least), ByteTokenizer()
     decoding = Decoding(asked, tokenizer, (EOS,))

@@ -373,12 +373,13 @@ def test_a_server_that_refuses_the_key_halfway_stops_all(serve: Any) -> None:
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from pathlib import Path
 from lbx.backends import load, read_card
 from lbx.records import Request, SampleKey
 backend = load(read_card(Path(sys.argv[1])))
 requests = [Request(SampleKey("t", "t", str(n)), tuple(map(ord, f"q{n}")), 8) for n in range(9)]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 try:
     for index, outcome in backend.generate_many(requests):
         print(index, outcome.text, flush=True)
@@ -406,10 +407,14 @@ def test_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ.copy(),
         )  # fmt: skip
         assert process.stdout is not None
-        first = process.stdout.readline()
-        assert first.endswith("first\n"), first
-        process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=60)  # an hour, if it waited
+        try:
+            first = process.stdout.readline()
+            assert first.endswith("first\n"), first
+            process.send_signal(signal.SIGINT)
+            rest, errors = process.communicate(timeout=60)  # an hour, if it waited
+        finally:
+            process.kill()
+            process.communicate()
         assert (rest, errors, process.returncode) == ("interrupted\n", "", 0)
 
 

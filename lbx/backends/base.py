@@ -6,11 +6,12 @@ verb, ``generate``. It never sees a benchmark: ``Request.key`` is opaque to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from lbx.backends.sequences import SequenceMemory
+from lbx.errors import BackendError, PromptError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request, Sampling
 
@@ -73,4 +74,19 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free the model's memory. The backend is unusable afterwards."""
+        ...
+
+
+@runtime_checkable
+class ConcurrentBackend(Protocol):
+    """A backend whose model runs elsewhere and answers several requests at once."""
+
+    def generate_many(
+        self, requests: Sequence[Request]
+    ) -> Iterator[tuple[int, Completion | PromptError | BackendError]]:
+        """Yields (index, what was said or why nothing was), each index once, as answers come.
+
+        Raises:
+            LbxError: nothing more can be answered; what was not yielded was not.
+        """
         ...

@@ -179,7 +179,8 @@ def run(
 ) -> None:
     """Ask a model every sample and write answers and scores to one file. The same command again continues.
 
-    Never touches the network. Exit code 3 means done, but some samples failed.
+    Never touches the network, but for the one address of a card with backend = "endpoint". Exit code 3 means done,
+    but some samples failed.
 
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """

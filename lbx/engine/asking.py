@@ -23,13 +23,19 @@ class Step:
     request: Request
     completion: Completion
 
+    @property
+    def prompt_tokens(self) -> int:
+        """As a server counts them, where lbx cannot."""
+        counted = self.completion.prompt_tokens
+        return len(self.request.token_ids) if counted is None else counted
+
     def to_json(self) -> dict[str, Any]:
         """For ``generations.steps``."""
         return {
             "output": self.completion.text,
             "reasoning": self.completion.reasoning,
             "finish_reason": self.completion.finish_reason,
-            "prompt_tokens": len(self.request.token_ids),
+            "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.completion.output_tokens,
             "prompt_sha256": self.request.prompt_sha256,
             "prompt_source": self.prompt.source,
@@ -135,7 +141,7 @@ def _row(run_id: str, steps: Sequence[Step], cut: bool | None) -> GenerationRow:
         output=last.completion.text,
         reasoning=last.completion.reasoning,
         finish_reason="length" if any(one.finish_reason == "length" for one in said) else "stop",
-        prompt_tokens=sum(len(one.token_ids) for one in read),
+        prompt_tokens=sum(step.prompt_tokens for step in steps),
         cached_tokens=sum(one.cached_tokens for one in said),
         output_tokens=sum(one.output_tokens for one in said),
         original_tokens=sum(one.original_tokens for one in read),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lbx.backends.base import Backend
+from lbx.backends.base import Backend, ConcurrentBackend
 from lbx.backends.sequences import SequenceMemory
 from lbx.engine.batching import Batch, BatchFailedError
 from lbx.engine.prefix import plan_prefixes
@@ -23,6 +23,9 @@ def complete_all(
     Args:
         batching: False asks one request at a time, in an order in which kept prefixes serve what follows.
     """
+    if batching and isinstance(backend, ConcurrentBackend):
+        yield from backend.generate_many(requests)
+        return
     memory = backend.sequences() if batching and len(requests) > 1 else None
     if memory is None or memory.max_sequences < _LEAST_SEQUENCES:
         yield from _one_by_one(backend, requests, range(len(requests)))

@@ -58,6 +58,7 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self._read_only = read_only
         self._connection = connect(path, read_only)
         try:
             self._prepare(read_only)
@@ -323,10 +324,13 @@ class Store:
         Raises:
             StoreError: the query is wrong; the message is DuckDB's.
         """
+        # While a file is being written a signal waits: in the middle of a query DuckDB would turn it into an error.
+        calm = contextlib.nullcontext() if self._read_only else uninterrupted()
         try:
-            cursor = self._connection.execute(sql, list(parameters))
-            columns = [item[0] for item in cursor.description or []]
-            return Table(columns, [tuple(row) for row in cursor.fetchall()])
+            with calm:
+                cursor = self._connection.execute(sql, list(parameters))
+                columns = [item[0] for item in cursor.description or []]
+                return Table(columns, [tuple(row) for row in cursor.fetchall()])
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 

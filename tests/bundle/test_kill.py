@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -41,7 +42,9 @@ unpack(Path(sys.argv[1]), Path(sys.argv[2]), stop)
 @contextmanager
 def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = dict(os.environ)
+    environment.pop("HF_HUB_OFFLINE", None)  # loading a model in another test has set it for this process
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             yield process
         finally:

@@ -16,7 +16,7 @@ from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
 from lbx.backends.sampling import recommended
-from lbx.backends.torch_library import choose_device, first_line, quiet, refuse_without_tokenizer
+from lbx.backends.torch_library import choose_device, first_line, length_dependent, quiet, refuse_without_tokenizer
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from lbx.backends.hf_sequences import HfSequences
     from lbx.backends.sampling import Logits
     from lbx.backends.sequences import SequenceMemory
-
-# Rotary embeddings whose factors change with the length of the input seen so far.
-_LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 class HfBackend:
@@ -311,14 +308,6 @@ def _default_sampling(folder: Path) -> Sampling | None:
         return None
     names = ("do_sample", "temperature", "top_p", "top_k", "min_p")
     return recommended({name: table.get(name) for name in names}) if isinstance(table, dict) else None
-
-
-def length_dependent(config: Any) -> list[str]:
-    """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
-    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
-    tables = [rope, *rope.values()] if isinstance(rope, dict) else []
-    kinds = {str(table.get("rope_type")) for table in tables if isinstance(table, dict)}
-    return sorted(kinds & set(_LENGTH_DEPENDENT))
 
 
 def _window(card: ModelCard, config: Any, options: HfOptions) -> int:

@@ -17,6 +17,9 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 
+# Rotary embeddings whose factors change with the length of the input seen so far.
+_LENGTH_DEPENDENT = ("dynamic", "longrope")
+
 
 def refuse_without_tokenizer(folder: Path) -> None:
     """Raise BackendError for a folder with no vocabulary: transformers would make up an empty one, and read no word."""
@@ -60,3 +63,11 @@ def first_line(exc: BaseException) -> str:
     """The first line of a foreign exception's message, with its class where it has none."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return lines[0] if lines else type(exc).__name__
+
+
+def length_dependent(config: Any) -> list[str]:
+    """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
+    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
+    tables = [rope, *rope.values()] if isinstance(rope, dict) else []
+    kinds = {str(table.get("rope_type")) for table in tables if isinstance(table, dict)}
+    return sorted(kinds & set(_LENGTH_DEPENDENT))

@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 BACKENDS = {
-    "llamacpp": "lbx.backends.llamacpp:load",
-    "hf": "lbx.backends.hf:load",
+    "llamacpp": "lbx.backends.llama.backend:load",
+    "hf": "lbx.backends.hf.backend:load",
     "scripted": "lbx.backends.scripted:load",
-    "endpoint": "lbx.backends.endpoint:load",
+    "endpoint": "lbx.backends.endpoint.backend:load",
 }
 
 _EXTRAS = {"llamacpp": "llama", "hf": "hf"}

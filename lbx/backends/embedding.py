@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 
 EMBEDDERS = {
-    "sentence_transformers": "lbx.backends.embedding_st:load",
-    "llamacpp_embedding": "lbx.backends.embedding_llama:load",
+    "sentence_transformers": "lbx.backends.hf.embedding:load",
+    "llamacpp_embedding": "lbx.backends.llama.embedding:load",
 }
 _LIBRARIES = {"sentence_transformers": "sentence_transformers", "llamacpp_embedding": "llama_cpp"}
 _EXTRAS = {"sentence_transformers": "hf", "llamacpp_embedding": "llama"}

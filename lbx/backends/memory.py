@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.llama_tokens import metadata
+from lbx.backends.llama.tokens import metadata
 from lbx.backends.options import LlamaOptions
 
 # Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.

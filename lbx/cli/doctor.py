@@ -95,7 +95,7 @@ def _version(name: str) -> str:
 def _llamacpp() -> dict[str, Any]:
     if _version("llama-cpp-python") == "not installed":
         return {"usable": False, "why": "not installed: pip install 'lbx[llama]'"}
-    from lbx.backends.llamacpp import cpu_variant
+    from lbx.backends.llama.backend import cpu_variant
     from lbx.errors import BackendError
 
     try:

@@ -127,8 +127,8 @@ def test_devices(device):
 
 def test_importing_the_room_loads_no_library():
     code = (
-        "import sys, lbx.backends, lbx.backends.llamacpp, lbx.backends.hf, lbx.backends.scripted\n"
-        "import lbx.backends.embedding_st\n"
+        "import sys, lbx.backends, lbx.backends.llama.backend, lbx.backends.hf.backend, lbx.backends.scripted\n"
+        "import lbx.backends.hf.embedding\n"
         "print(sorted({'torch', 'transformers', 'llama_cpp', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

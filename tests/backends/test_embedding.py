@@ -404,7 +404,7 @@ def test_a_damaged_gguf_file(tiny_gguf, tmp_path):
 
 
 def test_a_text_that_memory_cannot_hold(card, tiny_gguf, monkeypatch):
-    monkeypatch.setattr("lbx.backends.embedding_llama.available_bytes", lambda: 1000)
+    monkeypatch.setattr("lbx.backends.llama.embedding.available_bytes", lambda: 1000)
     embedder = load_embedder(card("llamacpp_embedding", tiny_gguf, 'pooling = "last"\nn_gpu_layers = 0'))
     with pytest.raises(BackendError, match=r"A text of 512 tokens takes .* are available\. Lower max_length"):
         embedder.embed(["x"])

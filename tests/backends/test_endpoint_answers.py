@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lbx.backends.cards import Chat
-from lbx.backends.endpoint_answers import Reply, completion, read_reply, stopped_early
-from lbx.backends.endpoint_tokens import CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint.answers import Reply, completion, read_reply, stopped_early
+from lbx.backends.endpoint.tokens import CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.loop import Decoding
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.errors import BackendError

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
-from lbx.backends import endpoint_http, load, read_card
+from lbx.backends import load, read_card
+from lbx.backends.endpoint import http as endpoint_http
 from lbx.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.records import Completion, Request, SampleKey, Sampling
 
@@ -263,7 +264,7 @@ def test_each_server_is_told_in_its_own_words(serve: Any, owner: str, greedy: An
 
 def tokens_of(text: str) -> int:
     from lbx.backends.cards import Chat
-    from lbx.backends.endpoint_tokens import load_tokenizer
+    from lbx.backends.endpoint.tokens import load_tokenizer
 
     tokenizer, _ = load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)
     return len(tokenizer.encode(text, special=True))

@@ -8,7 +8,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.backends.endpoint_order import Order, groups
+from lbx.backends.endpoint.order import Order, groups
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), max_size=8), max_size=25)
 

@@ -269,7 +269,7 @@ def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(backend, me
 
 
 def test_too_little_memory_is_refused_before_the_store_grows(backend, memory, monkeypatch):
-    from lbx.backends import hf_sequences
+    from lbx.backends.hf import sequences as hf_sequences
 
     memory.release()
     tokens = tokens_of(random.Random(5), 200)

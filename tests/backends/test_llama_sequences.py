@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lbx.backends import load, resolve_model
-from lbx.backends.llama_sequences import SharedCells
+from lbx.backends.llama.sequences import SharedCells
 from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
 from lbx.backends.sequences import Extend

@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / ".ci" / "llama-wheel.sh"
 ANSWER = """
 import json, sys
 from lbx.backends import load, resolve_model
-from lbx.backends.llama_library import cpu_variant
+from lbx.backends.llama.library import cpu_variant
 from lbx.records import Request, SampleKey
 backend = load(resolve_model(sys.argv[1]))
 text = backend.generate(Request(SampleKey("a", "b", "c"), tuple(json.loads(sys.argv[2])), 24)).text
@@ -36,7 +36,7 @@ def variants() -> dict[str, Path]:
 
 
 def test_the_variant_in_use_is_known(llama):
-    from lbx.backends.llama_library import cpu_variant
+    from lbx.backends.llama.library import cpu_variant
 
     found = cpu_variant()
     assert found["variant"] in variants()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lbx.backends.llama_library import log
+from lbx.backends.llama.library import log
 from lbx.backends.sequences import Extend
 from lbx.errors import BackendError
 

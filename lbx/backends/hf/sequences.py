@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from lbx.backends.cells import CellTable, Columns
-from lbx.backends.hf_cells import PACKED_ATTENTION, CellStore, Pass
+from lbx.backends.hf.cells import PACKED_ATTENTION, CellStore, Pass
+from lbx.backends.hf.library import first_line
 from lbx.backends.memory import available_bytes
 from lbx.backends.sequences import Extend
-from lbx.backends.torch_library import first_line
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:

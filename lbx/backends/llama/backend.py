@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama_library import check_gguf, cpu_variant, library, load_model, log
-from lbx.backends.llama_tokens import LlamaTokenizer, metadata, own_chat_template
+from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log
+from lbx.backends.llama.tokens import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
@@ -24,7 +24,7 @@ from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
-    from lbx.backends.llama_sequences import LlamaSequences
+    from lbx.backends.llama.sequences import LlamaSequences
     from lbx.backends.sampling import Logits
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
@@ -67,7 +67,7 @@ class LlamaBackend:
         chunk: int,
         room: Room,
     ) -> None:
-        from lbx.backends.llama_sequences import LlamaSequences, StepBatch  # loads numpy
+        from lbx.backends.llama.sequences import LlamaSequences, StepBatch  # loads numpy
 
         self._lib = llama_cpp
         self._model = model

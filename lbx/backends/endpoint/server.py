@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.endpoint_http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.options import EndpointOptions
 from lbx.backends.tables import nearest
 from lbx.errors import UsageError

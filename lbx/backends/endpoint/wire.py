@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.backends.endpoint_answers import read_reply
-from lbx.backends.endpoint_http import RefusedError, Server, UnreachableError
-from lbx.backends.endpoint_server import Facts
+from lbx.backends.endpoint.answers import read_reply
+from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.server import Facts
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 

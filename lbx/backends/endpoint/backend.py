@@ -21,12 +21,12 @@ from typing import Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.endpoint_answers import Reply, completion, parameters, read_reply, stopped_early
-from lbx.backends.endpoint_http import RefusedError, Server, UnreachableError
-from lbx.backends.endpoint_order import Order
-from lbx.backends.endpoint_server import Facts, find_out
-from lbx.backends.endpoint_tokens import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
-from lbx.backends.endpoint_wire import Wire, find_wire
+from lbx.backends.endpoint.answers import Reply, completion, parameters, read_reply, stopped_early
+from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.order import Order
+from lbx.backends.endpoint.server import Facts, find_out
+from lbx.backends.endpoint.tokens import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint.wire import Wire, find_wire
 from lbx.backends.loop import check_fits
 from lbx.backends.options import EndpointOptions
 from lbx.backends.weights import fingerprint

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
+from lbx.backends.hf.library import choose_device, first_line, length_dependent, quiet, refuse_without_tokenizer
+from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
 from lbx.backends.sampling import recommended
-from lbx.backends.torch_library import choose_device, first_line, length_dependent, quiet, refuse_without_tokenizer
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
-    from lbx.backends.hf_sequences import HfSequences
+    from lbx.backends.hf.sequences import HfSequences
     from lbx.backends.sampling import Logits
     from lbx.backends.sequences import SequenceMemory
 
@@ -109,8 +109,8 @@ class HfBackend:
 
         Whether it can is tried out on a few tokens at the first call; ``single_reason`` says why not.
         """
-        from lbx.backends.hf_check import layer_count, why_not_packed
-        from lbx.backends.hf_sequences import HfSequences
+        from lbx.backends.hf.check import layer_count, why_not_packed
+        from lbx.backends.hf.sequences import HfSequences
 
         self._refuse_closed()
         if self._sequences is None and self._single_reason is None:
@@ -152,7 +152,7 @@ class HfBackend:
 
         Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
         """
-        from lbx.backends.hf_cache import can_be_cut_back, make_cache
+        from lbx.backends.hf.cache import can_be_cut_back, make_cache
 
         self._refuse_closed()
         if self._sequences is not None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
+from lbx.backends.hf.library import choose_device, first_line, quiet, refuse_without_tokenizer
 from lbx.backends.options import SentenceTransformersOptions, thread_count
 from lbx.backends.text import encodable
-from lbx.backends.torch_library import choose_device, first_line, quiet, refuse_without_tokenizer
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 

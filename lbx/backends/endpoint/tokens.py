@@ -16,7 +16,7 @@ from lbx.prompts import Tokenizer
 from lbx.reasoning import choose_marks
 
 if TYPE_CHECKING:
-    from lbx.backends.hf_tokens import HfTokenizer
+    from lbx.backends.hf.tokens import HfTokenizer
 
 CHARACTERS = 100_000_000
 """A window so wide that nothing is cut: where characters are counted, the server alone knows what fits."""
@@ -96,8 +96,8 @@ def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) 
 
 
 def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    from lbx.backends.llama_library import check_gguf, library, log
-    from lbx.backends.llama_tokens import LlamaTokenizer, own_chat_template
+    from lbx.backends.llama.library import check_gguf, library, log
+    from lbx.backends.llama.tokens import LlamaTokenizer, own_chat_template
 
     check_gguf(place)
     log.debug = debug
@@ -116,14 +116,14 @@ def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> t
 
 
 def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
-    from lbx.backends.torch_library import first_line, quiet, refuse_without_tokenizer
+    from lbx.backends.hf.library import first_line, quiet, refuse_without_tokenizer
 
     refuse_without_tokenizer(place)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import transformers
 
-    from lbx.backends.hf_tokens import HfTokenizer, own_chat_template
+    from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 
     quiet(transformers, debug)
     with warnings.catch_warnings():

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from lbx.backends.hf_sequences import HfSequences
+from lbx.backends.hf.library import first_line, length_dependent
+from lbx.backends.hf.sequences import HfSequences
 from lbx.backends.sequences import Extend
-from lbx.backends.torch_library import first_line, length_dependent
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:

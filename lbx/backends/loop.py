@@ -82,8 +82,12 @@ class Decoding:
 
     def take(self, logits: Logits) -> int | None:
         """Choose the next token. None: the answer has ended; otherwise the token to feed to the model."""
-        token = self._sampler.choose(logits, len(self._ids), self._forbidden())
+        token = self.choose(logits)
         return token if self.push(token) else None
+
+    def choose(self, logits: Logits) -> int:
+        """The next token, which is yet to be added with ``push``."""
+        return self._sampler.choose(logits, len(self._ids), self._forbidden())
 
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LIKELIEST = 32
 """How many tokens are kept of each place."""
 
+_HIDDEN = 8
+
 
 class Choice(NamedTuple):
     """The likeliest tokens of one place, the best first, and their logits; and the logit of the one chosen."""
@@ -106,10 +108,15 @@ class StoredAnswer:
     def _begins_without_block(self, text: str) -> bool:
         if self.reasoning is None:
             return self._goes_on(text, self.output)
-        # The block may open yet, or be found by its closing mark alone.
-        words = text.strip()
+        # A block may open yet, with or without words before it, or be found by its closing mark alone.
         opening = self.tokenizer.reasoning_marks.open
-        return _is_start(words, opening + self.reasoning) or _is_start(words, self.reasoning)
+        output = self.output.lstrip()
+        words, mark, inside = text.strip().partition(opening)
+        if mark:
+            return output.startswith(words) and _is_start(inside.strip(), self.reasoning)
+        begun = next((n for n in range(len(opening), 0, -1) if words.endswith(opening[:n])), 0)
+        words = words[: len(words) - begun]
+        return _is_start(words, output) or _is_start(words, self.reasoning)
 
     def _goes_on(self, text: str, whole: str) -> bool:
         """Whether the text is the start of the whole, or goes beyond it into a stop string, which is left out of it."""
@@ -124,7 +131,11 @@ class StoredAnswer:
 
 
 def _is_start(text: str, whole: str) -> bool:
-    return whole.startswith(text) or whole.startswith(text.rstrip(HALF))
+    """Whether the whole begins with the text, whose last character may be half."""
+    known = text.rstrip(HALF)
+    if not whole.startswith(known):
+        return False
+    return whole.startswith(text) or not whole[len(known) : len(known) + 1].isascii()
 
 
 def find_flip(stored: StoredAnswer, tokens: Sequence[int], choices: Sequence[Choice]) -> Flip | None:
@@ -138,10 +149,11 @@ def find_flip(stored: StoredAnswer, tokens: Sequence[int], choices: Sequence[Cho
     if stored.request.sampling.temperature:
         return Flip(length, None)
     found = Flip(length, _gap(stored, tokens, choices, length))
-    if found.gap is None:
-        return found
-    for place in range(length):
-        earlier = _gap(stored, tokens, choices, place, below=found.gap)
+    # Without a token that goes on from there, a blank that was stripped or a half character hid it shortly before.
+    first = 0 if found.gap is not None else max(0, length - _HIDDEN)
+    for place in range(first, length):
+        bound = float("inf") if found.gap is None else found.gap
+        earlier = _gap(stored, tokens, choices, place, below=bound)
         if earlier is not None:
             found = Flip(place, earlier)
     return found

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import duckdb
 
-from lbx.store.rows import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, as_json
+from lbx.store.rows import as_json
 
-Row = SampleRow | GenerationRow | ScoreRow | ResultRow | GroupRow
+
+class Row(Protocol):
+    """A row that knows its table's columns."""
+
+    def values(self) -> dict[str, object]: ...
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row], *, replace: bool = True) -> None:

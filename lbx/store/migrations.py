@@ -109,5 +109,18 @@ CREATE TABLE embeddings (
 );
 """
 
+VERIFICATIONS = """
+CREATE TABLE verifications (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR, iteration INTEGER, step INTEGER,
+    equal BOOLEAN NOT NULL,
+    first_difference INTEGER,
+    logit_gap DOUBLE,
+    output_alone VARCHAR NOT NULL,
+    checked_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, step)
+);
+"""
+"""Joins ``MIGRATIONS`` behind the third step."""
+
 MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS)
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

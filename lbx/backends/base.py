@@ -28,6 +28,11 @@ class BackendInfo:
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
         hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
         default_sampling: what the model's makers recommend, as its files say; None where they say nothing.
+        weights_bytes: memory that the weights take; None where they lie elsewhere, or there are none.
+        kv_bytes_per_token: memory that a token takes in the cache; None where that is not one number: recurrent
+            and hybrid models, caches that keep less of some layers.
+        kv_cells: tokens that the cache is made for, or may grow to.
+        on_gpu: whether weights and cache lie in a GPU's memory.
     """
 
     name: str
@@ -37,6 +42,10 @@ class BackendInfo:
     settings: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
     default_sampling: Sampling | None = None
+    weights_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    kv_cells: int = 0
+    on_gpu: bool = False
 
 
 class Backend(Protocol):

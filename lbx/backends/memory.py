@@ -15,14 +15,26 @@ from lbx.backends.options import LlamaOptions
 # Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
 
+_UNLIKE = ("kv_lora_rank", "shared_kv_layers")
+"""Marks of caches that do not hold keys and values of every head in every layer."""
+
 
 def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, window: int) -> int:
-    """Size of the KV cache of ``window`` tokens; 0 where it is not made of keys and values in every layer."""
+    """Size of the KV cache of ``window`` tokens; 0 where that is not known.
+
+    It is not of recurrent and hybrid models, of compressed or shared caches, and where layers differ in their heads.
+    Layers whose attention slides are kept whole, as llama.cpp does by default.
+    """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return 0
-    heads = llama_cpp.llama_model_n_head_kv(model)
-    per_head = llama_cpp.llama_model_n_embd(model) // max(1, llama_cpp.llama_model_n_head(model))
     architecture = metadata(llama_cpp, model, "general.architecture")
+    if any(metadata(llama_cpp, model, f"{architecture}.attention.{mark}") for mark in _UNLIKE):
+        return 0
+    heads, queries = llama_cpp.llama_model_n_head_kv(model), llama_cpp.llama_model_n_head(model)
+    # llama.cpp keeps no lists among the metadata: what is missing there and is no default was one.
+    if heads != queries and metadata(llama_cpp, model, f"{architecture}.attention.head_count_kv") is None:
+        return 0
+    per_head = llama_cpp.llama_model_n_embd(model) // max(1, queries)
     numbers = {
         part: int(metadata(llama_cpp, model, f"{architecture}.attention.{part}_length") or per_head) * heads
         for part in ("key", "value")

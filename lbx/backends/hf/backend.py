@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
+from lbx.backends.hf.footprint import free_bytes, kv_bytes_per_token, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, length_dependent, quiet, refuse_without_tokenizer
 from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
@@ -194,6 +195,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     torch.set_num_threads(thread_count(options.threads))
     device = choose_device(torch, options.device)
     dtype = options.dtype if options.dtype != "auto" else ("float32" if device.type == "cpu" else "bfloat16")
+    refuse_too_large(card.name, weights, getattr(torch, dtype).itemsize, free_bytes(torch, device), str(device))
     with warnings.catch_warnings():
         if not debug:
             warnings.simplefilter("ignore")
@@ -227,6 +229,10 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         },
         hardware=_hardware(torch, device),
         default_sampling=_default_sampling(weights),
+        weights_bytes=int(model.get_memory_footprint()),
+        kv_bytes_per_token=kv_bytes_per_token(model.config, model.dtype.itemsize),
+        kv_cells=options.kv_cells or _window(card, model.config, options),
+        on_gpu=device.type == "cuda",
     )
     return HfBackend(
         model,

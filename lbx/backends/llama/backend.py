@@ -19,7 +19,7 @@ from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.backends.sampling import recommended
-from lbx.backends.weights import fingerprint
+from lbx.backends.weights import fingerprint, shards
 from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
 
@@ -198,6 +198,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     check_gguf(weights)
     log.debug = debug
     llama_cpp = library()
+    _check_weights(llama_cpp, card, options, weights)
     model = _load_model(llama_cpp, weights, options)
     try:
         window = _window(llama_cpp, model, card, options)
@@ -223,6 +224,10 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         settings=settings,
         hardware=_hardware(options, room),
         default_sampling=_default_sampling(llama_cpp, model),
+        weights_bytes=llama_cpp.llama_model_size(model),
+        kv_bytes_per_token=kv_cache_bytes(llama_cpp, model, options, 1) or None,
+        kv_cells=room.cells,
+        on_gpu=_cache_on_gpu(llama_cpp, options),
     )
     return LlamaBackend(
         llama_cpp,
@@ -303,9 +308,20 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
     return indexer is None and not llama_cpp.llama_model_is_diffusion(model)
 
 
+def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weights: Path) -> None:
+    needed, available = sum(path.stat().st_size for path in shards(weights)), available_bytes()
+    if options.n_gpu_layers and llama_cpp.llama_supports_gpu_offload():
+        return  # layers may lie there
+    if available is not None and needed > available:
+        raise BackendError(
+            f"The weights of {card.name} take {needed / 2**30:.1f} GiB; {available / 2**30:.1f} GiB are available.",
+            fix="Use a smaller or more strongly quantised file, or a machine with more memory.",
+        )
+
+
 def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, cells: int) -> None:
-    if options.n_gpu_layers and options.offload_kqv and llama_cpp.llama_supports_gpu_offload():
-        return  # the cache goes to the GPU, whose driver refuses what it does not have
+    if _cache_on_gpu(llama_cpp, options):
+        return  # the driver refuses what it does not have
     needed, available = kv_cache_bytes(llama_cpp, model, options, cells), available_bytes()
     if available is not None and needed > available:
         name = "kv_cells" if options.kv_cells else "context_window"
@@ -314,6 +330,10 @@ def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
             f"{available / 2**30:.1f} GiB are available.",
             fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it.",
         )
+
+
+def _cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
+    return bool(options.n_gpu_layers and options.offload_kqv and llama_cpp.llama_supports_gpu_offload())
 
 
 def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: Room) -> Any:

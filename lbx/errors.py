@@ -17,6 +17,8 @@ prints the three as one paragraph; foreign exceptions are mapped once, ``raise X
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LbxError(Exception):
     """Something went wrong that lbx understands.
@@ -42,6 +44,16 @@ class LbxError(Exception):
         if self.command:
             text += f" Try: {self.command}"
         return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For the way from one process to another: keyword arguments are no part of ``args``."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[LbxError], arguments: tuple[object, ...], state: dict[str, Any]) -> LbxError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(LbxError):

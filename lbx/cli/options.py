@@ -79,6 +79,13 @@ ThinkingTokens = Annotated[
         "--thinking-tokens", metavar="N", min=1, help="Reasoning budget apart from the answer's; implies --thinking."
     ),
 ]
+BothKinds = Annotated[
+    bool,
+    typer.Option(
+        "--both-kinds",
+        help="Ask with reasoning and without, as two runs that read each document once (LongBench Pro's two prompts).",
+    ),
+]
 Cot = Annotated[bool, typer.Option("--cot", help="LongBench v2: reason on the document, then answer.")]
 NoContext = Annotated[bool, typer.Option("--no-context", help="LongBench v2: ask without the document.")]
 Rag = Annotated[
@@ -104,4 +111,14 @@ Batching = Annotated[
     bool, typer.Option("--batching/--no-batching", help="Answer many prompts in lock-step, or one after the other.")
 ]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means every core.")]
+ModelWorkers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=0,
+        help="Processes that hold the model, each on its share of cores or GPUs: one that is killed costs no answer. "
+        "0 loads it in this process.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

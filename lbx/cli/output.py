@@ -42,9 +42,19 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+_quiet = False
+
+
+def be_quiet() -> None:
+    """Say nothing more: another process of this run says the same."""
+    global _quiet  # noqa: PLW0603
+    _quiet = True
+
+
 def note(text: str) -> None:
     """One line about what is going on."""
-    stderr().print(escape(text))
+    if not _quiet:
+        stderr().print(escape(text))
 
 
 def show_error(error: LbxError) -> None:
@@ -109,6 +119,9 @@ class RunProgress(_Watched):
             self._last = time.monotonic()
             failed = f", {self._failed} failed" if self._failed else ""
             note(f"{self._name}: {self._done} of {self._total} samples, {self._tokens:,} tokens{failed}")
+
+    def computed(self, tokens: int) -> None:
+        """So many more tokens went through the model."""
 
 
 class ByteProgress(_Watched):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from lbx.cli.asking import Order, run_order
 from lbx.cli.options import (
     AsJson,
     BackendName,
     Batching,
+    BothKinds,
     BundleDir,
     Chat,
     ChunkWords,
@@ -24,6 +26,7 @@ from lbx.cli.options import (
     MaxNewTokens,
     MaxPromptTokens,
     Model,
+    ModelWorkers,
     NoContext,
     Rag,
     Retriever,
@@ -32,14 +35,13 @@ from lbx.cli.options import (
     Thinking,
     ThinkingTokens,
 )
-from lbx.cli.output import CountProgress, RunProgress, note, stdout
+from lbx.cli.output import CountProgress, note, stdout
 from lbx.cli.run_setup import (
     check_embedding,
     check_reasoning_budget,
     choose_tasks,
     load_embedding_model,
     load_model,
-    make_run_row,
     make_work,
     model_server,
 )
@@ -47,7 +49,7 @@ from lbx.cli.stopping import saying
 from lbx.errors import LbxError, UsageError
 
 if TYPE_CHECKING:
-    from lbx.engine.retrieving import Finder
+    from lbx.engine.retrieving import Finder, StoredChunks
     from lbx.engine.runner import Outcome
     from lbx.engine.settings import RunSettings
     from lbx.layout import Bundle
@@ -172,6 +174,8 @@ def run(
     chunk_words: ChunkWords = None,
     embedding: Embedding = None,
     batching: Batching = True,
+    workers: ModelWorkers = 0,
+    both_kinds: BothKinds = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
     ] = False,
@@ -190,7 +194,8 @@ def run(
     from lbx.store import Store
 
     opened = Bundle(bundle)
-    offline = block_network(model_server(opened, model, backend))
+    server = model_server(opened, model, backend)
+    offline = block_network(server)
     Store.check(output)  # a model may take minutes to load: what can be refused is refused before
     settings = RunSettings(
         iterations=iterations,
@@ -206,56 +211,47 @@ def run(
         rag=rag,
         batching=batching,
     )
+    names, kinds = _kinds(settings, name) if both_kinds else ([name], [settings])
     tasks = choose_tasks(opened, task_names, settings)
     if embedding:
         check_embedding(embedding, opened, tasks, output)
     with saying(f"Every answer so far is in {output}."):
-        asked = _Asked(opened, tasks, model, backend, name, limit, offline, retry_failed)
-        settings = dataclasses.replace(
-            settings, retriever=_retrieve(output, asked, _Retrieval(rag, retriever, chunk_words))
+        retrieved = _retrieve(output, opened, tasks, limit, _Retrieval(rag, retriever, chunk_words))
+        order = Order(
+            opened.root,
+            tasks,
+            model,
+            backend,
+            [dataclasses.replace(one, retriever=retrieved) for one in kinds],
+            names,
+            limit,
+            _stored_chunks(output, retrieved),
+            server,
+            offline,
         )
-        run_id, outcome = _ask(output, asked, settings)
-        _score_summaries(output, run_id, opened, tasks, embedding)
-    _finish(run_id, output, outcome, as_json=as_json)
+        outcomes = run_order(output, order, workers, retry_failed=retry_failed)
+        for run_id in outcomes:
+            _score_summaries(output, run_id, opened, tasks, embedding)
+    _finish(outcomes, output, as_json=as_json)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the command line asks for beside the settings."""
-
-    bundle: Bundle
-    tasks: list[Task]
-    model: str
-    backend: str | None
-    name: str | None
-    limit: int | None
-    offline: str
-    retry_failed: bool
+def _kinds(settings: RunSettings, name: str | None) -> tuple[list[str | None], list[RunSettings]]:
+    """The names and settings of --both-kinds' runs."""
+    if settings.thinking is not None:
+        raise UsageError("--both-kinds asks with reasoning and without; --thinking and --no-thinking choose one.")
+    names = [f"{name}-{kind}" if name else None for kind in ("thinking", "nonthinking")]
+    with_reasoning = dataclasses.replace(settings, thinking=True)
+    return names, [with_reasoning, dataclasses.replace(settings, thinking=False, thinking_tokens=None)]
 
 
-def _ask(output: Path, asked: _Asked, settings: RunSettings) -> tuple[str, Outcome]:
-    """Load the model and run; returns the run's name and what it did."""
+def _stored_chunks(output: Path, retriever: str) -> StoredChunks | None:
     from lbx.engine.retrieving import StoredChunks
-    from lbx.engine.runner import Runner
     from lbx.store import Store
 
-    loaded = load_model(asked.bundle, asked.tasks, asked.model, asked.backend)
-    recommended = loaded.card.sampling or loaded.backend.info.default_sampling
-    settings = dataclasses.replace(settings, model_sampling=recommended)
-    try:
-        check_reasoning_budget(loaded, settings)
-        with Store(output) as store, RunProgress() as progress:
-            chunks = StoredChunks(store, settings.retriever) if settings.rag else None
-            work = make_work(loaded, settings, asked.limit, chunks)
-            row = make_run_row(asked.name, work, asked.offline)
-            work = dataclasses.replace(work, run_id=row.run_id)
-            done = store.begin_run(row)
-            if asked.retry_failed and store.delete_failed(row.run_id):
-                done = store.begin_run(row)
-            note(f"{row.run_id}: {work.total:,} samples of {len(work.tasks)} tasks; {asked.offline}")
-            return row.run_id, Runner(work, store, done, progress).run()
-    finally:
-        loaded.backend.close()
+    if not retriever:
+        return None
+    with Store(output) as store:
+        return StoredChunks(store, retriever)
 
 
 BM25 = "bm25"
@@ -286,19 +282,19 @@ def _finder(retrieval: _Retrieval, bundle: Bundle) -> Finder | None:
     return Finder(retrieval.best, embedder, retrieval.words)
 
 
-def _retrieve(output: Path, asked: _Asked, retrieval: _Retrieval) -> str:
+def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], limit: int | None, retrieval: _Retrieval) -> str:
     """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.retrieving import find_all
     from lbx.store import Store
 
-    finder = _finder(retrieval, asked.bundle)
+    finder = _finder(retrieval, bundle)
     if finder is None:
         return ""
     try:
         with Store(output) as store, CountProgress("chunks retrieved") as progress:
-            chosen = [(BENCHMARKS[task.benchmark], task) for task in asked.tasks]
-            find_all(store, finder, asked.bundle, chosen, limit=asked.limit, progress=progress)
+            chosen = [(BENCHMARKS[task.benchmark], task) for task in tasks]
+            find_all(store, finder, bundle, chosen, limit=limit, progress=progress)
     finally:
         finder.close()
     return finder.name
@@ -328,17 +324,19 @@ def _score_summaries(output: Path, run_id: str, bundle: Bundle, tasks: Sequence[
         raise
 
 
-def _finish(run_id: str, output: Path, outcome: Outcome, *, as_json: bool) -> None:
+def _finish(outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"run_id": run_id, "results": str(output), **dataclasses.asdict(outcome)}))
-    else:
-        found = f", {outcome.found:,} found done" if outcome.found else ""
-        typer.echo(f"{run_id}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
-    if outcome.unclosed:
-        note(
-            f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it more "
-            "(--thinking-tokens N), or ask without (--no-thinking)."
-        )
-    if outcome.failures:
+        told = [{"run_id": name, "results": str(output), **dataclasses.asdict(one)} for name, one in outcomes.items()]
+        typer.echo(json.dumps(told[0] if len(told) == 1 else told))
+    for name, outcome in outcomes.items():
+        if not as_json:
+            found = f", {outcome.found:,} found done" if outcome.found else ""
+            typer.echo(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
+        if outcome.unclosed:
+            note(
+                f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "
+                "more (--thinking-tokens N), or ask without (--no-thinking)."
+            )
+    if any(outcome.failures for outcome in outcomes.values()):
         note(f"Why they failed: lbx report {output} failures")
         raise typer.Exit(_EXIT_SOME_FAILED)

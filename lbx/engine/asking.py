@@ -8,7 +8,8 @@ from itertools import takewhile
 from typing import Any
 
 from lbx.benchmarks.base import Benchmark
-from lbx.engine.completing import complete_all
+from lbx.engine.completing import Computed, complete_all, nobody
+from lbx.engine.jobs import Job
 from lbx.engine.work import Work
 from lbx.errors import LbxError, PromptError
 from lbx.records import Completion, Prompt, Request, Sample, SampleKey
@@ -47,31 +48,28 @@ class Question:
     """One sample to be asked once, while it waits for its answer.
 
     Attributes:
-        position: the sample's place in its task.
         prompt, request: of the step that comes next.
         steps: those that are over.
     """
 
     benchmark: Benchmark
     sample: Sample
-    position: int
     prompt: Prompt
     request: Request
     steps: list[Step] = field(default_factory=list)
 
 
-def prepare(
-    work: Work, benchmark: Benchmark, sample: Sample, position: int, iteration: int
-) -> Question | GenerationRow:
+def prepare(work: Work, sample: Sample, iteration: int) -> Question | GenerationRow:
     """A sample's question, or the row that says why it cannot be asked.
 
     Raises:
         BundleError: the bundle lacks the benchmark's prompt.
     """
+    benchmark = work.benchmarks[sample.benchmark]
     key = sample.key._replace(iteration=iteration)
     prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
     try:
-        return Question(benchmark, sample, position, prompt, _request(work, prompt, key))
+        return Question(benchmark, sample, prompt, _request(work, prompt, key))
     except PromptError as exc:
         return failed(work, key, prompt, exc)
 
@@ -80,7 +78,7 @@ def again(work: Work, question: Question, iteration: int) -> Question:
     """The same question for another iteration, which differs in its seed only."""
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
-    return Question(question.benchmark, question.sample, question.position, question.prompt, request)
+    return Question(question.benchmark, question.sample, question.prompt, request)
 
 
 def _request(work: Work, prompt: Prompt, key: SampleKey) -> Request:
@@ -94,19 +92,44 @@ def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> Gener
     )
 
 
-def answer_all(work: Work, questions: Sequence[Question]) -> Iterator[tuple[Question, GenerationRow]]:
-    """Ask questions, all first steps before any second one; yields each with its row as soon as it is answered."""
-    while questions:
-        unfinished: list[Question] = []
-        requests = [question.request for question in questions]
-        for index, said in complete_all(work.backend, requests, batching=work.settings.batching):
-            question = questions[index]
+def answer_job(
+    works: Sequence[Work], job: Job, *, batching: bool, computed: Computed = nobody
+) -> Iterator[tuple[int, GenerationRow]]:
+    """Ask all of a job; yields (index of the item, its row) as soon as each answer ends.
+
+    Args:
+        works: of each run that the items name.
+        batching: False asks one prompt at a time.
+        computed: told how many more tokens went through the model.
+
+    Raises:
+        BundleError: the bundle lacks a benchmark's prompt.
+    """
+    waiting: list[tuple[int, Work, Question]] = []
+    for index, item in enumerate(job):
+        work = works[item.run]
+        question: Question | GenerationRow | None = None
+        for iteration in item.iterations:
+            if isinstance(question, Question):
+                question = again(work, question, iteration)
+            else:
+                question = prepare(work, item.sample, iteration)
+            if isinstance(question, GenerationRow):
+                yield index, question
+            else:
+                waiting.append((index, work, question))
+    while waiting:
+        unfinished: list[tuple[int, Work, Question]] = []
+        requests = [question.request for _, _, question in waiting]
+        # All first steps before any second one.
+        for place, said in complete_all(works[0].backend, requests, batching=batching, computed=computed):
+            index, work, question = waiting[place]
             row = _take(work, question, said)
             if row is None:
-                unfinished.append(question)
+                unfinished.append((index, work, question))
             else:
-                yield question, row
-        questions = unfinished
+                yield index, row
+        waiting = unfinished
 
 
 def _take(work: Work, question: Question, said: Completion | LbxError) -> GenerationRow | None:

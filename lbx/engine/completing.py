@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lbx.backends.base import Backend, ConcurrentBackend
 from lbx.backends.sequences import SequenceMemory
@@ -15,20 +15,30 @@ _LEAST_SEQUENCES = 4
 """Two of them are the trunk; with fewer than two answers at once nothing is won."""
 
 
+Computed = Callable[[int], None]
+
+
+def nobody(_tokens: int) -> None:
+    """Who does not care how many tokens went through the model."""
+
+
 def complete_all(
-    backend: Backend, requests: Sequence[Request], *, batching: bool
+    backend: Backend, requests: Sequence[Request], *, batching: bool, computed: Computed = nobody
 ) -> Iterator[tuple[int, Completion | PromptError | BackendError]]:
     """Answer every request; yields (its index, what was said or why nothing was) in the order in which answers end.
 
     Args:
         batching: False asks one request at a time, in an order in which kept prefixes serve what follows.
+        computed: told how many more tokens, of prompts and answers, went through the model.
     """
     if batching and isinstance(backend, ConcurrentBackend):
-        yield from backend.generate_many(requests)
+        for index, said in backend.generate_many(requests):
+            _tell(computed, requests[index], said)
+            yield index, said
         return
     memory = backend.sequences() if batching and len(requests) > 1 else None
     if memory is None or memory.max_sequences < _LEAST_SEQUENCES:
-        yield from _one_by_one(backend, requests, range(len(requests)))
+        yield from _one_by_one(backend, requests, range(len(requests)), computed)
         return
     together = [index for index, request in enumerate(requests) if _fits(request, memory)]
     alone = [index for index, request in enumerate(requests) if not _fits(request, memory)]
@@ -39,7 +49,7 @@ def complete_all(
     except BatchFailedError as failure:
         # One request may have broken the pass for all: alone, each of them shows whether it was the one.
         alone += [together[place] for place in failure.unanswered]
-    yield from _one_by_one(backend, requests, alone)
+    yield from _one_by_one(backend, requests, alone, computed)
 
 
 def _fits(request: Request, memory: SequenceMemory) -> bool:
@@ -48,13 +58,22 @@ def _fits(request: Request, memory: SequenceMemory) -> bool:
 
 
 def _one_by_one(
-    backend: Backend, requests: Sequence[Request], indices: Sequence[int]
+    backend: Backend, requests: Sequence[Request], indices: Sequence[int], computed: Computed
 ) -> Iterator[tuple[int, Completion | PromptError | BackendError]]:
     for index in _in_order(requests, indices):
+        said: Completion | PromptError | BackendError
         try:
-            yield index, backend.generate(requests[index])
+            said = backend.generate(requests[index])
         except (PromptError, BackendError) as exc:
-            yield index, exc
+            said = exc
+        _tell(computed, requests[index], said)
+        yield index, said
+
+
+def _tell(computed: Computed, request: Request, said: Completion | PromptError | BackendError) -> None:
+    if isinstance(said, Completion):
+        prompt = len(request.token_ids) if said.prompt_tokens is None else said.prompt_tokens
+        computed(prompt - said.cached_tokens + said.output_tokens)
 
 
 def _in_order(requests: Sequence[Request], indices: Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lbx.records import Chunk, Sample
 from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE, bm25_retriever, embedding_retriever
 from lbx.store import Store
-from lbx.store.caches import keep_retrieved, retrieved
+from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder
@@ -88,11 +88,10 @@ def find_all(
 
 
 class StoredChunks:
-    """A sample's chunks from the results file, for ``Work.chunks``."""
+    """Samples' chunks from the results file, for ``Work.chunks``. They travel to worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
-        self._store = store
-        self._retriever = retriever
+        self._chunks = all_retrieved(store, retriever)
 
     def __call__(self, _benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
-        return retrieved(self._store, self._retriever, sample) or ()
+        return self._chunks.get(chunks_key(sample), ())

@@ -1,26 +1,25 @@
-"""The run: every sample asked once, every answer scored and committed, whatever happens in between."""
+"""The run: every sample asked once, every answer scored and committed, whatever happens in between.
+
+One process writes. Who asks is another matter: this process, or several others (``lbx.engine.askers``).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
-from lbx.benchmarks.base import Benchmark
-from lbx.engine.asking import Question, again, answer_all, prepare
+from lbx.engine.askers import Asker
+from lbx.engine.jobs import Item, JobSize, make_jobs
 from lbx.engine.scoring import add_up, catch_up, score_rows
-from lbx.engine.work import Work
-from lbx.records import Sample, SampleKey, Task
+from lbx.engine.work import Agenda
+from lbx.records import SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 
 BATCH_ROWS = 64
 BATCH_SECONDS = 5.0
-LOOKAHEAD_TOKENS = 2_000_000
-LOOKAHEAD_QUESTIONS = 512
-"""How many prompts, and tokens of them, are held to find out what they share; in the data, questions on one document
-follow each other. A token takes some 36 bytes here."""
 
 
 @dataclass(slots=True)
@@ -32,6 +31,8 @@ class Outcome:
         unclosed: of those answered, how many spent their whole budget on reasoning.
         found: done by an earlier call.
         failures: how many the results file holds of this run.
+        prompt_tokens, output_tokens: of those answered.
+        computed_tokens: of prompts and answers, what went through the model: shared prefixes once.
     """
 
     answered: int = 0
@@ -39,16 +40,33 @@ class Outcome:
     unclosed: int = 0
     found: int = 0
     failures: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    computed_tokens: int = 0
+
+    def count(self, row: GenerationRow) -> None:
+        """Add one row."""
+        if row.error is not None:
+            self.failed += 1
+            return
+        self.answered += 1
+        self.unclosed += row.reasoning_closed is False
+        self.prompt_tokens += row.prompt_tokens or 0
+        self.output_tokens += row.output_tokens or 0
+        self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)
 
 
 class Listener(Protocol):
     """Who watches a run: a progress bar, a log, nobody."""
 
     def task(self, task: Task, samples: int) -> None:
-        """A task begins; samples counts its iterations too."""
+        """A task's first samples are about to be asked; samples counts iterations, and all runs made together."""
 
     def sample(self, row: GenerationRow | None) -> None:
-        """A sample is over; None for one that an earlier run has done."""
+        """A sample is over; None for one that an earlier run has done. Rows of several tasks may take turns."""
+
+    def computed(self, tokens: int) -> None:
+        """So many more tokens, of prompts and answers, went through the model."""
 
 
 class _Batch:
@@ -77,34 +95,47 @@ class _Batch:
 
 @dataclass(slots=True)
 class Runner:
-    """Runs one piece of work into one results file.
+    """Runs what agendas hold into one results file.
 
     Args:
-        done: what ``Store.begin_run`` returned.
+        agendas: of runs that are made together: the same tasks of the same bundle, each asked in its own way.
+        done: for each what ``Store.begin_run`` returned.
+        size: of the jobs that the asker is given.
     """
 
-    work: Work
+    agendas: Sequence[Agenda]
     store: Store
-    done: set[SampleKey]
+    done: Sequence[AbstractSet[SampleKey]]
     listener: Listener
-    outcome: Outcome = field(default_factory=Outcome)
+    asker: Asker
+    size: JobSize = field(default_factory=JobSize)
+    outcomes: list[Outcome] = field(init=False)
 
-    def run(self) -> Outcome:
+    def __post_init__(self) -> None:
+        self.outcomes = [Outcome() for _ in self.agendas]
+
+    def run(self) -> list[Outcome]:
         """Ask what is not done yet. Whatever ends it, all answers so far are committed and the tasks added up.
+
+        Returns:
+            What each of the runs did.
 
         Raises:
             StoreError: the results file cannot be written.
             BundleError: a data file is damaged.
+            BackendError, EndpointError: nothing more can be asked.
             KeyboardInterrupt: passed on, after everything is safe.
         """
         status = "failed"
         batch = _Batch(self.store)
-        names = dict.fromkeys(task.benchmark for task in self.work.tasks)
+        names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
         try:
-            for name in names if self.done else ():
-                catch_up(self.store, self.work.run_id, self.work.benchmarks[name])
-            for task in self.work.tasks:
-                self._run_task(task, batch)
+            for agenda, done in zip(self.agendas, self.done, strict=True):
+                for name in names if done else ():
+                    catch_up(self.store, agenda.run_id, agenda.benchmarks[name])
+            jobs = make_jobs(self.agendas, self.done, self.size, begins=self.listener.task, found=self._found)
+            for item, row in self.asker.ask(jobs, self.listener.computed):
+                self._keep(batch, item, row)
             status = "done"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -112,57 +143,27 @@ class Runner:
         finally:
             with uninterrupted():
                 batch.flush()
-                for name in names:
-                    add_up(self.store, self.work.run_id, self.work.benchmarks[name])
-                self.store.finish_run(self.work.run_id, status)
-        failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [self.work.run_id])
-        self.outcome.failures = failures.rows[0][0]
-        return self.outcome
+                for agenda in self.agendas:
+                    for name in names:
+                        add_up(self.store, agenda.run_id, agenda.benchmarks[name])
+                    self.store.finish_run(agenda.run_id, status)
+        for agenda, outcome in zip(self.agendas, self.outcomes, strict=True):
+            failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [agenda.run_id])
+            outcome.failures = failures.rows[0][0]
+        return self.outcomes
 
-    def _run_task(self, task: Task, batch: _Batch) -> None:
-        benchmark = self.work.benchmarks[task.benchmark]
-        self.listener.task(task, self.work.samples_in(task) * self.work.iterations_of(task))
-        waiting: list[Question] = []
-        tokens = 0
-        for position, sample in self._samples(benchmark, task):
-            question: Question | GenerationRow | None = None
-            for iteration in range(self.work.iterations_of(task)):
-                if sample.key._replace(iteration=iteration) in self.done:
-                    self.outcome.found += 1
-                    self.listener.sample(None)
-                    continue
-                if isinstance(question, Question):
-                    question = again(self.work, question, iteration)
-                else:
-                    question = prepare(self.work, benchmark, sample, position, iteration)
-                if isinstance(question, GenerationRow):
-                    self._keep(batch, benchmark, sample, position, question)
-                    continue
-                waiting.append(question)
-                tokens += len(question.request.token_ids)
-                if tokens >= LOOKAHEAD_TOKENS or len(waiting) >= LOOKAHEAD_QUESTIONS:
-                    self._answer(batch, waiting)
-                    waiting, tokens = [], 0
-        self._answer(batch, waiting)
+    def _found(self, run: int) -> None:
+        self.outcomes[run].found += 1
+        self.listener.sample(None)
 
-    def _samples(self, benchmark: Benchmark, task: Task) -> Iterator[tuple[int, Sample]]:
-        return enumerate(islice(benchmark.samples(self.work.bundle, task.name), self.work.limit))
-
-    def _answer(self, batch: _Batch, questions: Sequence[Question]) -> None:
-        for question, row in answer_all(self.work, questions):
-            self._keep(batch, question.benchmark, question.sample, question.position, row)
-
-    def _keep(
-        self, batch: _Batch, benchmark: Benchmark, sample: Sample, position: int, generation: GenerationRow
-    ) -> None:
+    def _keep(self, batch: _Batch, item: Item, generation: GenerationRow) -> None:
         """Score an answer and put it on its way to the file."""
+        agenda, outcome, sample = self.agendas[item.run], self.outcomes[item.run], item.sample
+        benchmark = agenda.benchmarks[sample.benchmark]
+        outcome.count(generation)
         scores: list[ScoreRow] = []
-        if generation.error is not None:
-            self.outcome.failed += 1
-        else:
-            self.outcome.answered += 1
-            self.outcome.unclosed += generation.reasoning_closed is False
+        if generation.error is None:
             key = sample.key._replace(iteration=generation.iteration)
-            scores = score_rows(self.work.run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
-        batch.add(SampleRow(sample, position), generation, scores)
+            scores = score_rows(agenda.run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
+        batch.add(SampleRow(sample, item.position), generation, scores)
         self.listener.sample(generation)

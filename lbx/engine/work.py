@@ -1,9 +1,10 @@
-"""Everything a run or a plan needs, in one value."""
+"""Everything a run or a plan needs, in one value: what is asked, and the model that is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lbx.backends.base import Backend
 from lbx.benchmarks.base import Benchmark
@@ -11,6 +12,7 @@ from lbx.engine.settings import RunSettings
 from lbx.layout import Bundle
 from lbx.prompts import Prompter
 from lbx.records import PLAIN, Chunk, Mode, Sample, Task
+from lbx.store import RunRow
 
 
 def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
@@ -19,25 +21,19 @@ def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Everything a run needs, loaded and checked.
+class Agenda:
+    """What one run asks. It needs no model: the process that writes may not have one.
 
     Attributes:
         limit: ask only the first so many samples of each task; None asks all.
-        mode: which of the benchmarks' ways to ask.
-        chunks: a sample's retrieved chunks, in document order.
     """
 
     run_id: str
     bundle: Bundle
     tasks: Sequence[Task]
     benchmarks: Mapping[str, Benchmark]
-    backend: Backend
-    prompter: Prompter
     settings: RunSettings
     limit: int | None = None
-    mode: Mode = PLAIN
-    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
 
     def samples_in(self, task: Task) -> int:
         return task.samples if self.limit is None else min(self.limit, task.samples)
@@ -49,3 +45,30 @@ class Work:
     @property
     def total(self) -> int:
         return sum(self.samples_in(task) * self.iterations_of(task) for task in self.tasks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Agenda):
+    """An agenda, and the loaded model that answers it.
+
+    Attributes:
+        mode: which of the benchmarks' ways to ask.
+        chunks: a sample's retrieved chunks, in document order.
+    """
+
+    backend: Backend
+    prompter: Prompter
+    mode: Mode = PLAIN
+    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
+
+
+class Prepared(NamedTuple):
+    """A loaded model's work for one run, and the row that the run gets in the results file."""
+
+    work: Work
+    row: RunRow
+
+
+Prepare = Callable[[], Sequence[Prepared]]
+"""Loads the model for all runs that are made together. It travels to other processes by its name: a function of a
+module, or a ``functools.partial`` of one."""

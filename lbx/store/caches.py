@@ -62,6 +62,23 @@ def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | Non
     return [Chunk(*row) for row in rows] or None
 
 
+def chunks_key(sample: Sample) -> tuple[str, ...]:
+    """What chunks are kept under, beside their retriever."""
+    return sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)
+
+
+def all_retrieved(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk]]:
+    """All chunks that a retriever has found, by ``chunks_key``, each sample's in document order."""
+    found: dict[tuple[str, ...], list[Chunk]] = {}
+    for row in store.query(
+        "SELECT benchmark, task, sample_id, context_sha256, chunk_index, rank, score, text FROM retrievals "
+        "WHERE retriever = ? ORDER BY ALL",
+        [retriever],
+    ).rows:
+        found.setdefault(row[:4], []).append(Chunk(*row[4:]))
+    return found
+
+
 def keep_retrieved(store: Store, retriever: str, found: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:
     """Commit several samples' chunks, all or none."""
     rows = [

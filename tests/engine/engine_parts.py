@@ -15,9 +15,10 @@ from lbx.backends.scripted import ScriptedBackend, load
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES
+from lbx.engine.askers import Here
 from lbx.engine.runner import Outcome, Runner
 from lbx.engine.settings import RunSettings
-from lbx.engine.work import Work
+from lbx.engine.work import Prepared, Work
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.prompts import ChatTemplate, Prompter
 from lbx.records import Task
@@ -158,6 +159,7 @@ class Watcher:
 
     def __init__(self, raise_at: int | None = None) -> None:
         self.rows: list[GenerationRow | None] = []
+        self.tokens = 0
         self.raise_at = raise_at
 
     def task(self, task: Task, samples: int) -> None:
@@ -167,6 +169,9 @@ class Watcher:
         self.rows.append(row)
         if len(self.rows) == self.raise_at:
             raise KeyboardInterrupt
+
+    def computed(self, tokens: int) -> None:
+        self.tokens += tokens
 
 
 def make_work(
@@ -195,4 +200,5 @@ def make_work(
 def run(store: Store, work: Work, watcher: Watcher | None = None) -> Outcome:
     """The whole run, taken up again if it is there."""
     row = run_row(work.run_id, settings={**work.settings.to_json()})
-    return Runner(work, store, store.begin_run(row), watcher or Watcher()).run()
+    asker = Here(lambda: [Prepared(work, row)])
+    return Runner([work], store, [store.begin_run(row)], watcher or Watcher(), asker).run()[0]

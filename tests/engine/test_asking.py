@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,8 @@ from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.engine.asking import Question, answer_all, prepare, reference_cut
+from lbx.engine.asking import answer_job, reference_cut
+from lbx.engine.jobs import Item
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.layout import Bundle
@@ -41,10 +43,8 @@ CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor 
 
 
 def ask(work: Work, benchmark: Benchmark, sample: Sample) -> GenerationRow:
-    question = prepare(work, benchmark, sample, 0, 0)
-    if not isinstance(question, Question):
-        return question
-    ((_, row),) = answer_all(work, [question])
+    work = dataclasses.replace(work, benchmarks={sample.benchmark: benchmark})
+    ((_, row),) = answer_job([work], [Item(0, sample, 0, (0,))], batching=True)
     return row
 
 

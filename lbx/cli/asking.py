@@ -1,0 +1,126 @@
+"""What ``lbx run`` tells whoever holds the model, in this process or in others, and what it does with the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lbx.cli.output import RunProgress, be_quiet, note
+from lbx.cli.run_setup import check_reasoning_budget, load_model, make_run_row, make_work
+
+if TYPE_CHECKING:
+    from lbx.engine.askers import Asker
+    from lbx.engine.retrieving import StoredChunks
+    from lbx.engine.runner import Outcome
+    from lbx.engine.settings import RunSettings
+    from lbx.engine.work import Prepared
+    from lbx.records import Task
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """Everything that makes a model ready to be asked. It travels to worker processes.
+
+    Attributes:
+        settings: of each run that is made together, one row in the results file each.
+        names: of these runs; None makes one from model and settings.
+        server: the one address that may be reached.
+        offline: how the run is kept offline, in words.
+    """
+
+    bundle: Path
+    tasks: Sequence[Task]
+    model: str
+    backend: str | None
+    settings: Sequence[RunSettings]
+    names: Sequence[str | None]
+    limit: int | None
+    chunks: StoredChunks | None
+    server: tuple[str, int] | None
+    offline: str
+
+
+def run_order(output: Path, order: Order, workers: int, *, retry_failed: bool) -> dict[str, Outcome]:
+    """Load the model and run; returns what was done, by run.
+
+    Args:
+        output: the results file.
+        workers: see ``open_asker``.
+    """
+    from lbx.benchmarks import BENCHMARKS
+    from lbx.engine.jobs import JobSize
+    from lbx.engine.runner import Runner
+    from lbx.engine.work import Agenda
+    from lbx.layout import Bundle
+    from lbx.store import Store
+
+    asker = open_asker(order, workers)
+    try:
+        with Store(output) as store, RunProgress() as progress:
+            done = []
+            for row in asker.rows:
+                found = store.begin_run(row)
+                if retry_failed and store.delete_failed(row.run_id):
+                    found = store.begin_run(row)
+                done.append(found)
+            agendas = [
+                Agenda(row.run_id, Bundle(order.bundle), order.tasks, BENCHMARKS, settings, order.limit)
+                for row, settings in zip(asker.rows, order.settings, strict=True)
+            ]
+            for agenda in agendas:
+                note(f"{agenda.run_id}: {agenda.total:,} samples of {len(order.tasks)} tasks; {order.offline}")
+            size = JobSize.for_workers(workers, sum(agenda.total for agenda in agendas))
+            outcomes = Runner(agendas, store, done, progress, asker, size).run()
+            return {agenda.run_id: outcome for agenda, outcome in zip(agendas, outcomes, strict=True)}
+    finally:
+        asker.close()
+
+
+def open_asker(order: Order, workers: int) -> Asker:
+    """The model, in this process, or in as many others as are asked for.
+
+    Raises:
+        LbxError: it cannot be loaded.
+    """
+    from lbx.engine.askers import Here
+    from lbx.engine.crew import Crew
+
+    if workers:
+        return Crew(functools.partial(prepare_worker, order), workers, note)
+    return Here(functools.partial(prepare, order))
+
+
+def prepare(order: Order) -> list[Prepared]:
+    """Load the model."""
+    from lbx.engine.work import Prepared
+    from lbx.layout import Bundle
+
+    loaded = load_model(Bundle(order.bundle), list(order.tasks), order.model, order.backend)
+    recommended = loaded.card.sampling or loaded.backend.info.default_sampling
+    prepared: list[Prepared] = []
+    try:
+        for settings, name in zip(order.settings, order.names, strict=True):
+            completed = dataclasses.replace(settings, model_sampling=recommended)
+            check_reasoning_budget(loaded, completed)
+            work = make_work(loaded, completed, order.limit, order.chunks)
+            row = make_run_row(name, work, order.offline)
+            prepared.append(Prepared(dataclasses.replace(work, run_id=row.run_id), row))
+    except BaseException:
+        loaded.backend.close()
+        raise
+    return prepared
+
+
+def prepare_worker(order: Order) -> list[Prepared]:
+    """Load the model in a worker process. Only the first one speaks."""
+    from lbx.engine.crew import NUMBER
+    from lbx.engine.offline import block_network
+
+    if os.environ.get(NUMBER) != "1":
+        be_quiet()
+    block_network(order.server)
+    return prepare(order)

@@ -1,0 +1,86 @@
+"""Which cores and GPUs each of several worker processes gets."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_CPUS = Path("/sys/devices/system/cpu")
+_NODES = Path("/sys/devices/system/node")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One worker's part of the machine.
+
+    Attributes:
+        cores: their numbers.
+        gpus: what CUDA_VISIBLE_DEVICES is to say; None leaves it as it is.
+    """
+
+    cores: tuple[int, ...]
+    gpus: str | None = None
+
+
+def share_out(workers: int) -> list[Share]:
+    """Deal this process's cores and GPUs out: neighbours together, so that a worker stays on its NUMA node.
+
+    Fewer cores than workers are shared; so are fewer GPUs.
+    """
+    cores, gpus = _cores_by_nearness(), _gpus()
+    return [
+        Share(tuple(_part(cores, number, workers)), ",".join(_part(gpus, number, workers)) if len(gpus) > 1 else None)
+        for number in range(workers)
+    ]
+
+
+def _part(things: Sequence[T], number: int, parts: int) -> Sequence[T]:
+    """The number-th of so many parts, as equal as they can be; one thing where there are too few for all."""
+    if len(things) < parts:
+        return things[number % len(things) :][:1]
+    return things[len(things) * number // parts : len(things) * (number + 1) // parts]
+
+
+def _cores_by_nearness() -> list[int]:
+    """The cores that this process may use (Slurm and cgroups bind it), by NUMA node, then by physical core."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    node = {cpu: number for number, listed in _nodes() for cpu in listed}
+    return sorted(allowed, key=lambda cpu: (node.get(cpu, 0), _physical_core(cpu), cpu))
+
+
+def _nodes() -> list[tuple[int, list[int]]]:
+    try:
+        folders = [path for path in _NODES.iterdir() if re.fullmatch(r"node\d+", path.name)]
+        return [(int(path.name[4:]), _cpu_list((path / "cpulist").read_text())) for path in folders]
+    except (OSError, ValueError):
+        return []
+
+
+def _cpu_list(text: str) -> list[int]:
+    """Numbers of a list as the kernel writes them: "0-3,8"."""
+    ranges = (part.partition("-") for part in text.strip().split(",") if part.strip())
+    return [cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)]
+
+
+def _physical_core(cpu: int) -> int:
+    """The first of the hardware threads that share a core."""
+    try:
+        return _cpu_list((_CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text())[0]
+    except (OSError, ValueError, IndexError):
+        return cpu
+
+
+def _gpus() -> list[str]:
+    """What CUDA would use: as the environment says, or each device file. No CUDA library is loaded for that."""
+    listed = os.environ.get(VISIBLE)
+    if listed is not None:
+        return [name.strip() for name in listed.split(",") if name.strip()]
+    numbers = [path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")]
+    return sorted((number for number in numbers if number.isdecimal()), key=int)

@@ -1,0 +1,160 @@
+"""A worker process: a model, and nothing else. It asks what it is told to ask, and holds no file.
+
+Its only tie is one pipe to the process that writes. When that one ends, however it ends, so does this one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lbx.engine.asking import answer_job
+from lbx.engine.jobs import Item, Job
+from lbx.engine.work import Prepare, Work
+from lbx.errors import LbxError
+from lbx.store import GenerationRow, RunRow
+
+TOLD_EVERY_S = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded."""
+
+    rows: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """To a worker: a job. ``careful`` asks one prompt at a time, and says each before it does."""
+
+    job: Job
+    careful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """To a worker: a function of its works whose result is wanted."""
+
+    function: Callable[[Sequence[Work]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A careful worker is about to ask this."""
+
+    index: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to the item of this index."""
+
+    index: int
+    row: GenerationRow
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """So many tokens went through the model since the last message of this kind."""
+
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job or call is over."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It cannot go on."""
+
+    error: LbxError
+
+
+def main() -> None:
+    """What the process runs. Its arguments: the parent's process id, the pipe's file descriptor, its cores."""
+    parent, descriptor, cores = int(sys.argv[1]), int(sys.argv[2]), [int(core) for core in sys.argv[3].split(",")]
+    _end_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they reach every process of a terminal or a job; the parent decides
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)  # before any library counts them
+    sys.stdout = sys.stderr  # the parent's standard output holds answers that scripts read
+    pipe = Connection(descriptor)
+    try:
+        _serve(pipe)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the parent has gone
+    except LbxError as exc:
+        pipe.send(Failed(exc))
+
+
+def _end_with(parent: int) -> None:
+    """Ask the kernel: a worker deep in a computation would not notice for hours."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)
+
+
+def _serve(pipe: Connection) -> None:
+    prepare: Prepare = pipe.recv()
+    prepared = prepare()
+    works = [one.work for one in prepared]
+    pipe.send(Ready(tuple(one.row for one in prepared)))
+    while (message := pipe.recv()) is not None:
+        if isinstance(message, Call):
+            pipe.send(Done(message.function(works)))
+        else:
+            _answer(pipe, works, message)
+
+
+def _answer(pipe: Connection, works: Sequence[Work], message: Ask) -> None:
+    teller = _Teller(pipe)
+    if message.careful:
+        for index, item in enumerate(message.job):
+            for iteration in item.iterations:
+                pipe.send(Begun(index, iteration))
+                _ask(pipe, works, [item.only({iteration})], teller, batching=False, first=index)
+    else:
+        _ask(pipe, works, message.job, teller, batching=works[0].settings.batching, first=0)
+    teller.tell()
+    pipe.send(Done())
+
+
+def _ask(
+    pipe: Connection, works: Sequence[Work], job: Sequence[Item], teller: _Teller, *, batching: bool, first: int
+) -> None:
+    for index, row in answer_job(works, job, batching=batching, computed=teller.count):
+        pipe.send(Answered(first + index, row))
+
+
+class _Teller:
+    """Says how many tokens were computed, a few times a second."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._tokens = 0
+        self._told = time.monotonic()
+
+    def count(self, tokens: int) -> None:
+        self._tokens += tokens
+        if time.monotonic() - self._told >= TOLD_EVERY_S:
+            self.tell()
+
+    def tell(self) -> None:
+        self._pipe.send(Computed(self._tokens))
+        self._tokens, self._told = 0, time.monotonic()

@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     Logits = NDArray[np.float32]
 
 
-def uniform(seed: int, key: str, step: int) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments: not on order, batch, or library versions."""
+def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Standard Gumbel noise, one number for each of these token ids (at least one).
+
+    It depends on nothing but its arguments: not on order, batch, or library versions (numpy promises to keep the bits
+    of Philox, not what its generators make of them).
+    """
+    import numpy as np
+
     digest = hashlib.sha256(f"{seed}\n{key}\n{step}".encode("utf-8", "surrogatepass")).digest()
-    return (int.from_bytes(digest[:7], "big") >> 3) / 2**53  # 53 bits: what a float holds, so never rounded up to 1
+    bits = np.random.Philox(key=int.from_bytes(digest[:16], "big")).random_raw(int(ids.max()) + 1)[ids]
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) / 2**52  # never 0 and never 1
+    found: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return found
 
 
 class Sampler:
@@ -54,13 +63,28 @@ class Sampler:
             )
         if self._sampling.temperature == 0:
             return best
-        return self._draw(logits, uniform(self._sampling.seed, self._key, step))
+        return self._draw(logits, step)
 
-    def _draw(self, logits: Logits, u: float) -> int:
-        """Temperature, then top-k, top-p and min-p, each on what the one before left (the order of transformers)."""
+    def _draw(self, logits: Logits, step: int) -> int:
+        """Temperature, cuts, and of what is left the token with the largest sum of logit and noise.
+
+        Such a draw follows the softmax exactly (the Gumbel-max trick), and as each token's noise is its own, logits
+        that differ in their last bits give another token only at a near-tie. Drawing by cumulated probabilities
+        would not do: wherever two of many unlikely tokens change places, all behind them move.
+        """
+        import numpy as np
+
+        kept = self._cut(logits)
+        found = noise(self._sampling.seed, self._key, step, kept)
+        return int(kept[np.argmax(logits[kept].astype(np.float64) / self._sampling.temperature + found)])
+
+    def _cut(self, logits: Logits) -> NDArray[np.int64]:
+        """The ids that top-k, top-p and min-p leave, each of what the one before left (the order of transformers)."""
         import numpy as np
 
         sampling = self._sampling
+        if not sampling.top_k and sampling.top_p >= 1 and not sampling.min_p:
+            return np.arange(len(logits))
         # Sorted, so that each cut is a prefix; stable, so that ties fall to the lower id as argmax has it.
         order = np.argsort(-logits, kind="stable")
         if sampling.top_k:
@@ -72,9 +96,7 @@ class Sampler:
             weights = weights[before < sampling.top_p * weights.sum()]
         if sampling.min_p > 0:
             weights = weights[weights >= sampling.min_p * weights[0]]
-        bounds = np.cumsum(weights)
-        at = int(np.searchsorted(bounds, u * bounds[-1], side="right"))
-        return int(order[min(at, len(bounds) - 1)])
+        return order[: len(weights)]
 
 
 RANGES = "temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1)"

@@ -240,13 +240,7 @@ class Needle(Benchmark):
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """lbx's own prompt; it ends in the words that the first needle's sentence begins with."""
-        return Prompt(
-            before=LANGUAGES[sample.language].before,
-            document=sample.context,
-            after="\n\n" + sample.question,
-            max_new_tokens=_NEW_TOKENS_PER_ANSWER * len(sample.references),
-            truncation=Truncation.REFUSE,
-        )
+        return make_prompt(sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The asked values, which stand in the document."""
@@ -315,4 +309,15 @@ def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: i
         length=length,
         length_unit=words.unit,
         meta={"depth": depth, "needles": count, "keys": asked_keys, "document_length": words.count(context)},
+    )
+
+
+def make_prompt(sample: Sample) -> Prompt:
+    """The prompt of one sample; it needs no bundle."""
+    return Prompt(
+        before=LANGUAGES[sample.language].before,
+        document=sample.context,
+        after="\n\n" + sample.question,
+        max_new_tokens=_NEW_TOKENS_PER_ANSWER * len(sample.references),
+        truncation=Truncation.REFUSE,
     )

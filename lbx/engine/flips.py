@@ -3,7 +3,7 @@
 Of the stored answer only the text is known, not its tokens. The answer made alone is known token by token, with the
 likeliest tokens at each place. Its tokens follow the stored text up to some place; there, or a little before, the
 other one was chosen. "Before", because a token may begin as the stored text goes on and yet be another than the one
-chosen there ("the" where " there" was said). Of all tokens that continue the stored text the one with the smallest
+chosen there (" the" where " there" was said). Of all such tokens that continue the stored text the one with the smallest
 gap to the token chosen alone is taken: what moves logits a little flips near-ties, and alternative spellings of a text
 lie far apart.
 """
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 LIKELIEST = 32
 """How many tokens are kept of each place."""
 
-_HIDDEN = 8
+_HIDDEN = 4
+"""So many tokens before the texts part the other one may have been chosen: the bytes of a character, the parts of a
+word. Further back it would have had to lead to the same words."""
 
 
 class Choice(NamedTuple):
@@ -149,9 +151,7 @@ def find_flip(stored: StoredAnswer, tokens: Sequence[int], choices: Sequence[Cho
     if stored.request.sampling.temperature:
         return Flip(length, None)
     found = Flip(length, _gap(stored, tokens, choices, length))
-    # Without a token that goes on from there, a blank that was stripped or a half character hid it shortly before.
-    first = 0 if found.gap is not None else max(0, length - _HIDDEN)
-    for place in range(first, length):
+    for place in range(max(0, length - _HIDDEN), length):
         bound = float("inf") if found.gap is None else found.gap
         earlier = _gap(stored, tokens, choices, place, below=bound)
         if earlier is not None:

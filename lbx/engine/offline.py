@@ -25,11 +25,11 @@ def network_interfaces() -> list[str]:
     return sorted(name for name in (line.split(":")[0].strip() for line in lines) if name != "lo")
 
 
-def block_network(allow: tuple[str, int] | None = None) -> str:
+def block_network(*servers: tuple[str, int] | None) -> str:
     """Refuse every connection and name look-up of this process from now on, and tell libraries to stay offline.
 
     Args:
-        allow: host and port of the one model server that may be reached all the same.
+        servers: host and port of each model server that may be reached all the same; None for a model that runs here.
 
     Returns:
         How the run is kept offline, in words, for the terminal and the results file.
@@ -40,11 +40,12 @@ def block_network(allow: tuple[str, int] | None = None) -> str:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    allowed = _addresses(*allow) if allow else frozenset()
+    reachable = [server for server in servers if server]
+    allowed = frozenset[tuple[str, int]]().union(*(_addresses(*server) for server in reachable))
     sys.addaudithook(lambda event, arguments: _refuse(event, arguments, allowed))
     blocked = "sockets blocked in-process"
-    if allow:
-        blocked += f" but to the model server {allow[0]}:{allow[1]}"
+    if reachable:
+        blocked += " but to the model server " + " and ".join(f"{host}:{port}" for host, port in reachable)
     return blocked if network_interfaces() else f"no network interface (namespace), and {blocked}"
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lbx.engine.askers import Asker
 from lbx.engine.jobs import Item, JobSize, make_jobs
@@ -17,6 +17,9 @@ from lbx.engine.scoring import add_up, catch_up, score_rows
 from lbx.engine.work import Agenda
 from lbx.records import SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
+
+if TYPE_CHECKING:
+    from lbx.engine.verifying import Verification
 
 BATCH_ROWS = 64
 BATCH_SECONDS = 5.0
@@ -33,6 +36,7 @@ class Outcome:
         failures: how many the results file holds of this run.
         prompt_tokens, output_tokens: of those answered.
         computed_tokens: of prompts and answers, what went through the model: shared prefixes once.
+        verification: of answers asked again alone, where that was wanted.
     """
 
     answered: int = 0
@@ -43,6 +47,7 @@ class Outcome:
     prompt_tokens: int = 0
     output_tokens: int = 0
     computed_tokens: int = 0
+    verification: Verification | None = None
 
     def count(self, row: GenerationRow) -> None:
         """Add one row."""

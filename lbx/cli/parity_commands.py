@@ -1,0 +1,214 @@
+"""``lbx parity``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lbx.cli.options import AsJson, Chat, MaxNewTokens, MaxPromptTokens
+from lbx.cli.output import CountProgress, note, stdout
+from lbx.cli.run_setup import choose_tasks, debugging, open_bundle
+from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.backends import ModelCard
+    from lbx.engine.parity import Parity, Side
+    from lbx.engine.parity_prompts import ParityPrompt
+    from lbx.layout import Bundle
+    from lbx.report.views import Column
+
+_LIMIT = 10
+
+
+def parity(
+    *,
+    first: Annotated[str, typer.Argument(metavar="MODEL_A", help="A model card, a .gguf file, or a model folder.")],
+    second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to hold against it.")],
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", "-b", metavar="DIR", help="Where prompts come from; built-in ones without."),
+    ] = None,
+    task_names: Annotated[
+        list[str] | None, typer.Option("--tasks", "-t", metavar="NAMES", help="Which of the bundle's tasks.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", metavar="N", min=1, help=f"The first N samples of each task; {_LIMIT} without."),
+    ] = None,
+    positions: Annotated[
+        int,
+        typer.Option("--positions", metavar="N", min=0, help="Tokens of each answer that logits are compared behind."),
+    ] = 16,
+    max_prompt_tokens: MaxPromptTokens = None,
+    max_new_tokens: MaxNewTokens = None,
+    chat: Chat = True,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-above",
+            metavar="X",
+            min=0,
+            help="Exit code 1 where any logit differs by more than X, token ids differ, or either cannot be compared.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two models on the same prompts: token ids, logits, greedy answers, scores.
+
+    One after the other in memory. Says whether two formats of one model agree, and what a quantisation costs.
+
+    Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
+    """
+    from lbx.engine.offline import block_network
+    from lbx.engine.parity import measure
+
+    if (bundle is None) != (task_names is None):
+        raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
+    opened = open_bundle(bundle)
+    cards = [_card(name, opened) for name in (first, second)]
+    block_network(*(_server(card) for card in cards))
+    asked = _Asked(opened, chat, max_prompt_tokens, max_new_tokens)
+    prompts = _prompts(opened, task_names or (), limit)
+    with tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder, CountProgress("prompts answered") as progress:
+        found = measure(
+            prompts,
+            (lambda: asked.load(cards[0]), lambda: asked.load(cards[1])),
+            positions=positions,
+            folder=Path(folder),
+            progress=progress,
+        )
+    _show(found, (first, second), as_json=as_json)
+    _judge(found, fail_above)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """How both models are asked."""
+
+    bundle: Bundle | None
+    chat: bool
+    max_prompt_tokens: int | None
+    max_new_tokens: int | None
+
+    def load(self, card: ModelCard) -> Side:
+        from lbx.backends import load
+        from lbx.engine.parity import Side
+        from lbx.prompts import ChatTemplate, Prompter
+
+        backend = load(card, bundle=self.bundle, debug=debugging())
+        tokenizer, info = backend.tokenizer, backend.info
+        server_wraps = info.settings.get("api") == "chat"
+        source = card.chat.choose(tokenizer.chat_template) if self.chat and not server_wraps else None
+        template = None
+        if source:
+            bos, eos = tokenizer.bos_token, tokenizer.eos_token
+            template = ChatTemplate(source, bos_token=bos, eos_token=eos, kwargs=card.chat.kwargs)
+        prompter = Prompter(
+            tokenizer,
+            context_window=info.context_window,
+            template=template,
+            max_prompt_tokens=self.max_prompt_tokens,
+            max_new_tokens=self.max_new_tokens,
+        )
+        return Side(backend, prompter)
+
+
+def _card(name: str, bundle: Bundle | None) -> ModelCard:
+    from lbx.backends import resolve_model
+    from lbx.backends.weights import refuse_embedding
+
+    card = resolve_model(name, bundle=bundle)
+    refuse_embedding(card)
+    return card
+
+
+def _server(card: ModelCard) -> tuple[str, int] | None:
+    from lbx.backends.options import EndpointOptions
+
+    return card.options.address if isinstance(card.options, EndpointOptions) else None
+
+
+def _prompts(bundle: Bundle | None, names: Sequence[str], limit: int | None) -> list[ParityPrompt]:
+    from lbx.benchmarks import BENCHMARKS
+    from lbx.engine.parity_prompts import built_in_prompts, bundle_prompts
+    from lbx.engine.settings import RunSettings
+
+    if bundle is None:
+        return built_in_prompts()
+    return list(bundle_prompts(bundle, choose_tasks(bundle, names, RunSettings()), BENCHMARKS, limit or _LIMIT))
+
+
+def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
+    from lbx.engine.parity_summary import by_task, to_json
+    from lbx.report import render
+    from lbx.report.views import View
+    from lbx.store import Table
+
+    if as_json:
+        typer.echo(json.dumps(to_json(found), ensure_ascii=False, indent=2))
+        return
+    for which, name, info in zip(("first", "second"), names, (found.first, found.second), strict=True):
+        typer.echo(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
+    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(found)]
+    for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
+        names_of = [column.name for column in columns]
+        table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
+        stdout().print(render.rich_table(title, render.cells(View(title, "", columns), table)))
+    for reason in found.not_compared:
+        note(reason)
+    problems = [one for one in found.prompts if one.problem]
+    for one in problems[:3]:
+        note(f"{one.prompt.key} was not compared. {one.problem}")
+    if len(problems) > 3:
+        note(f"Nor were {len(problems) - 3} more prompts (--json names them).")
+
+
+def _logit_columns() -> tuple[Column, ...]:
+    from lbx.report.views import Column
+
+    return (
+        Column("task", "task"),
+        Column("prompts", "prompts", "count"),
+        Column("same_ids", "same ids", "count"),
+        Column("same_prompts", "same as fed", "count"),
+        Column("positions", "positions", "count"),
+        Column("max_abs", "logits: largest |d|", "number"),
+        Column("mean_abs", "mean |d|", "number"),
+        Column("kl", "KL, mean", "number"),
+        Column("max_kl", "KL, largest", "number"),
+        Column("top_agreement", "same top token %", "percent"),
+    )
+
+
+def _answer_columns() -> tuple[Column, ...]:
+    from lbx.report.views import Column
+
+    return (
+        Column("task", "task"),
+        Column("compared", "answered by both", "count"),
+        Column("same_outputs", "same", "count"),
+        Column("median_first_difference", "first differing token, median", "number", optional=True),
+        Column("median_gap", "logit gap there, median", "number", optional=True),
+        Column("max_gap", "largest", "number", optional=True),
+        Column("metric", "metric", optional=True),
+        Column("score_first", "first", "percent", optional=True),
+        Column("score_second", "second", "percent", optional=True),
+        Column("difference", "points", "points", optional=True),
+    )
+
+
+def _judge(found: Parity, bound: float | None) -> None:
+    from lbx.engine.parity_summary import excess
+
+    if bound is None:
+        return
+    if reason := excess(found, bound):
+        note(f"Not the same within {bound:g}: {reason}.")
+        raise typer.Exit(1)
+    note(f"The same within {bound:g}.")

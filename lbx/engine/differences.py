@@ -1,0 +1,88 @@
+"""How far two models' next-token distributions lie apart: pure arithmetic on logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+
+@dataclass(frozen=True, slots=True)
+class LogitDifference:
+    """The differences of logits at so many positions.
+
+    Attributes:
+        positions: how many were compared; all means are over these.
+        max_abs: the largest |a - b| of any token anywhere.
+        mean_abs: mean over tokens and positions.
+        kl, max_kl: Kullback-Leibler divergence of the second model's distribution from the first one's, KL(a || b),
+            in nats: its mean and its largest.
+        same_top: at how many positions both models have the same likeliest token.
+    """
+
+    positions: int = 0
+    max_abs: float = 0.0
+    mean_abs: float = 0.0
+    kl: float = 0.0
+    max_kl: float = 0.0
+    same_top: int = 0
+
+    @property
+    def top_agreement(self) -> float:
+        """Share of positions with the same likeliest token; 0 where none was compared."""
+        return self.same_top / self.positions if self.positions else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "positions": self.positions,
+            "max_abs": self.max_abs,
+            "mean_abs": self.mean_abs,
+            "kl": self.kl,
+            "max_kl": self.max_kl,
+            "top_agreement": self.top_agreement,
+        }
+
+
+NO_DIFFERENCE = LogitDifference()
+"""Of no positions."""
+
+
+def compare(a: Logits, b: Logits) -> LogitDifference:
+    """One position. Shapes (vocabulary,); where one model has more tokens (padding), those that both have count."""
+    import numpy as np
+
+    size = min(len(a), len(b))
+    first, second = a[:size].astype(np.float64), b[:size].astype(np.float64)
+    apart = np.abs(np.subtract(first, second, where=first != second, out=np.zeros(size)))
+    p, q = _log_softmax(first), _log_softmax(second)
+    possible = np.exp(p) > 0
+    kl = max(0.0, float(np.sum(np.exp(p[possible]) * (p[possible] - q[possible]))))
+    same = int(np.argmax(first) == np.argmax(second))
+    return LogitDifference(1, float(apart.max()), float(apart.mean()), kl, kl, same)
+
+
+def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
+    """The differences of several sets of positions together."""
+    found = [part for part in parts if part.positions]
+    total = sum(part.positions for part in found)
+    if not total:
+        return NO_DIFFERENCE
+    return LogitDifference(
+        positions=total,
+        max_abs=max(part.max_abs for part in found),
+        mean_abs=sum(part.mean_abs * part.positions for part in found) / total,
+        kl=sum(part.kl * part.positions for part in found) / total,
+        max_kl=max(part.max_kl for part in found),
+        same_top=sum(part.same_top for part in found),
+    )
+
+
+def _log_softmax(logits: Any) -> Any:
+    """Of float64 logits, shape (vocabulary,)."""
+    import numpy as np
+
+    shifted = logits - logits.max()
+    return shifted - np.log(np.sum(np.exp(shifted)))

@@ -1,0 +1,272 @@
+"""Two models on the same prompts, one after the other in memory: token ids, logits, greedy answers, scores.
+
+The first model answers every prompt greedily; of the first positions of each answer its logits are kept on disk. The
+second model is then fed the first one's token ids, so that nothing but the weights and the arithmetic can differ: its
+logits are taken after the prompt and after each token of the first one's answer, whatever it would have said itself.
+Its own greedy answers stand beside the first one's. Models with different vocabularies have no logits in common:
+each is then asked with its own tokens, and answers and scores are compared.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lbx.backends.base import Backend, BackendInfo
+from lbx.engine.differences import NO_DIFFERENCE, LogitDifference, compare, merge
+from lbx.engine.flips import Flip
+from lbx.engine.parity_prompts import ParityPrompt
+from lbx.engine.prefix import common_prefix
+from lbx.engine.tracing import SteppingBackend, forced, trace
+from lbx.errors import BackendError, PromptError
+from lbx.prompts import Prompter
+from lbx.records import Completion, Request, Sampling
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+Progress = Callable[[str, int, int], None]
+"""Called with a model's name, how many prompts it has answered, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two models, loaded, and what makes its prompts."""
+
+    backend: Backend
+    prompter: Prompter
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Not so of a server without one: its prompts are counted in characters."""
+        return self.backend.info.settings.get("tokenizer", "") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What the first model made of a prompt.
+
+    Attributes:
+        plain: ids of the prompt's whole text, without BOS and chat template; None without a tokenizer.
+        tokens: of the answer, its end included; None where the backend does not show them.
+        logits: a file of shape (positions, vocabulary).
+    """
+
+    plain: tuple[int, ...] | None
+    request: Request | None = None
+    said: Completion | None = None
+    tokens: tuple[int, ...] | None = None
+    logits: Path | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParity:
+    """One prompt's comparison.
+
+    Attributes:
+        prompt_tokens: of the first model; 0 where it could not be asked.
+        same_ids: whether both tokenizers turn the prompt's text into the same ids; None without two tokenizers.
+        first_id_difference: index of the first differing id.
+        same_prompt: the same of what a run would feed: BOS, chat template and truncation included.
+        logits: differences at the positions compared.
+        same_output: of the greedy answers: the same tokens, or where the vocabularies differ the same text; None
+            where either is missing.
+        flip: the first differing token of the answers, and by how much the second model prefers its own.
+        problem: why the prompt was not asked of both, in a sentence.
+    """
+
+    prompt: ParityPrompt
+    prompt_tokens: int
+    same_ids: bool | None = None
+    first_id_difference: int | None = None
+    same_prompt: bool | None = None
+    logits: LogitDifference = NO_DIFFERENCE
+    same_output: bool | None = None
+    flip: Flip | None = None
+    outputs: tuple[str, str] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """The whole comparison.
+
+    Attributes:
+        same_vocabulary: whether token ids mean the same to both; None without two tokenizers.
+        not_compared: what could not be, and why, in sentences.
+    """
+
+    first: BackendInfo
+    second: BackendInfo
+    same_vocabulary: bool | None
+    not_compared: tuple[str, ...]
+    prompts: tuple[PromptParity, ...]
+
+
+def measure(
+    prompts: Sequence[ParityPrompt],
+    load: tuple[Callable[[], Side], Callable[[], Side]],
+    *,
+    positions: int,
+    folder: Path,
+    progress: Progress = lambda _name, _done, _total: None,
+) -> Parity:
+    """Compare two models; the second is loaded when the first is gone.
+
+    Args:
+        positions: how many tokens of each answer logits are compared at, besides those after the prompt.
+        folder: for the first model's logits: 4 bytes x vocabulary x (positions + 1) for each prompt.
+
+    Raises:
+        BackendError: a model cannot be loaded.
+        OSError: the folder's disk is full.
+    """
+    first = load[0]()
+    try:
+        info = first.backend.info
+        steps = isinstance(first.backend, SteppingBackend)
+        firsts: list[_First] = []
+        for number, prompt in enumerate(prompts):
+            firsts.append(_ask_first(first, prompt, folder / f"{number}.npy", positions))
+            progress(info.model, number + 1, len(prompts))
+    finally:
+        first.backend.close()
+    del first
+    gc.collect()
+    second = load[1]()
+    try:
+        shared = _same_vocabulary(second, prompts, firsts)
+        reasons = _not_compared(info, second, shared, steps)
+        found: list[PromptParity] = []
+        for number, (prompt, one) in enumerate(zip(prompts, firsts, strict=True)):
+            found.append(_compare(second, prompt, one, shared=bool(shared)))
+            if one.logits is not None:
+                one.logits.unlink()
+            progress(second.backend.info.model, number + 1, len(prompts))
+        return Parity(info, second.backend.info, shared, reasons, tuple(found))
+    finally:
+        second.backend.close()
+
+
+def _plain(side: Side, prompt: ParityPrompt) -> tuple[int, ...] | None:
+    return tuple(side.backend.tokenizer.encode(prompt.prompt.text, special=False)) if side.has_tokenizer else None
+
+
+def _request(side: Side, prompt: ParityPrompt) -> Request:
+    return side.prompter.request(prompt.key, prompt.prompt, Sampling())
+
+
+def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) -> _First:
+    import numpy as np
+
+    plain = _plain(side, prompt)
+    try:
+        request = _request(side, prompt)
+        if not isinstance(side.backend, SteppingBackend):
+            return _First(plain, request, side.backend.generate(request))
+        kept: list[Logits] = []
+
+        def keep(at: int, logits: Logits, _token: int) -> None:
+            if at <= positions:
+                kept.append(logits)
+
+        traced = trace(side.backend, request, keep)
+    except (PromptError, BackendError) as exc:
+        return _First(plain, problem=f"{side.backend.info.model}: {exc.cause}")
+    np.save(place, np.stack(kept))
+    return _First(plain, request, traced.completion, traced.tokens, place)
+
+
+def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
+    """Two vocabularies agree on hardly any text; one vocabulary, read by two programs, on all but odd ones."""
+    if not side.has_tokenizer or any(one.plain is None for one in firsts):
+        return None
+    agreeing = sum(_plain(side, prompt) == one.plain for prompt, one in zip(prompts, firsts, strict=True))
+    return 2 * agreeing >= len(prompts)
+
+
+def _not_compared(first: BackendInfo, side: Side, shared: bool | None, steps: bool) -> tuple[str, ...]:
+    second = side.backend.info
+    reasons: list[str] = []
+    if shared is None:
+        reasons.append("Token ids: a server without a [tokenizer] in its card shows none.")
+    for info, shows in ((first, steps), (second, isinstance(side.backend, SteppingBackend))):
+        if not shows:
+            reasons.append(f"Logits: the backend {info.name} of {info.model} shows none.")
+    if shared is False:
+        reasons.append(
+            f"Logits: {first.model} and {second.model} have different vocabularies, so that their tokens have nothing "
+            "in common. Each was asked with its own tokens, and answers are compared as text."
+        )
+    return tuple(reasons)
+
+
+def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -> PromptParity:
+    plain = _plain(side, prompt)
+    same_ids, difference = None, None
+    if plain is not None and first.plain is not None:
+        same_ids = plain == first.plain
+        difference = None if same_ids else common_prefix(first.plain, plain)
+    if first.request is None or first.said is None:
+        return PromptParity(prompt, 0, same_ids, difference, problem=first.problem)
+    tokens = len(first.request.token_ids)
+    same_prompt: bool | None = None
+    try:
+        own = _own_request(side, prompt, required=not shared)
+        same_prompt = None if same_ids is None else own is not None and own.token_ids == first.request.token_ids
+        if shared and isinstance(side.backend, SteppingBackend) and first.tokens is not None:
+            logits, flip, said = _follow(side.backend, first)
+        else:
+            request = first.request if shared or own is None else own
+            logits, flip, said = NO_DIFFERENCE, None, side.backend.generate(request)
+    except (PromptError, BackendError) as exc:
+        problem = f"{side.backend.info.model}: {exc.cause}"
+        return PromptParity(prompt, tokens, same_ids, difference, same_prompt, problem=problem)
+    same = flip is None and (said.text, said.reasoning) == (first.said.text, first.said.reasoning)
+    outputs = (first.said.text, said.text)
+    return PromptParity(prompt, tokens, same_ids, difference, same_prompt, logits, same, flip, outputs)
+
+
+def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request | None:
+    """As a run would ask the second model; None where it would refuse the prompt, and another request will do."""
+    try:
+        return _request(side, prompt)
+    except PromptError:
+        if required:
+            raise
+        return None
+
+
+def _follow(backend: SteppingBackend, first: _First) -> tuple[LogitDifference, Flip | None, Completion]:
+    """The second model's logits along the first one's answer, and its own answer to the same token ids.
+
+    As long as it says the same, one pass gives both; from where it parts, the rest is computed again.
+    """
+    import numpy as np
+
+    assert first.request is not None and first.tokens is not None and first.logits is not None
+    request, tokens = first.request, first.tokens
+    kept = np.load(first.logits, mmap_mode="r")
+    parts: list[LogitDifference] = []
+    flips: list[Flip] = []
+
+    def watch(place: int, logits: Logits, token: int) -> None:
+        if flips or place >= len(tokens):
+            return
+        if place < len(kept):
+            parts.append(compare(kept[place], logits))
+        other = tokens[place]
+        if token != other:
+            gap = float(logits[token] - logits[other]) if other < len(logits) else None
+            flips.append(Flip(place, gap))
+
+    said = trace(backend, request, watch).completion
+    if len(parts) < len(kept):
+        for place, logits in enumerate(forced(backend, request, tokens[: len(kept) - 1])):
+            if place >= len(parts):
+                parts.append(compare(kept[place], logits))
+    return merge(parts), flips[0] if flips else None, said

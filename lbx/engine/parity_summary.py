@@ -1,0 +1,183 @@
+"""A comparison of two models added up: by task, over all prompts, and whether it is within a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from lbx.backends.base import BackendInfo
+from lbx.benchmarks.base import ScoredSample
+from lbx.engine.differences import LogitDifference, merge
+from lbx.engine.parity import Parity, PromptParity
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParity:
+    """One task's prompts, or all of them.
+
+    Attributes:
+        prompts: how many there are.
+        compared: how many both models have answered.
+        same_ids, same_prompts: how many have the same ids, as text and as a run would feed them; None where token ids
+            could not be compared.
+        logits: at the positions of all prompts.
+        same_outputs: greedy answers that are equal, of ``compared``.
+        median_place: of the first differing token, where answers differ; None where none does or tokens are not known.
+        median_gap, max_gap: by how much the second model preferred its own token there.
+        metric: the headline metric; "" where answers have none.
+        score_a, score_b: in 0..1, over the ``compared`` prompts.
+    """
+
+    task: str
+    prompts: int
+    compared: int
+    same_ids: int | None
+    same_prompts: int | None
+    logits: LogitDifference
+    same_outputs: int
+    median_place: float | None
+    median_gap: float | None
+    max_gap: float | None
+    metric: str = ""
+    score_a: float | None = None
+    score_b: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Score of the second model less that of the first."""
+        return None if self.score_a is None or self.score_b is None else self.score_b - self.score_a
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "prompts": self.prompts,
+            "compared": self.compared,
+            "same_ids": self.same_ids,
+            "same_prompts": self.same_prompts,
+            "logits": self.logits.to_json() if self.logits.positions else None,
+            "same_outputs": self.same_outputs,
+            "median_first_difference": self.median_place,
+            "median_gap": self.median_gap,
+            "max_gap": self.max_gap,
+            "metric": self.metric or None,
+            "score_first": self.score_a,
+            "score_second": self.score_b,
+            "difference": self.difference,
+        }
+
+
+def by_task(parity: Parity) -> list[TaskParity]:
+    """Each task, then all prompts together, without a score where there are several tasks."""
+    tasks: dict[str, list[PromptParity]] = {}
+    for one in parity.prompts:
+        tasks.setdefault(one.prompt.task, []).append(one)
+    found = [_add_up(task, prompts, scored=True) for task, prompts in tasks.items()]
+    return [*found, _add_up(ALL, parity.prompts, scored=len(tasks) == 1)]
+
+
+def _add_up(task: str, prompts: Sequence[PromptParity], *, scored: bool) -> TaskParity:
+    gaps = [one.flip.gap for one in prompts if one.flip and one.flip.gap is not None]
+    places = [one.flip.place for one in prompts if one.flip]
+    metric, score_a, score_b = _scores(prompts) if scored else ("", None, None)
+    return TaskParity(
+        task=task,
+        prompts=len(prompts),
+        compared=sum(one.same_output is not None for one in prompts),
+        same_ids=_count([one.same_ids for one in prompts]),
+        same_prompts=_count([one.same_prompt for one in prompts]),
+        logits=merge(one.logits for one in prompts),
+        same_outputs=sum(bool(one.same_output) for one in prompts),
+        median_place=median(places) if places else None,
+        median_gap=median(gaps) if gaps else None,
+        max_gap=max(gaps) if gaps else None,
+        metric=metric,
+        score_a=score_a,
+        score_b=score_b,
+    )
+
+
+def _count(flags: Sequence[bool | None]) -> int | None:
+    known = [flag for flag in flags if flag is not None]
+    return sum(known) if known else None
+
+
+def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float | None]:
+    """The task's headline number for either model, by the official way to add up."""
+    both = [one for one in prompts if one.outputs is not None and one.prompt.benchmark is not None]
+    if not both:
+        return "", None, None
+    found = [_score(both, side) for side in (0, 1)]
+    return found[0][0], found[0][1], found[1][1]
+
+
+def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
+    rows: list[ScoredSample] = []
+    for one in prompts:
+        benchmark, sample, outputs = one.prompt.benchmark, one.prompt.sample, one.outputs
+        assert benchmark is not None and sample is not None and outputs is not None
+        scores = benchmark.score(sample, outputs[side])
+        rows.append(ScoredSample(sample, {score.metric: score.score for score in scores}))
+    benchmark = prompts[0].prompt.benchmark
+    assert benchmark is not None
+    headline = benchmark.aggregate(prompts[0].prompt.key.task, rows)[0]
+    return headline.metric, headline.score
+
+
+def excess(parity: Parity, bound: float) -> str:
+    """Why two models are not the same within a bound on the difference of logits; "" where they are."""
+    (*_, whole) = by_task(parity)
+    if whole.compared < whole.prompts:
+        return f"{whole.prompts - whole.compared} of {whole.prompts} prompts were not answered by both"
+    if whole.same_ids != whole.prompts:
+        return f"{whole.prompts - (whole.same_ids or 0)} of {whole.prompts} prompts have not the same token ids"
+    if not whole.logits.positions:
+        return "no logits could be compared"
+    if not whole.logits.max_abs <= bound:
+        return f"the largest difference of logits is {whole.logits.max_abs:.3g}"
+    return ""
+
+
+def to_json(parity: Parity) -> dict[str, Any]:
+    """Everything, down to the prompt."""
+    *tasks, whole = by_task(parity)
+    return {
+        "first": _info(parity.first),
+        "second": _info(parity.second),
+        "same_vocabulary": parity.same_vocabulary,
+        "not_compared": list(parity.not_compared),
+        "all": whole.to_json(),
+        "tasks": [task.to_json() for task in tasks],
+        "prompts": [_prompt(one) for one in parity.prompts],
+    }
+
+
+def _info(info: BackendInfo) -> dict[str, Any]:
+    settings: Mapping[str, Any] = info.settings
+    return {
+        "model": info.model,
+        "backend": info.name,
+        "version": info.version,
+        "context_window": info.context_window,
+        "settings": dict(settings),
+    }
+
+
+def _prompt(one: PromptParity) -> dict[str, Any]:
+    return {
+        "task": one.prompt.task,
+        "sample_id": one.prompt.key.sample_id,
+        "prompt_tokens": one.prompt_tokens,
+        "same_ids": one.same_ids,
+        "first_id_difference": one.first_id_difference,
+        "same_prompt": one.same_prompt,
+        "logits": one.logits.to_json() if one.logits.positions else None,
+        "same_output": one.same_output,
+        "first_difference": one.flip.place if one.flip else None,
+        "gap": one.flip.gap if one.flip else None,
+        "outputs": list(one.outputs) if one.outputs else None,
+        "problem": one.problem or None,
+    }

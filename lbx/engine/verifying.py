@@ -1,0 +1,262 @@
+"""Whether answering together changed answers: some of a run's samples asked again alone, and where they part.
+
+On a CPU with default settings they never should. Flash attention, a quantised KV cache or a GPU's kernels compute a
+batch in another order than one prompt, and then the nearest ties fall the other way; how often, and how near they
+were, is what this measures.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from statistics import median
+from typing import TypeVar
+
+from lbx.backends.base import ConcurrentBackend
+from lbx.benchmarks.base import Benchmark
+from lbx.engine.asking import prepare
+from lbx.engine.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
+from lbx.engine.tracing import SteppingBackend, forced, forget, trace
+from lbx.engine.work import Agenda, Work
+from lbx.errors import LbxError, UsageError
+from lbx.records import Request, Sample, SampleKey
+from lbx.store import GenerationRow, Store
+from lbx.store.verifications import (
+    StoredStep,
+    VerificationRow,
+    answered,
+    keep_verifications,
+    stored_steps,
+    verified,
+)
+
+T = TypeVar("T")
+Call = Callable[[Callable[[Sequence[Work]], T]], T]
+"""Calls a function of the works where the model is (``lbx.engine.askers.Asker.call``)."""
+
+_LEAST_SEQUENCES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One answered sample that is to be asked again alone.
+
+    Attributes:
+        run: which of the runs that are made together.
+        steps: what is stored for each of its prompts.
+    """
+
+    run: int
+    sample: Sample
+    iteration: int
+    steps: tuple[StoredStep, ...]
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        checked: samples asked again, by this call and earlier ones.
+        flips: prompts whose answer alone is another one.
+        prompts: how many were asked again; a chain of thought has two.
+        median_gap, max_gap: of the flips with a logit gap; None without any.
+        problems: of samples that could not be asked again, in words.
+    """
+
+    checked: int = 0
+    prompts: int = 0
+    flips: int = 0
+    median_gap: float | None = None
+    max_gap: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = f"{self.checked:,} answers asked again alone: "
+        if not self.flips:
+            text += "all the same" if self.checked else "none could be"
+        else:
+            text += f"{self.flips:,} of {self.prompts:,} differ ({100 * self.flips / self.prompts:.2g}%)"
+        if self.median_gap is not None:
+            text += f"; logit gap at the flip: median {self.median_gap:.3g}, largest {self.max_gap:.3g}"
+        if self.problems:
+            text += f"; {len(self.problems)} could not be asked again: {self.problems[0]}"
+        return text
+
+
+def refuse_unverifiable(works: Sequence[Work]) -> None:
+    """Raise UsageError where no answer is made together with others, or none can be followed token by token."""
+    backend = works[0].backend
+    name = backend.info.model
+    fix = "Leave --verify-batching out."
+    if not works[0].settings.batching:
+        raise UsageError(
+            "--verify-batching asks answers again that were made together, and --no-batching makes each alone.",
+            fix="Leave one of them out.",
+        )
+    if isinstance(backend, ConcurrentBackend):
+        raise UsageError(
+            f"--verify-batching cannot ask {name} alone: its server decides what it computes together, and shows no "
+            "logits.",
+            fix=fix,
+        )
+    if not isinstance(backend, SteppingBackend):
+        raise UsageError(
+            f"--verify-batching means nothing to the backend {backend.info.name}: it computes no answers.", fix=fix
+        )
+    memory = backend.sequences()
+    if memory is None or memory.max_sequences < _LEAST_SEQUENCES:
+        raise UsageError(
+            f"--verify-batching has nothing to verify: {name} answers one prompt at a time, so each was asked alone.",
+            fix=fix,
+        )
+
+
+def verify(
+    store: Store,
+    agenda: Agenda,
+    count: int,
+    call: Call[list[VerificationRow] | str],
+    *,
+    run: int = 0,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Verification:
+    """Ask some of a run's answered samples again, one at a time from an empty memory, and store what differs.
+
+    Each is committed at once; a sample that an earlier call has asked again is left alone.
+
+    Args:
+        count: how many samples, spread evenly over what the tasks of this agenda have answers to, greedy ones first.
+        run: the agenda's place among runs that are made together.
+
+    Raises:
+        StoreError: the results file cannot be written.
+        BundleError: a data file is damaged.
+    """
+    chosen = choose(store, agenda, count)
+    done = verified(store, agenda.run_id)
+    left = [key for key in chosen if key not in done]
+    found = Verification()
+    for number, again in enumerate(_samples(store, agenda, left, run), start=len(chosen) - len(left) + 1):
+        rows = call(functools.partial(ask_again, again))
+        if isinstance(rows, str):
+            found.problems.append(rows)
+        else:
+            keep_verifications(store, rows)
+        progress(number, len(chosen))
+    return _summary(store, agenda.run_id, chosen, found)
+
+
+def choose(store: Store, agenda: Agenda, count: int) -> list[SampleKey]:
+    """Which samples to ask again: always the same ones for the same answers."""
+    kept: dict[tuple[str, str], list[SampleKey]] = {}
+    for key in answered(store, agenda.run_id):
+        kept.setdefault(key[:2], []).append(key)
+    greedy: list[SampleKey] = []
+    sampled: list[SampleKey] = []
+    for task in agenda.tasks:
+        if keys := kept.get((task.benchmark, task.name)):
+            benchmark = agenda.benchmarks[task.benchmark]
+            (greedy if _is_greedy(agenda, benchmark, task.name) else sampled).extend(keys)
+    first = _spread(greedy, count)
+    return first + _spread(sampled, count - len(first))
+
+
+def _spread(keys: Sequence[SampleKey], count: int) -> list[SampleKey]:
+    count = min(count, len(keys))
+    return [keys[(2 * place + 1) * len(keys) // (2 * count)] for place in range(count)]
+
+
+def _is_greedy(agenda: Agenda, benchmark: Benchmark, task: str) -> bool:
+    """A task's prompts are all sampled in one way."""
+    sample = next(iter(benchmark.samples(agenda.bundle, task)))
+    return agenda.settings.sampling_for(benchmark.prompt(agenda.bundle, sample), 0).temperature == 0
+
+
+def _samples(store: Store, agenda: Agenda, keys: Sequence[SampleKey], run: int) -> Iterator[Again]:
+    """The keys' samples with their documents, task by task."""
+    wanted: dict[SampleKey, list[int]] = {}
+    for key in keys:
+        wanted.setdefault(key._replace(iteration=0), []).append(key.iteration)
+    for benchmark, task in dict.fromkeys(key[:2] for key in keys):
+        for sample in agenda.benchmarks[benchmark].samples(agenda.bundle, task):
+            for iteration in wanted.get(sample.key, ()):
+                key = sample.key._replace(iteration=iteration)
+                yield Again(run, sample, iteration, tuple(stored_steps(store, agenda.run_id, key)))
+
+
+def ask_again(again: Again, works: Sequence[Work]) -> list[VerificationRow] | str:
+    """Ask all of a sample's prompts, each alone; or say in a sentence why that cannot be."""
+    work = works[again.run]
+    try:
+        return [
+            _check(work, request, stored, step)
+            for step, (request, stored) in enumerate(zip(_requests(work, again), again.steps, strict=True))
+        ]
+    except LbxError as exc:
+        return str(exc)
+
+
+def _requests(work: Work, again: Again) -> Iterator[Request]:
+    """The prompts as the run made them; a second step's is made of the stored first answer."""
+    question = prepare(work, again.sample, again.iteration)
+    if isinstance(question, GenerationRow):
+        raise LbxError(question.error or "")
+    if question.request.prompt_sha256 != again.steps[0].prompt_sha256:
+        raise LbxError(f"{question.request.key} has another prompt today than when it was answered.")
+    yield question.request
+    for step in again.steps[:-1]:
+        prompt = question.benchmark.follow_up(work.bundle, again.sample, work.mode, step.output)
+        if prompt is None:
+            raise LbxError(f"{question.request.key} is asked in one step today, and was in two.")
+        sampling = work.settings.sampling_for(prompt, again.iteration)
+        yield work.prompter.request(question.request.key, prompt, sampling)
+
+
+def _check(work: Work, request: Request, step: StoredStep, number: int) -> VerificationRow:
+    backend = work.backend
+    forget(backend, request.token_ids[0])
+    alone = backend.generate(request)
+    stored = StoredAnswer(
+        request, backend.tokenizer, backend.eos_ids, step.output, step.reasoning, step.finish_reason, step.output_tokens
+    )
+    equal = stored.equals(alone)
+    flip = None if equal or not isinstance(backend, SteppingBackend) else _flip(backend, stored)
+    return VerificationRow(
+        work.run_id,
+        *request.key,
+        step=number,
+        equal=equal,
+        first_difference=flip.place if flip else None,
+        logit_gap=flip.gap if flip else None,
+        output_alone=alone.text,
+        checked_at=datetime.now(UTC),
+    )
+
+
+def _flip(backend: SteppingBackend, stored: StoredAnswer) -> Flip | None:
+    """Where the answer parts from the stored one, made once more with its logits in view."""
+    request = stored.request
+    choices: list[Choice] = []
+    traced = trace(backend, request, lambda _place, logits, token: choices.append(Choice.of(logits, token)))
+    flip = find_flip(stored, traced.tokens, choices)
+    if flip is None or flip.gap is not None or request.sampling.temperature:
+        return flip
+    *_, logits = forced(backend, request, traced.tokens[: flip.place])
+    return flip._replace(gap=gap_in(stored, traced.tokens, logits, flip.place))
+
+
+def _summary(store: Store, run_id: str, chosen: Sequence[SampleKey], found: Verification) -> Verification:
+    """Of the chosen samples, whenever they were asked again."""
+    rows = store.query(
+        "SELECT benchmark, task, sample_id, iteration, equal, logit_gap FROM verifications WHERE run_id = ?", [run_id]
+    ).rows
+    wanted = set(chosen)
+    mine = [row for row in rows if SampleKey(*row[:4]) in wanted]
+    gaps = [row[5] for row in mine if row[5] is not None]
+    found.checked = len({row[:4] for row in mine})
+    found.prompts, found.flips = len(mine), sum(not row[4] for row in mine)
+    found.median_gap, found.max_gap = (median(gaps), max(gaps)) if gaps else (None, None)
+    return found

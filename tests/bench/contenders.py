@@ -1,0 +1,261 @@
+"""Who answers the same prompts: lbx, and what people use instead. Each runs in a process of its own:
+
+    python -m bench.contenders NAME JOB.json RESULT.json
+
+What a contender needs is imported in its function only: lm-eval's runs in an environment without lbx.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bench.job import Job, Result, Stopwatch, memory_mb, pin, read_job, write_json
+
+Outputs = list[list[int]] | list[str]
+Answer = Callable[[], Outputs]
+Loaded = tuple[Answer, Callable[[], int], list[str]]
+"""What answers all prompts, what counts the tokens that the model has computed, and notes."""
+
+CHUNK = 512
+"""Tokens that llama.cpp computes at once, for every contender: its own default, and lbx's."""
+
+
+def count_forward(model: Any) -> Callable[[], int]:
+    """Count the tokens that a model of transformers embeds: padding, too, is computed."""
+    counted = 0
+
+    def hook(_module: Any, arguments: Sequence[Any], _output: Any) -> None:
+        nonlocal counted
+        counted += arguments[0].numel()
+
+    model.get_input_embeddings().register_forward_hook(hook)
+    return lambda: counted
+
+
+def count_decode(llama_cpp: Any) -> Callable[[], int]:
+    """Count the tokens that go to llama.cpp, whoever sends them."""
+    decode, counted = llama_cpp.llama_decode, 0
+
+    def counting(context: Any, batch: Any) -> Any:
+        nonlocal counted
+        counted += batch.n_tokens
+        return decode(context, batch)
+
+    llama_cpp.llama_decode = counting
+    return lambda: counted
+
+
+def lbx(backend: str, *, batching: bool) -> Callable[[Job], Loaded]:
+    """lbx's engine, on the backend of that name."""
+
+    def load_it(job: Job) -> Loaded:
+        from lbx.backends import load, resolve_model
+        from lbx.engine.completing import complete_all
+        from lbx.records import Completion, Request, SampleKey
+
+        model = load(resolve_model(job.cards[backend]))
+        counted = _lbx_counter(model, backend)
+        requests = [
+            Request(
+                key=SampleKey("bench", "bench", str(number)),
+                token_ids=tuple(ids),
+                max_new_tokens=job.new_tokens,
+            )
+            for number, ids in enumerate(job.prompts)
+        ]
+
+        def answer() -> list[str]:
+            texts = [""] * len(requests)
+            for index, said in complete_all(model, requests, batching=batching):
+                if not isinstance(said, Completion):
+                    raise said
+                texts[index] = said.text
+            return texts
+
+        return answer, counted, []
+
+    return load_it
+
+
+def _lbx_counter(model: Any, backend: str) -> Callable[[], int]:
+    if backend == "hf":
+        return count_forward(model._model)
+    from lbx.backends.llama.library import library
+
+    return count_decode(library())
+
+
+def _llama(job: Job) -> tuple[Any, Callable[[], int]]:
+    from lbx.backends.llama.library import library  # a wheel with many CPU variants has to be told where they lie
+
+    llama_cpp = library()
+    model = llama_cpp.Llama(
+        job.weights["llamacpp"],
+        n_ctx=job.window,
+        n_batch=CHUNK,
+        n_ubatch=CHUNK,
+        n_threads=len(job.cores),
+        n_threads_batch=len(job.cores),
+        n_gpu_layers=-1 if job.device == "cuda" else 0,
+        verbose=False,
+    )
+    return model, count_decode(llama_cpp)
+
+
+def llama_high_level(*, clear: bool) -> Callable[[Job], Loaded]:
+    """llama-cpp-python's ``Llama.generate``, a question at a time; ``clear`` forgets the one before."""
+
+    def load_it(job: Job) -> Loaded:
+        model, counted = _llama(job)
+
+        def answer() -> list[list[int]]:
+            outputs = []
+            for ids in job.prompts:
+                if clear:
+                    model.reset()
+                outputs.append(list(islice(model.generate(ids, temp=0.0), job.new_tokens)))
+            return outputs
+
+        return answer, counted, []
+
+    return load_it
+
+
+def _transformers(job: Job) -> tuple[Any, Callable[[], int]]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(len(job.cores))
+    model = AutoModelForCausalLM.from_pretrained(job.weights["hf"], dtype=getattr(torch, job.dtype))
+    model = model.to(job.device).eval()
+    return model, count_forward(model)
+
+
+def hf_generate(job: Job) -> Loaded:
+    """transformers' ``generate``, a question at a time."""
+    import torch
+
+    model, counted = _transformers(job)
+
+    def answer() -> list[list[int]]:
+        outputs = []
+        for prompt in job.prompts:
+            ids = torch.tensor([prompt], device=job.device)
+            said = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=job.new_tokens,
+                do_sample=False,
+                pad_token_id=model.config.eos_token_id,
+            )
+            outputs.append(said[0, len(prompt) :].tolist())
+        return outputs
+
+    return answer, counted, []
+
+
+def hf_generate_batch(job: Job) -> Loaded:
+    """transformers' continuous batching, prefixes shared in blocks, its memory bounded to twice the window's.
+
+    On a GPU it may take what memory it likes: there it finds its own bounds.
+    """
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+
+    model, counted = _transformers(job)
+    bounds: dict[str, Any] = {}
+    notes = ["generate_batch finds its own bounds on a GPU"]
+    if job.device == "cpu":
+        page = 64
+        bounds = {"page_size": page, "num_blocks": 2 * job.window // page, "max_batch_tokens": CHUNK}
+        notes = [f"generate_batch: {', '.join(f'{name} {value}' for name, value in bounds.items())}"]
+    sharing = ContinuousBatchingConfig(allow_block_sharing=True, **bounds)
+    config = GenerationConfig(
+        max_new_tokens=job.new_tokens,
+        do_sample=False,
+        eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.eos_token_id,
+    )
+
+    def answer() -> list[list[int]]:
+        found = model.generate_batch(
+            [list(ids) for ids in job.prompts], generation_config=config, continuous_batching_config=sharing
+        )
+        # Answers carry names that count up in the order of the prompts.
+        ordered = [found[name] for name in sorted(found, key=lambda name: int(name.rpartition("_")[2]))]
+        if len(ordered) != len(job.prompts) or any(one.error for one in ordered):
+            raise RuntimeError(f"generate_batch left {len(job.prompts) - len(ordered)} prompts unanswered")
+        return [list(one.generated_tokens) for one in ordered]
+
+    return answer, counted, notes
+
+
+def lm_eval_hf(job: Job) -> Loaded:
+    """lm-evaluation-harness' backend "hf", batch size 1. It takes texts and encodes them itself."""
+    import torch
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    torch.set_num_threads(len(job.cores))
+    model = HFLM(job.weights["hf"], batch_size=1, device=job.device, dtype=job.dtype)
+    counted = count_forward(model.model)
+    asked = {"until": [], "max_gen_toks": job.new_tokens, "do_sample": False}
+    instances = [Instance("generate_until", {}, (text, dict(asked)), number) for number, text in enumerate(job.texts)]
+    other = sum(model.tok_encode(text) != list(ids) for text, ids in zip(job.texts, job.prompts, strict=True))
+    notes = [f"lm-eval encodes {other} of {len(job.texts)} prompts otherwise"] if other else []
+
+    def answer() -> list[str]:
+        said: list[str] = model.generate_until(instances, disable_tqdm=True)
+        return said
+
+    return answer, counted, notes
+
+
+CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
+    "llamacpp-naive": llama_high_level(clear=True),
+    "llamacpp-reuse": llama_high_level(clear=False),
+    "llamacpp-lbx": lbx("llamacpp", batching=True),
+    "llamacpp-lbx-alone": lbx("llamacpp", batching=False),
+    "hf-naive": hf_generate,
+    "hf-batch": hf_generate_batch,
+    "hf-lm-eval": lm_eval_hf,
+    "hf-lbx": lbx("hf", batching=True),
+    "hf-lbx-alone": lbx("hf", batching=False),
+}
+
+
+def _return_freed_memory() -> None:
+    """What loading took and freed is no part of what answering takes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _synchronize(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def main(arguments: Sequence[str]) -> None:
+    name, asked, answered = arguments
+    job = read_job(Path(asked))
+    pin(job.cores)
+    answer, counted, notes = CONTENDERS[name](job)
+    _return_freed_memory()
+    loaded, _ = memory_mb()
+    _synchronize(job.device)
+    watch = Stopwatch()
+    outputs = answer()
+    _synchronize(job.device)
+    wall, cpu = watch.read()
+    _, peak = memory_mb()
+    write_json(Result(outputs, counted(), wall, cpu, loaded, peak, notes), Path(answered))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,98 @@
+"""L-Eval's prompts as lbx asks them, from ../shared, without unpacking a bundle first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from lbx.benchmarks.leval import KINDS, LEval
+from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.prompts import Prompter
+from lbx.records import Request, Sample, Sampling
+
+if TYPE_CHECKING:
+    from lbx.prompts import Tokenizer
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+UNCUT = 1 << 20
+"""A context window in which nothing of L-Eval is cut."""
+
+
+class Asked(NamedTuple):
+    """A request and its prompt's text, for harnesses that take no token ids."""
+
+    request: Request
+    text: str
+
+
+def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
+    """A folder in the form of an unpacked bundle that holds L-Eval by links.
+
+    Raises:
+        FileNotFoundError: the data is not there.
+    """
+    data = shared / "data" / "hub" / "datasets" / "L4NLP" / "LEval" / "LEval"
+    upstream = shared / "data" / "upstream" / "OpenLMLab" / "LEval"
+    if not data.is_dir() or not upstream.is_dir():
+        raise FileNotFoundError(f"L-Eval is not in {shared}, where this benchmark takes it from")
+    commit = "0" * 40
+    repo = root / HUB / repo_folder("dataset", "L4NLP/LEval")
+    (repo / "snapshots" / commit).mkdir(parents=True)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    (repo / "snapshots" / commit / "LEval").symlink_to(data, target_is_directory=True)
+    (root / FILES / "OpenLMLab").mkdir(parents=True)
+    (revision,) = upstream.iterdir()
+    (root / FILES / "OpenLMLab" / "LEval").symlink_to(revision, target_is_directory=True)
+    (root / BUNDLE_JSON).parent.mkdir()
+    (root / BUNDLE_JSON).write_text("{}")
+    (root / TAG_MANIFEST).write_text("")
+    return Bundle(root)
+
+
+def tasks_there(bundle: Bundle) -> list[str]:
+    """The tasks of L-Eval whose data is there."""
+    found = {task.name for task in LEval().tasks(bundle)}
+    return [task for task in KINDS if task in found]
+
+
+def documents(bundle: Bundle) -> Iterator[str]:
+    """Every document of each task."""
+    for task in tasks_there(bundle):
+        yield from dict.fromkeys(sample.context for sample in LEval().samples(bundle, task))
+
+
+def ask(
+    bundle: Bundle,
+    tokenizer: Tokenizer,
+    task: str,
+    *,
+    documents: int | None = None,
+    new_tokens: int = 32,
+    window: int = UNCUT,
+) -> list[Asked]:
+    """What ``lbx run`` would ask, greedy, without a chat template, in the data's order.
+
+    Args:
+        documents: so many of the task's, taken at even distances; None takes all.
+        window: longer prompts are cut as L-Eval's authors cut them.
+    """
+    benchmark = LEval()
+    prompter = Prompter(tokenizer, context_window=window, max_new_tokens=new_tokens)
+    asked = []
+    for sample in _some(list(benchmark.samples(bundle, task)), documents):
+        prompt = benchmark.prompt(bundle, sample)
+        request = prompter.request(sample.key, prompt, Sampling())
+        asked.append(Asked(request, request.kept if request.truncated else prompt.text))
+    return asked
+
+
+def _some(samples: Sequence[Sample], documents: int | None) -> list[Sample]:
+    """The samples on so many documents; with one, the middle one."""
+    groups = [list(group) for _, group in groupby(samples, key=lambda sample: sample.context)]
+    if documents is None or documents >= len(groups):
+        return list(samples)
+    places = [(2 * number + 1) * len(groups) // (2 * documents) for number in range(documents)]
+    return [sample for place in places for sample in groups[place]]

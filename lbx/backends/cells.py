@@ -13,6 +13,31 @@ if TYPE_CHECKING:
 # A scattered selection of cells costs a copy of them in every layer, which reads and writes each once more.
 _GATHER = 3
 
+# Cells side by side that are worth a piece of their own, and how many such pieces there are at most.
+_PIECE, _MOST_PIECES = 256, 6
+
+# Attention over few tokens takes as long as over so many: it has to read the cells anyway.
+_FEW_TOKENS = 16
+
+# Sequences look together where that costs at most so much more than looking apart: one pass over the cells is
+# quicker than many short ones.
+_TOGETHER = 1.2
+
+
+class Look(NamedTuple):
+    """What the new tokens of some sequences look at.
+
+    Attributes:
+        everyone: cells that each of these tokens sees whole: spans (first, behind the last) of cells side by side,
+            and at most one array of scattered ones.
+        rest: cells that some of them see, a span or an array; None where there are none.
+        causal: the rest are these tokens themselves in their order, each seeing those up to itself.
+    """
+
+    everyone: tuple[tuple[int, int] | NDArray[np.int64], ...]
+    rest: tuple[int, int] | NDArray[np.int64] | None
+    causal: bool
+
 
 class Columns(NamedTuple):
     """The cells that a pass of the model looks at.
@@ -53,6 +78,11 @@ class CellTable:
         return int(self.owners.shape[1])
 
     @property
+    def top(self) -> int:
+        """How many cells, from the first one, have ever been taken."""
+        return self._top
+
+    @property
     def used(self) -> int:
         """How many cells some sequence holds."""
         return int(np.count_nonzero(self.owners[:, : self._top].any(axis=0)))
@@ -75,6 +105,10 @@ class CellTable:
         self.owners[sequence, cells] = True
         return positions
 
+    def take_back(self, cells: NDArray[np.int64]) -> None:
+        """Let nobody hold these cells, which were given last."""
+        self.owners[:, cells] = False
+
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         row = self.owners[source] & (self.positions < length)
         self.owners[list(targets)] = row
@@ -83,6 +117,38 @@ class CellTable:
         self.owners[list(sequences)] = False
         if not self.owners[:, : self._top].any():
             self._top = 0
+
+    def groups(self, sequences: Sequence[int], new_tokens: Sequence[int]) -> list[list[int]]:
+        """Which sequences, about to grow by so many tokens, should look at their cells together.
+
+        Returns:
+            Their places in ``sequences``, each in one group.
+        """
+        groups: list[_Group] = []
+        for place, (sequence, tokens) in enumerate(zip(sequences, new_tokens, strict=True)):
+            alone = _Group([place], tokens, *2 * (self.owners[sequence, : self._top],))
+            for at, group in enumerate(groups):
+                both = group.joined(alone)
+                if both.shares(group, alone) and both.cost <= _TOGETHER * (group.cost + alone.cost):
+                    groups[at] = both
+                    break
+            else:
+                groups.append(alone)
+        return [group.places for group in groups]
+
+    def look(self, sequences: Sequence[int], new: NDArray[np.int64]) -> Look:
+        """What the new cells of these sequences, already theirs, look at."""
+        rows = self.owners[list(sequences), : self._top]
+        if len(sequences) > 1:
+            everyone: NDArray[np.bool_] = np.all(rows, axis=0)
+            rest = np.flatnonzero(np.any(rows, axis=0) & ~everyone)
+            # A span's mask hides what no sequence holds, but what everyone sees must not be seen twice.
+            between = len(rest) > 0 and bool(np.any(everyone[int(rest[0]) : int(rest[-1])]))
+            return Look(_pieces(np.flatnonzero(everyone)), _span(rest, 1 if between else _GATHER), causal=False)
+        if len(new) == 1:
+            return Look(_pieces(np.flatnonzero(rows[0])), None, causal=False)
+        rows[0, new] = False
+        return Look(_pieces(np.flatnonzero(rows[0])), _span(new, 1), causal=True)
 
     def columns(self, sequences: Sequence[int]) -> Columns:
         """What a pass that extends these sequences, already grown, must look at."""
@@ -97,13 +163,60 @@ class CellTable:
                 return Columns(held, span if together else None, in_order)
         return Columns(np.arange(*span), span, False) if together else Columns(held, None, False)
 
-    def seen(self, sequences: Sequence[int], columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Copies of what the masks of a pass are made of.
+    def seen(
+        self, sequences: Sequence[int], cells: tuple[int, int] | NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """Copies of what a mask is made of.
+
+        Args:
+            cells: the mask's columns, a span or an array.
 
         Returns:
             Which sequence holds which column, shape (sequences, columns), and the columns' positions, (columns,).
         """
-        if columns.span is not None:  # a slice is copied many times faster than a selection
-            span = slice(*columns.span)
+        if isinstance(cells, tuple):  # a slice is copied many times faster than a selection
+            span = slice(*cells)
             return self.owners[list(sequences), span], self.positions[span].copy()
-        return self.owners[np.ix_(np.asarray(sequences, dtype=np.int64), columns.cells)], self.positions[columns.cells]
+        return self.owners[np.ix_(np.asarray(sequences, dtype=np.int64), cells)], self.positions[cells]
+
+
+class _Group:
+    """Sequences that may look together: what all of them hold, and what any of them does."""
+
+    def __init__(self, places: list[int], tokens: int, everyone: NDArray[np.bool_], anyone: NDArray[np.bool_]) -> None:
+        self.places = places
+        self._tokens = tokens
+        self._everyone = everyone
+        self._anyone = anyone
+        self._shared = int(np.count_nonzero(everyone))
+        self.cost = max(tokens, _FEW_TOKENS) * (int(np.count_nonzero(anyone)) + tokens)
+
+    def joined(self, other: _Group) -> _Group:
+        return _Group(
+            self.places + other.places,
+            self._tokens + other._tokens,
+            self._everyone & other._everyone,
+            self._anyone | other._anyone,
+        )
+
+    def shares(self, one: _Group, other: _Group) -> bool:
+        """Whether most of what either shares would still be shared: what is not, needs a mask."""
+        return self._shared > 0 and 2 * self._shared >= min(one._shared, other._shared)
+
+
+def _pieces(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int64], ...]:
+    """Cells, in rising order, as spans where they lie side by side, and the scattered ones as one array."""
+    runs = np.split(cells, np.flatnonzero(np.diff(cells) != 1) + 1) if len(cells) else []
+    ranked = sorted(runs, key=len, reverse=True)
+    pieces = [run for run in ranked[:_MOST_PIECES] if len(run) >= _PIECE or len(runs) == 1]
+    spans = sorted((int(run[0]), int(run[-1]) + 1) for run in pieces)
+    scattered = ranked[len(pieces) :]
+    return (*spans, np.sort(np.concatenate(scattered))) if scattered else tuple(spans)
+
+
+def _span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
+    """Cells in rising order as the span that holds them, where it has at most ``waste`` times as many."""
+    if not len(cells):
+        return None
+    span = (int(cells[0]), int(cells[-1]) + 1)
+    return span if span[1] - span[0] <= waste * len(cells) else cells

@@ -41,6 +41,7 @@ def test_owners_are_those_of_plain_lists(seed):
         for cells in held:
             assert table.positions[cells].tolist() == list(range(len(cells)))
         check_columns(table, held, [s for s in rng.sample(range(5), rng.randint(1, 3)) if held[s]])
+        check_look(table, held, [s for s in rng.sample(range(5), rng.randint(1, 3)) if held[s]], rng)
 
 
 def check_columns(table, held, named):
@@ -55,10 +56,97 @@ def check_columns(table, held, named):
         assert columns.cells.tolist() == list(range(*columns.span))
         assert len(columns.cells) <= 3 * len(needed)
     assert columns.ordered == (len(named) == 1 and columns.cells.tolist() == held[named[0]])
-    owned, places = table.seen(named, columns)
+    owned, places = table.seen(named, columns.span or columns.cells)
     for row, s in zip(owned, named, strict=True):
         assert columns.cells[row].tolist() == sorted(held[s], key=columns.cells.tolist().index)
     assert np.array_equal(places, table.positions[columns.cells])
+
+
+def cells_of(piece) -> list[int]:
+    if piece is None:
+        return []
+    return list(range(*piece)) if isinstance(piece, tuple) else piece.tolist()
+
+
+def check_look(table, held, named, rng):
+    """Each new token sees every cell that its sequence held before exactly once, and no hidden one counts."""
+    if not named:
+        return
+    newest = [held[s][-rng.randint(1, len(held[s])) :] for s in named]
+    if len(named) > 1:  # what several sequences hold is new to none of them
+        newest = [[c for c in new if sum(c in cells for cells in held) == 1] for new in newest]
+    if not all(newest) or any(new != sorted(new) for new in newest):  # new cells come in rising order
+        return
+    look = table.look(named, np.array([c for new in newest for c in new]))
+    everyone = [c for piece in look.everyone for c in cells_of(piece)]
+    rest = cells_of(look.rest)
+    assert len(set(everyone)) == len(everyone)
+    assert not set(everyone) & set(rest)
+    assert look.causal == (len(named) == 1 and len(newest[0]) > 1)
+    for s, new in zip(named, newest, strict=True):
+        if look.causal:
+            assert rest == new
+            assert sorted(everyone + rest) == sorted(held[s])
+            continue
+        owned = rest
+        if rest:
+            mask, _ = table.seen(named, look.rest)
+            owned = [c for c, mine in zip(rest, mask[named.index(s)], strict=True) if mine]
+        assert sorted(everyone + owned) == sorted(held[s])
+
+
+def grown(table, sequence, count):
+    cells = table.lowest_free(count)
+    table.give(sequence, cells)
+    return cells
+
+
+def test_what_all_hold_lies_in_few_pieces_however_scattered():
+    """Ten runs of 300 cells and ten of 10: six spans, and the rest as one array."""
+    table = CellTable(3, 8000)
+    for _ in range(10):
+        grown(table, 0, 300)
+        grown(table, 1, 5)
+        grown(table, 0, 10)
+        grown(table, 1, 5)
+    table.drop([1])
+    table.fork(0, table.length(0), [1, 2])
+    new = np.concatenate([grown(table, s, 2) for s in (1, 2)])
+    look = table.look([1, 2], new)
+    spans = [piece for piece in look.everyone if isinstance(piece, tuple)]
+    assert [stop - start for start, stop in spans] == [300] * 6
+    assert len(look.everyone) == 7
+    assert len(look.everyone[-1]) == 4 * 300 + 10 * 10
+    assert cells_of(look.rest) == new.tolist()
+
+
+def test_sequences_look_together_where_they_share_most():
+    table = CellTable(12, 9000)
+    grown(table, 0, 4000)
+    table.fork(0, 4000, range(1, 6))
+    for s in range(1, 6):
+        grown(table, s, 60)
+    grown(table, 6, 3000)
+    table.fork(6, 3000, [7, 8])
+    # Decoding: one group a document. Strangers, and what begins from nothing, stand apart.
+    assert table.groups([1, 7, 2, 8, 3, 9], [1] * 6) == [[0, 2, 4], [1, 3], [5]]
+    # A long piece of another document beside them, and one of their own.
+    assert table.groups([1, 2, 6, 3], [1, 1, 500, 1]) == [[0, 1, 3], [2]]
+    assert table.groups([1, 2, 0], [1, 1, 500]) == [[0, 1, 2]]
+    # What shares a few tokens only is not worth a mask over all the rest.
+    table.fork(6, 100, [10])
+    grown(table, 10, 1500)
+    assert table.groups([7, 8, 10], [1, 1, 400]) == [[0, 1], [2]]
+
+
+def test_what_was_given_can_be_taken_back():
+    table = CellTable(3, 50)
+    grown(table, 0, 10)
+    table.fork(0, 10, [1])
+    cells = np.concatenate([grown(table, s, 4) for s in (0, 1)])
+    table.take_back(cells)
+    assert (table.length(0), table.length(1), table.used) == (10, 10, 10)
+    assert table.lowest_free(8).tolist() == cells.tolist()
 
 
 def test_nothing_is_taken_at_first_and_after_all_is_dropped():

@@ -472,7 +472,7 @@ def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_hf, tmp_path):
     """Code that ignores what it is given, as a model that knows no packing does."""
-    backend = loaded(tiny_hf, tmp_path, dtype=dtype)
+    backend = loaded(tiny_hf, tmp_path, dtype=dtype, attention="eager")  # "sdpa" is computed without a mask
     inner = backend._model.model
     whole = inner.forward
 
@@ -485,6 +485,21 @@ def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_h
     assert backend.sequences() is None
     assert "differ from single ones" in backend.single_reason
     print(f"{lost} lost, {dtype}: {backend.single_reason}")
+    backend.close()
+
+
+def test_a_model_with_an_attention_of_its_own_is_given_a_mask(tiny_hf, tmp_path, monkeypatch):
+    """As many a model's code: what lbx has registered is never called, and the whole store would be looked at."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    from lbx.backends.hf.attention import ALL_ATTENTION_FUNCTIONS, PACKED_ATTENTION
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, PACKED_ATTENTION, sdpa_attention_forward)
+    backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64)
+    memory = backend.sequences()
+    assert memory is not None, backend.single_reason
+    assert memory.cheap_cells == 6 * 64, "strangers in a mask cost"
+    print(f"own attention: largest difference {wander(backend, memory, 4, 12, FLOAT32):.1e} of the range")
     backend.close()
 
 

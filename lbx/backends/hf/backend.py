@@ -7,13 +7,21 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.hf.footprint import free_bytes, kv_bytes_per_token, refuse_too_large
-from lbx.backends.hf.library import choose_device, first_line, length_dependent, quiet, refuse_without_tokenizer
+from lbx.backends.hf.library import (
+    choose_device,
+    first_line,
+    input_device,
+    length_dependent,
+    quiet,
+    refuse_without_tokenizer,
+)
 from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
@@ -23,6 +31,7 @@ from lbx.errors import BackendError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
+    from lbx.backends.hf.check import Packing
     from lbx.backends.hf.sequences import HfSequences
     from lbx.backends.sampling import Logits
     from lbx.backends.sequences import SequenceMemory
@@ -58,7 +67,7 @@ class HfBackend:
         self._max_sequences = max_sequences
         self._kv_cells = kv_cells or info.context_window
         self._sequences: HfSequences | None = None
-        self._single_reason: str | None = None
+        self._packing: Packing | None = None
         takes = inspect.signature(model.forward).parameters
         self._forward_args = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
@@ -110,34 +119,42 @@ class HfBackend:
 
         Whether it can is tried out on a few tokens at the first call; ``single_reason`` says why not.
         """
-        from lbx.backends.hf.check import layer_count, why_not_packed
+        from lbx.backends.hf.check import layer_count
         from lbx.backends.hf.sequences import HfSequences
 
-        self._refuse_closed()
-        if self._sequences is None and self._single_reason is None:
-            self._single_reason = why_not_packed(self._model)
-            if self._single_reason is None:
-                self._sequences = HfSequences(
-                    self._model,
-                    layer_count(self._model),
-                    max_sequences=self._max_sequences,
-                    max_cells=self._kv_cells,
-                    max_step=self._chunk,
-                    name=self._info.model,
-                    claim=self._yield_cache,
-                )
+        packing = self._tried()
+        if self._sequences is None and packing.reason is None:
+            self._sequences = HfSequences(
+                self._model,
+                layer_count(self._model),
+                max_sequences=self._max_sequences,
+                max_cells=self._kv_cells,
+                max_step=self._chunk,
+                parts=packing.parts,
+                name=self._info.model,
+                claim=self._yield_cache,
+            )
         return self._sequences
 
     @property
     def single_reason(self) -> str | None:
         """Why ``sequences`` has given None, a clause; None before it was asked, or where it gave a memory."""
-        return self._single_reason
+        return self._packing.reason if self._packing else None
 
     def close(self) -> None:
         if self._sequences is not None:
             self._sequences.close()
         self._model = self._cache = None
         self._kept = []
+
+    def _tried(self) -> Packing:
+        """What the model can do; it is tried out once, before the first answer of either kind."""
+        from lbx.backends.hf.check import packing_of
+
+        self._refuse_closed()
+        if self._packing is None:
+            self._packing = packing_of(self._model)
+        return self._packing
 
     def _yield_cache(self) -> None:
         """Give the single sequence's memory back: a memory of many is about to take some."""
@@ -155,7 +172,7 @@ class HfBackend:
         """
         from lbx.backends.hf.cache import can_be_cut_back, make_cache
 
-        self._refuse_closed()
+        self._tried()
         if self._sequences is not None:
             self._sequences.release()
         if length and can_be_cut_back(self._cache):
@@ -170,8 +187,12 @@ class HfBackend:
         """Append tokens to the cache; logits of shape (1, 1 or len(tokens), vocabulary)."""
         import torch
 
-        with torch.inference_mode():
-            ids = torch.tensor([tokens], dtype=torch.long, device=self._model.device)
+        from lbx.backends.hf.attention import in_parts
+
+        # The same arithmetic as with many sequences, so that few answers differ between the two.
+        parts = in_parts(self._model) if self._tried().parts else nullcontext()
+        with torch.inference_mode(), parts:
+            ids = torch.tensor([tokens], dtype=torch.long, device=input_device(self._model))
             return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._forward_args).logits
 
 

@@ -65,6 +65,18 @@ def first_line(exc: BaseException) -> str:
     return lines[0] if lines else type(exc).__name__
 
 
+def input_device(model: Any) -> Any:
+    """The ``torch.device`` on which a model takes its tokens: that of its first layer, where it lies on several."""
+    return model.get_input_embeddings().weight.device
+
+
+def out_of_memory(exc: BaseException) -> bool:
+    """Whether torch found no memory, on a GPU or on the CPU."""
+    import torch
+
+    return isinstance(exc, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(exc)
+
+
 def length_dependent(config: Any) -> list[str]:
     """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)

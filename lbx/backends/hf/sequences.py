@@ -1,22 +1,23 @@
 """Many sequences in one pass of a Hugging Face model: a packed tree in one row. Imported only with transformers.
 
-All new tokens of a pass stand in one row, each with its own position, and a mask says which cells it may see: those
-of its own sequence up to itself. What sequences share is stored and computed once.
+All new tokens of a pass stand in one row, each with its own position, and see the cells of their own sequence up to
+themselves. What sequences share is stored and computed once.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from lbx.backends.cells import CellTable, Columns
-from lbx.backends.hf.cells import PACKED_ATTENTION, CellStore, Pass
-from lbx.backends.hf.library import first_line
+from lbx.backends.cells import CellTable
+from lbx.backends.hf.attention import Layout, Part, Rows, in_parts, make_mask
+from lbx.backends.hf.cells import CellStore, Pass
+from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
 from lbx.backends.sequences import Extend
 from lbx.errors import BackendError
@@ -33,12 +34,14 @@ _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card
 class HfSequences:
     """Sequences of one model (``lbx.backends.sequences.SequenceMemory``).
 
-    The store grows by a quarter when it is used up, layer by layer. A mask of (new tokens, cells seen) numbers is
-    made where several sequences grow at once; one sequence alone is computed as ``HfBackend`` does.
+    The store grows by a quarter when it is used up, layer by layer. A pass for which there is no memory is computed
+    in halves, and later ones are smaller.
 
     Args:
         model: a causal language model of transformers whose layers all keep all tokens.
         layers: how many of them there are.
+        parts: compute attention part by part (``lbx.backends.hf.attention``); False: by the model's own attention,
+            with a mask of (new tokens, cells seen) where several sequences grow at once.
         name: the model's, for messages.
         claim: called before each pass; frees what else keeps keys and values of this model, and raises BackendError
             where the model is closed.
@@ -52,6 +55,7 @@ class HfSequences:
         max_sequences: int,
         max_cells: int,
         max_step: int,
+        parts: bool = True,
         name: str = "the model",
         claim: Callable[[], None] = lambda: None,
     ) -> None:
@@ -59,8 +63,12 @@ class HfSequences:
         self._layers = layers
         self._name = name
         self._claim = claim
+        self._parts = parts
+        self._device = input_device(model)
         self._max_step = max(max_step, max_sequences)
-        self._cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
+        # In parts, a sequence looks at its own cells only, whoever else grows in the same pass.
+        hidden = int(getattr(model.config.get_text_config(), "hidden_size", 0))
+        self._cheap_cells = max_cells if parts else 6 * hidden
         self._table = CellTable(max_sequences, max_cells)
         self._store = CellStore(layers)
         self._cell_bytes = 0
@@ -131,88 +139,149 @@ class HfSequences:
             return []
         self._claim()
         tokens = sum(len(item.tokens) for item in items)
-        cells = self._table.lowest_free(tokens)
-        if len(cells) < tokens:
-            free = self.max_cells - self._table.used
+        free = self.max_cells - self._table.used
+        if free < tokens:
             raise BackendError(
                 f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
                 f"cells {free} are free.",
                 fix="Raise kv_cells in the model card's [options], or lower max_sequences.",
             )
+        self._room_for(int(self._table.lowest_free(tokens)[-1]) + 1)
+        max_step = self._max_step
+        try:
+            return self._extend(items)
+        except BaseException:  # an interruption, too: some layers have the new tokens, others not
+            self._table.drop([item.sequence for item in items])
+            self._max_step = max_step
+            raise
+
+    def _extend(self, items: Sequence[Extend]) -> list[Logits | None]:
+        tokens = sum(len(item.tokens) for item in items)
+        cells = self._table.lowest_free(tokens)
         room = self._room_for(int(cells[-1]) + 1)
         try:
             return self._pass(items, cells, room)
         except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
-            self._table.drop([item.sequence for item in items])
-            raise BackendError(
-                f"The model {self._name} failed on {len(items)} sequences ({tokens} new tokens): {first_line(exc)}",
-                fix=_FIX_MEMORY,
-            ) from exc
-        except BaseException:  # an interruption: some layers have the new tokens, others not
-            self._table.drop([item.sequence for item in items])
-            raise
+            short = out_of_memory(exc)
+            if not short or tokens == 1:
+                raise BackendError(
+                    f"The model {self._name} failed on {len(items)} sequences ({tokens} new tokens): {first_line(exc)}",
+                    fix=_FIX_MEMORY,
+                ) from exc
+        # Here the exception is gone, and with it the tensors that its frames held.
+        self._table.take_back(cells)
+        self._max_step = max(self.max_sequences, min(self._max_step, tokens) // 2)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return self._in_halves(items)
+
+    def _in_halves(self, items: Sequence[Extend]) -> list[Logits | None]:
+        half = len(items) // 2
+        if half:
+            return self._extend(items[:half]) + self._extend(items[half:])
+        ((sequence, tokens, wants_logits),) = items
+        half = len(tokens) // 2
+        self._extend([Extend(sequence, tokens[:half], False)])
+        return self._extend([Extend(sequence, tokens[half:], wants_logits)])
 
     def _pass(self, items: Sequence[Extend], cells: NDArray[np.int64], room: int) -> list[Logits | None]:
-        ends = np.cumsum([len(item.tokens) for item in items])
-        grown = np.split(cells, ends[:-1])
-        positions = np.concatenate(
-            [self._table.give(item.sequence, own) for item, own in zip(items, grown, strict=True)]
-        )
-        columns = self._table.columns([item.sequence for item in items])
-        device = self._model.device
+        """One pass of the model, in whose row sequences that look at the same cells stand side by side."""
+        groups = [list(range(len(items)))]
+        if self._parts and len(items) > 1:
+            groups = self._table.groups([item.sequence for item in items], [len(item.tokens) for item in items])
+        order = [place for group in groups for place in group]
+        row = [items[place] for place in order]
+        ends = np.cumsum([len(item.tokens) for item in row])
+        grown = zip(row, np.split(cells, ends[:-1]), strict=True)
+        positions = np.concatenate([self._table.give(item.sequence, own) for item, own in grown])
+        wanted = [at for at, item in enumerate(row) if item.wants_logits]
         with torch.inference_mode():
-            written = _side_by_side(cells)
-            seen = slice(*columns.span) if columns.span else torch.from_numpy(columns.cells).to(device)
-            self._store.begin(
-                Pass(room, written or torch.from_numpy(cells).to(device), seen, len(columns.cells)), len(cells)
-            )
-            wanted = [i for i, item in enumerate(items) if item.wants_logits]
-            logits = self._forward(
-                [token for item in items for token in item.tokens],
-                torch.from_numpy(positions.astype(np.int64)).to(device),
-                None if columns.ordered else self._mask(items, positions, columns),
-                ends[wanted] - 1,
-            )
+            mask, layout = None, None
+            if self._parts:
+                layout = self._layout([[items[place] for place in group] for group in groups], cells, positions)
+                self._begin(cells, room, slice(0, self._table.top), self._table.top)
+            else:
+                mask = self._masked(row, cells, room, positions)
+            logits = self._forward(row, positions, mask, layout, [int(ends[at]) - 1 for at in wanted])
         self._cell_bytes = self._cell_bytes or self._store.cell_bytes
         found: list[Logits | None] = [None] * len(items)
-        for row, item in zip(logits, wanted, strict=True):
-            found[item] = row
+        for at, said in zip(wanted, logits, strict=True):
+            found[order[at]] = said
         return found
 
     def _forward(
-        self, tokens: list[int], positions: torch.Tensor, mask: torch.Tensor | None, rows: NDArray[np.int64]
+        self,
+        row: Sequence[Extend],
+        positions: NDArray[np.int32],
+        mask: torch.Tensor | None,
+        layout: Layout | None,
+        wanted: list[int],
     ) -> Sequence[Logits]:
         """The logits at these places of the row, each an array of its own."""
-        device = self._model.device
-        keep = torch.from_numpy(rows).to(device)
-        arguments: dict[str, Any] = {"logits_to_keep": keep} if self._keeps_logits else {}
-        with _attention(self._model, mask):
+        # A list, because accelerate would carry a tensor to the first device of many, and it is used on the last.
+        arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps_logits else {}
+        tokens = [token for item in row for token in item.tokens]
+        with in_parts(self._model, layout) if layout is not None else nullcontext():
             logits = self._model(
-                input_ids=torch.tensor([tokens], dtype=torch.long, device=device),
-                position_ids=positions[None],
+                input_ids=torch.tensor([tokens], dtype=torch.long, device=self._device),
+                position_ids=torch.from_numpy(positions.astype(np.int64)).to(self._device)[None],
                 attention_mask=mask,
                 past_key_values=self._store,
                 use_cache=True,
                 **arguments,
             ).logits[0]
         if not self._keeps_logits:
-            logits = logits[keep]
-        return [row.copy() for row in logits.float().cpu().numpy()] if len(rows) else []
+            logits = logits[wanted]
+        return [said.copy() for said in logits.float().cpu().numpy()] if wanted else []
 
-    def _mask(self, items: Sequence[Extend], positions: NDArray[np.int32], columns: Columns) -> torch.Tensor:
+    def _begin(self, cells: NDArray[np.int64], room: int, seen: slice | torch.Tensor, columns: int) -> None:
+        written = slice(int(cells[0]), int(cells[-1]) + 1)
+        side_by_side = written.stop - written.start == len(cells)
+        where = written if side_by_side else torch.from_numpy(cells).to(self._device)
+        self._store.begin(Pass(room, self._table.top, where, seen, columns), len(cells))
+
+    def _layout(
+        self, groups: Sequence[Sequence[Extend]], cells: NDArray[np.int64], positions: NDArray[np.int32]
+    ) -> Layout:
+        """What the row's tokens see, where each group's stand side by side in it."""
+        rows: list[Rows] = []
+        start = 0
+        for group in groups:
+            stop = start + sum(len(item.tokens) for item in group)
+            look = self._table.look([item.sequence for item in group], cells[start:stop])
+            parts = [Part(self._chosen(piece)) for piece in look.everyone]
+            if look.rest is not None:
+                mask = None if look.causal else self._mask(group, positions[start:stop], look.rest)
+                parts.append(Part(self._chosen(look.rest), mask, look.causal))
+            rows.append(Rows(slice(start, stop), parts))
+            start = stop
+        return Layout(rows)
+
+    def _masked(
+        self, items: Sequence[Extend], cells: NDArray[np.int64], room: int, positions: NDArray[np.int32]
+    ) -> torch.Tensor | None:
+        """The mask for a pass by the model's own attention; None where that needs none."""
+        columns = self._table.columns([item.sequence for item in items])
+        self._begin(cells, room, self._chosen(columns.span or columns.cells), len(columns.cells))
+        return None if columns.ordered else self._mask(items, positions, columns.span or columns.cells)
+
+    def _chosen(self, cells: tuple[int, int] | NDArray[np.int64]) -> slice | torch.Tensor:
+        return slice(*cells) if isinstance(cells, tuple) else torch.from_numpy(cells).to(self._device)
+
+    def _mask(
+        self, items: Sequence[Extend], positions: NDArray[np.int32], cells: tuple[int, int] | NDArray[np.int64]
+    ) -> torch.Tensor:
         """Shape (1, 1, new tokens, columns): 0 where a token may look, minus infinity elsewhere.
 
         It is made on the model's device, from one row a sequence. A mask of booleans would be turned into this one
         in every layer, and "eager" would add it to the scores.
         """
-        device, dtype = self._model.device, self._model.dtype
-        owned, places = (torch.from_numpy(a).to(device) for a in self._table.seen([i.sequence for i in items], columns))
+        device = self._device
+        owned, places = (torch.from_numpy(a).to(device) for a in self._table.seen([i.sequence for i in items], cells))
         owner = np.repeat(np.arange(len(items)), [len(item.tokens) for item in items])
         hidden = owned[torch.from_numpy(owner).to(device)]
         hidden &= places <= torch.from_numpy(positions).to(device)[:, None]
-        hidden.logical_not_()
-        mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
-        return mask[None, None]
+        return make_mask(hidden.logical_not_(), self._model.dtype)
 
     def _room_for(self, top: int) -> int:
         """How many cells the store shall have so that the first ``top`` are among them.
@@ -224,7 +293,7 @@ class HfSequences:
         if top <= room:
             return room
         sizes = [min(self.max_cells, -(-cells // _BLOCK) * _BLOCK) for cells in (max(top, room * 5 // 4), top)]
-        free = _free_bytes(self._model.device) if self._cell_bytes else None
+        free = _free_bytes(self._device) if self._cell_bytes else None
         for cells in sizes:
             # Each layer in turn is copied into its larger room while the old one is still there.
             needed = (cells - room) * self._cell_bytes + room * self._cell_bytes // max(1, self._layers)
@@ -250,25 +319,6 @@ class HfSequences:
     def _check_number(self, sequence: int) -> None:
         if not 0 <= sequence < self.max_sequences:
             raise ValueError(f"there is no sequence {sequence} among {self.max_sequences}")
-
-
-def _side_by_side(cells: NDArray[np.int64]) -> slice | None:
-    first, last = int(cells[0]), int(cells[-1])
-    return slice(first, last + 1) if last - first + 1 == len(cells) else None
-
-
-@contextmanager
-def _attention(model: Any, mask: torch.Tensor | None) -> Iterator[None]:
-    """Our own attention for a pass with a mask, where the model was loaded with "sdpa"."""
-    before = model.config._attn_implementation
-    if mask is None or before != "sdpa":
-        yield
-        return
-    try:
-        model.config._attn_implementation = PACKED_ATTENTION
-        yield
-    finally:
-        model.config._attn_implementation = before
 
 
 def _free_bytes(device: torch.device) -> int | None:

@@ -1,0 +1,253 @@
+"""Attention over a memory of cells, part by part. Imported only where transformers already is.
+
+What many sequences share is seen whole by each of their new tokens: no mask is needed there, and query heads that
+share keys stand in one matrix. Only what is a sequence's own takes a mask, or is causal. The parts' results are put
+together by their log-sum-exps, which gives the softmax over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+PACKED_ATTENTION = "lbx_packed"
+
+# On a CPU, up to so many rows a mask is repeated for the query heads that share keys, which are then read once.
+_PACKED_ROWS = 512
+
+# Weights that attention by hand holds at once, a head.
+_WEIGHTS_AT_ONCE = 1 << 24
+
+# What models hand to an attention besides, and this one does not compute.
+_FOREIGN = ("softcap", "s_aux", "position_bias", "sliding_window")
+
+
+class Part(NamedTuple):
+    """Some cells, and how new tokens look at them.
+
+    Attributes:
+        cells: a slice, or indices of shape (columns,).
+        mask: shape (1, 1, tokens, columns), added to the scores; None: nothing is hidden.
+        causal: the cells are the tokens themselves in their order; each sees those up to itself.
+    """
+
+    cells: slice | torch.Tensor
+    mask: torch.Tensor | None = None
+    causal: bool = False
+
+    def on(self, device: torch.device) -> Part:
+        cells = self.cells.to(device) if isinstance(self.cells, torch.Tensor) else self.cells
+        return Part(cells, None if self.mask is None else self.mask.to(device), self.causal)
+
+
+class Rows(NamedTuple):
+    """New tokens side by side, and the parts of the memory that they see."""
+
+    rows: slice
+    parts: Sequence[Part]
+
+
+class Layout:
+    """What all new tokens of one pass see, on whichever device a layer lies."""
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        self._rows = rows
+        self._on: dict[torch.device, Sequence[Rows]] = {}
+
+    def on(self, device: torch.device) -> Sequence[Rows]:
+        """The layout with its tensors there; copied once a pass, not once a layer."""
+        if device not in self._on:
+            self._on[device] = [Rows(rows, [part.on(device) for part in parts]) for rows, parts in self._rows]
+        return self._on[device]
+
+
+_layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
+
+
+@contextmanager
+def in_parts(model: Any, layout: Layout | None = None) -> Iterator[None]:
+    """Let a model that was loaded with "sdpa" compute its attention here.
+
+    Args:
+        layout: what the tokens see of the whole store that the cache hands out; None: they are the last ones of one
+            sequence, and see it up to themselves.
+    """
+    before, token = model.config._attn_implementation, _layout.set(layout)
+    try:
+        model.config._attn_implementation = PACKED_ATTENTION
+        yield
+    finally:
+        model.config._attn_implementation = before
+        _layout.reset(token)
+
+
+def _attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """As transformers' own: query (1, heads, tokens, size), key and value (1, key heads, cells, size).
+
+    Returns:
+        Shape (1, tokens, heads, value size), and no weights.
+    """
+    foreign = [name for name in _FOREIGN if kwargs.get(name) is not None]
+    if attention_mask is not None or foreign:
+        raise ValueError(f"attention in parts takes no {foreign[0] if foreign else 'mask'} of the model's own")
+    layout = _layout.get()
+    tokens = query.shape[2]
+    groups = _continued(tokens, key.shape[2]) if layout is None else layout.on(query.device)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if len(groups) == 1:
+        return _seen(query, key, value, groups[0].parts, scale).transpose(1, 2).contiguous(), None
+    out = query.new_empty((1, tokens, query.shape[1], value.shape[-1]))
+    for rows, parts in groups:
+        out[:, rows] = _seen(query[:, :, rows], key, value, parts, scale).transpose(1, 2)
+    return out, None
+
+
+ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _attention)
+
+
+def _continued(tokens: int, cells: int) -> list[Rows]:
+    """The layout of one sequence's last tokens."""
+    if tokens == 1:
+        return [Rows(slice(0, 1), [Part(slice(0, cells))])]
+    before = [Part(slice(0, cells - tokens))] if cells > tokens else []
+    return [Rows(slice(0, tokens), [*before, Part(slice(cells - tokens, cells), causal=True)])]
+
+
+def _seen(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], scale: float
+) -> torch.Tensor:
+    """Attention of the same tokens over all parts; shape (1, heads, tokens, value size)."""
+    out, total = _over(query, key, value, parts[0], scale)
+    if len(parts) == 1:
+        return out
+    found = out.float()
+    for part in parts[1:]:
+        out, lse = _over(query, key, value, part, scale)
+        found = torch.lerp(found, out.float(), torch.sigmoid(lse - total)[..., None])
+        total = torch.logaddexp(total, lse)
+    return found.to(out.dtype)
+
+
+class _Heads(NamedTuple):
+    """What one kernel computes: query (1, heads, tokens, size), key and value (1, key heads, cells, size)."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    causal: bool
+    scale: float
+
+
+def _over(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
+    key, value = _selected(key, part.cells), _selected(value, part.cells)
+    _, heads, tokens, size = query.shape
+    kv_heads, mask = key.shape[1], part.mask
+    shared = heads // kv_heads
+    apart = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
+    if part.causal or shared == 1 or apart:
+        return _computed(_Heads(query, key, value, mask, part.causal, scale))
+    # The query heads that share keys become rows of one head: each key is read once for all of them.
+    if mask is not None:
+        mask = mask.repeat(1, 1, shared, 1)
+    rows = query.reshape(1, kv_heads, shared * tokens, size)
+    out, lse = _computed(_Heads(rows, key, value, mask, False, scale))
+    return out.reshape(1, heads, tokens, -1), lse.reshape(1, heads, tokens)
+
+
+def _selected(cells: torch.Tensor, which: slice | torch.Tensor) -> torch.Tensor:
+    return cells[:, :, which] if isinstance(which, slice) else cells.index_select(2, which)
+
+
+def _computed(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
+    """By the fastest kernel that gives log-sum-exps, too; torch offers them below its public functions only."""
+    size, value_size, device = heads.query.shape[-1], heads.value.shape[-1], heads.query.device.type
+    if value_size > size or device not in ("cpu", "cuda"):
+        return _by_hand(heads)
+    if value_size < size:  # the kernels want one size
+        heads = heads._replace(value=torch.nn.functional.pad(heads.value, (0, size - value_size)))
+    if device == "cpu":
+        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            *heads[:3], 0.0, heads.causal, attn_mask=heads.mask, scale=heads.scale
+        )
+    else:
+        found = _by_flash(heads) or _by_efficient(heads) or _by_hand(heads)
+    return found[0][..., :value_size], found[1]
+
+
+def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """CUDA's flash attention; None where it cannot: a mask, float32, an old card."""
+    can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
+    query, key, value, mask, causal, scale = heads
+    if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
+        return None
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    out, lse, *_ = flash(query, key, value, 0.0, causal, False, scale=scale)
+    return out, lse
+
+
+def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """CUDA's memory-efficient attention; None where it cannot.
+
+    It knows no shared keys, but strides of 0: key heads become the batch, and nothing is copied.
+    """
+    can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
+    query, key, value, mask, causal, scale = heads
+    _, number, tokens, size = query.shape
+    kv_heads = key.shape[1]
+    query = query.reshape(kv_heads, number // kv_heads, tokens, size)
+    key, value = (states.transpose(0, 1).expand(-1, number // kv_heads, -1, -1) for states in (key, value))
+    mask = None if mask is None else mask.expand(kv_heads, number // kv_heads, -1, -1)
+    if not can(params(query, key, value, mask, 0.0, causal, False)):
+        return None
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    out, lse, *_ = efficient(query, key, value, mask, True, 0.0, causal, scale=scale)
+    # The kernel pads the tokens of the sums.
+    return out.reshape(1, number, tokens, size), lse[..., :tokens].reshape(1, number, tokens)
+
+
+def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with plain matrix products, some tokens at a time."""
+    query, key, value, mask, causal, scale = heads
+    _, number, tokens, size = query.shape
+    kv_heads, cells = key.shape[1], key.shape[2]
+    query = query.reshape(kv_heads, number // kv_heads, tokens, size)
+    keys, values = key.transpose(0, 1).transpose(-1, -2), value.transpose(0, 1)
+    outs, sums = [], []
+    step = max(1, _WEIGHTS_AT_ONCE // cells)
+    for at in range(0, tokens, step):
+        scores = torch.matmul(query[:, :, at : at + step], keys).float() * scale
+        if causal:
+            order = torch.arange(cells, device=query.device)
+            scores.masked_fill_(order > order[at : at + step, None], float("-inf"))
+        if mask is not None:
+            scores += mask[:, :, at : at + step]
+        lse = scores.logsumexp(-1)
+        outs.append(torch.matmul((scores - lse[..., None]).exp_().to(value.dtype), values))
+        sums.append(lse)
+    return torch.cat(outs, 2).reshape(1, number, tokens, -1), torch.cat(sums, 2).reshape(1, number, tokens)
+
+
+def make_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Shape (1, 1, tokens, columns) from (tokens, columns): minus infinity where hidden, 0 elsewhere."""
+    tokens, columns = hidden.shape
+    # Kernels of a GPU want rows that begin at multiples of 16 bytes.
+    mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=hidden.device)[..., :columns]
+    return mask.masked_fill_(hidden, float("-inf"))

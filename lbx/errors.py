@@ -74,6 +74,10 @@ class BackendError(LbxError):
     """A model cannot be loaded or run, or the library that would do it is not installed."""
 
 
+class DoesNotFitError(BackendError):
+    """A model or its cache needs more memory than there is, found out before it was taken."""
+
+
 class EndpointError(LbxError):
     """A model server is gone, or refuses every request; what was being asked is asked again by the next run."""
 

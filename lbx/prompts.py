@@ -78,11 +78,15 @@ class _Wrapped:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A prompt's text after truncation, and how many tokens it had before and lost by it."""
+    """A prompt's text after truncation, and how many tokens it had before and lost by it.
+
+    ``ids`` are the text's where nothing was cut.
+    """
 
     text: str
     original: int
     lost: int = 0
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ class Prompter:
             cut = self._cut(prompt, limit, budget)
             self._check_some_left(key, cut, limit)
             wrapped = self._wrap(cut.text, chat)
-            ids = self._encode(wrapped)
+            ids = list(cut.ids) if cut.ids and not chat else self._encode(wrapped)
             if len(ids) <= budget.room:
                 return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
@@ -192,7 +196,7 @@ class Prompter:
     def _cut(self, prompt: Prompt, limit: int, budget: _Budget) -> _Cut:
         ids = self._with_bos(self._tokenizer.encode(prompt.text, special=False))
         if len(ids) <= limit:
-            return _Cut(prompt.text, len(ids))
+            return _Cut(prompt.text, len(ids), ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
             raise PromptError(
                 f"The prompt is {len(ids)} tokens, more than the {limit} there is room for, and this benchmark's "

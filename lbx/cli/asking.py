@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.cli.output import RunProgress, be_quiet, note
+from lbx.cli.output import be_quiet, note
+from lbx.cli.planning import look_ahead_of_run
 from lbx.cli.run_setup import check_reasoning_budget, load_model, make_run_row, make_work
+from lbx.cli.verification import check_verifiable, verify_runs
+from lbx.cli.watching import watched
 
 if TYPE_CHECKING:
     from lbx.engine.askers import Asker
@@ -44,23 +47,39 @@ class Order:
     offline: str
 
 
-def run_order(output: Path, order: Order, workers: int, *, retry_failed: bool) -> dict[str, Outcome]:
+def run_order(
+    output: Path,
+    order: Order,
+    workers: int,
+    *,
+    retry_failed: bool,
+    verify: int = 0,
+    plan: bool = True,
+    log: Path | None = None,
+) -> dict[str, Outcome]:
     """Load the model and run; returns what was done, by run.
 
     Args:
         output: the results file.
         workers: see ``open_asker``.
+        verify: how many answers of each run to ask again alone afterwards.
+        plan: whether to count and estimate first.
+        log: a file that gets a line a minute.
     """
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.jobs import JobSize
+    from lbx.engine.memory_use import Free
     from lbx.engine.runner import Runner
     from lbx.engine.work import Agenda
     from lbx.layout import Bundle
     from lbx.store import Store
 
+    free = Free.now()
     asker = open_asker(order, workers)
     try:
-        with Store(output) as store, RunProgress() as progress:
+        if verify:
+            check_verifiable(asker)
+        with Store(output) as store:
             done = []
             for row in asker.rows:
                 found = store.begin_run(row)
@@ -73,8 +92,20 @@ def run_order(output: Path, order: Order, workers: int, *, retry_failed: bool) -
             ]
             for agenda in agendas:
                 note(f"{agenda.run_id}: {agenda.total:,} samples of {len(order.tasks)} tasks; {order.offline}")
-            size = JobSize.for_workers(workers, sum(agenda.total for agenda in agendas))
-            outcomes = Runner(agendas, store, done, progress, asker, size).run()
+            total = sum(agenda.total for agenda in agendas)
+            outlook = look_ahead_of_run(store, asker, done, free, workers) if plan else None
+            with watched(
+                store,
+                asker.rows,
+                outlook,
+                samples=total,
+                workers=workers,
+                process_ids=lambda: asker.process_ids,
+                log=log,
+            ) as progress:
+                outcomes = Runner(agendas, store, done, progress, asker, JobSize.for_workers(workers, total)).run()
+            if verify:
+                verify_runs(store, agendas, outcomes, asker, verify)
             return {agenda.run_id: outcome for agenda, outcome in zip(agendas, outcomes, strict=True)}
     finally:
         asker.close()

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lbx import __version__
-from lbx.cli import bundle_commands, doctor, report_commands, result_commands, run_commands
+from lbx.cli import bundle_commands, doctor, plan_commands, report_commands, result_commands, run_commands
 from lbx.cli.output import show_error
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError
@@ -49,7 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "verify": bundle_commands.verify,
     "unpack": bundle_commands.unpack,
     "tasks": run_commands.tasks,
-    "plan": run_commands.plan,
+    "plan": plan_commands.plan,
     "run": run_commands.run,
     "score": result_commands.score,
     "import": result_commands.import_,

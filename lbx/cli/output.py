@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,10 +19,6 @@ from rich.progress import (
 )
 
 from lbx.errors import LbxError
-
-if TYPE_CHECKING:
-    from lbx.records import Task
-    from lbx.store import GenerationRow
 
 LOG_SECONDS = 30.0
 
@@ -84,44 +80,6 @@ class _Watched:
     def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.stop()
-
-
-class RunProgress(_Watched):
-    """A bar on a terminal; in a log a line per task, and one now and then inside a long task."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[tokens]:,} tokens"),
-            TimeRemainingColumn(),
-        )
-        self._id: TaskID | None = None
-        self._name = ""
-        self._total = self._done = self._failed = self._tokens = 0
-        self._last = time.monotonic()
-
-    def task(self, task: Task, samples: int) -> None:
-        self._name, self._total, self._done, self._failed, self._tokens = task.full_name, samples, 0, 0, 0
-        self._last = time.monotonic()
-        if self._bar:
-            self._id = self._bar.add_task(self._name, total=samples, tokens=0)
-
-    def sample(self, row: GenerationRow | None) -> None:
-        self._done += 1
-        if row is not None:
-            self._failed += row.error is not None
-            self._tokens += (row.prompt_tokens or 0) + (row.output_tokens or 0)
-        if self._bar and self._id is not None:
-            self._bar.update(self._id, completed=self._done, tokens=self._tokens)
-        elif self._done == self._total or time.monotonic() - self._last >= LOG_SECONDS:
-            self._last = time.monotonic()
-            failed = f", {self._failed} failed" if self._failed else ""
-            note(f"{self._name}: {self._done} of {self._total} samples, {self._tokens:,} tokens{failed}")
-
-    def computed(self, tokens: int) -> None:
-        """So many more tokens went through the model."""
 
 
 class ByteProgress(_Watched):

@@ -1,4 +1,4 @@
-"""``lbx tasks``, ``lbx plan`` and ``lbx run``."""
+"""``lbx tasks`` and ``lbx run``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,19 +37,18 @@ from lbx.cli.options import (
 )
 from lbx.cli.output import CountProgress, note, stdout
 from lbx.cli.run_setup import (
+    Retrieval,
     check_embedding,
-    check_reasoning_budget,
     choose_tasks,
-    load_embedding_model,
-    load_model,
-    make_work,
+    finder_for,
     model_server,
 )
 from lbx.cli.stopping import saying
+from lbx.cli.watching import log_beside
 from lbx.errors import LbxError, UsageError
 
 if TYPE_CHECKING:
-    from lbx.engine.retrieving import Finder, StoredChunks
+    from lbx.engine.retrieving import StoredChunks
     from lbx.engine.runner import Outcome
     from lbx.engine.settings import RunSettings
     from lbx.layout import Bundle
@@ -75,68 +74,6 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
         typer.echo(render.json_text(table))
     else:
         stdout().print(render.rich_table("", render.plain_columns(table)))
-
-
-def plan(
-    *,
-    bundle: BundleDir,
-    model: Model,
-    task_names: Tasks,
-    backend: BackendName = None,
-    limit: Limit = None,
-    iterations: Iterations = None,
-    max_prompt_tokens: MaxPromptTokens = None,
-    max_new_tokens: MaxNewTokens = None,
-    chat: Chat = True,
-    thinking: Thinking = None,
-    thinking_tokens: ThinkingTokens = None,
-    cot: Cot = False,
-    no_context: NoContext = False,
-    rag: Rag = 0,
-    retriever: Retriever = "bm25",
-    chunk_words: ChunkWords = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count what a run would read, without computing anything: tokens, shared prefixes, truncation.
-
-    Example: lbx plan --bundle demo --model demo-hf --tasks needle
-    """
-    from lbx.engine.plan import TaskPlan
-    from lbx.engine.plan import plan as make_plan
-    from lbx.engine.settings import RunSettings
-    from lbx.layout import Bundle
-    from lbx.report import render
-    from lbx.store import Table
-
-    settings = RunSettings(
-        iterations=iterations,
-        max_prompt_tokens=max_prompt_tokens,
-        max_new_tokens=max_new_tokens,
-        chat=chat,
-        thinking=thinking,
-        thinking_tokens=thinking_tokens,
-        cot=cot,
-        no_context=no_context,
-        rag=rag,
-    )
-    opened = Bundle(bundle)
-    tasks = choose_tasks(opened, task_names, settings)
-    finder = _finder(_Retrieval(rag, retriever, chunk_words), opened)
-    loaded = load_model(opened, tasks, model, backend)
-    try:
-        check_reasoning_budget(loaded, settings)
-        plans = make_plan(make_work(loaded, settings, limit, finder.find if finder else None))
-    finally:
-        loaded.backend.close()
-    names = [field.name for field in dataclasses.fields(TaskPlan)]
-    table = Table(names, [tuple(getattr(one, name) for name in names) for one in plans])
-    if as_json:
-        typer.echo(render.json_text(table))
-        return
-    totals = [sum(getattr(one, name) for one in plans) for name in names[1:-1]]
-    shown = [tuple(f"{v:,}" if isinstance(v, int) else v for v in row) for row in table.rows]
-    shown.append(("total", *(f"{v:,}" for v in totals), f"{max((p.longest for p in plans), default=0):,}"))
-    stdout().print(render.rich_table("Tokens", render.plain_columns(Table(names, shown))))
 
 
 def run(
@@ -179,6 +116,15 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
     ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
+    ] = True,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log", metavar="FILE", help="Gets a line a minute; RESULTS.log beside the results file without."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask a model every sample and write answers and scores to one file. The same command again continues.
@@ -216,7 +162,7 @@ def run(
     if embedding:
         check_embedding(embedding, opened, tasks, output)
     with saying(f"Every answer so far is in {output}."):
-        retrieved = _retrieve(output, opened, tasks, limit, _Retrieval(rag, retriever, chunk_words))
+        retrieved = _retrieve(output, opened, tasks, limit, Retrieval(rag, retriever, chunk_words))
         order = Order(
             opened.root,
             tasks,
@@ -229,7 +175,7 @@ def run(
             server,
             offline,
         )
-        outcomes = run_order(output, order, workers, retry_failed=retry_failed)
+        outcomes = run_order(output, order, workers, retry_failed=retry_failed, plan=plan, log=log_beside(output, log))
         for run_id in outcomes:
             _score_summaries(output, run_id, opened, tasks, embedding)
     _finish(outcomes, output, as_json=as_json)
@@ -254,41 +200,13 @@ def _stored_chunks(output: Path, retriever: str) -> StoredChunks | None:
         return StoredChunks(store, retriever)
 
 
-BM25 = "bm25"
-
-
-class _Retrieval(NamedTuple):
-    """What --rag, --retriever and --chunk-words say."""
-
-    best: int
-    retriever: str
-    words: int | None
-
-
-def _finder(retrieval: _Retrieval, bundle: Bundle) -> Finder | None:
-    """What finds chunks, where --rag asks for any."""
-    from lbx.engine.retrieving import Finder
-
-    if not retrieval.best:
-        for option, given in (("--retriever", retrieval.retriever != BM25), ("--chunk-words", retrieval.words)):
-            if given:
-                raise UsageError(
-                    f"{option} says how chunks are found, and without --rag none are asked for.",
-                    fix="Say how many stand in place of the document (--rag N), or leave it out.",
-                )
-        return None
-    by_bm25 = retrieval.retriever == BM25
-    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle)
-    return Finder(retrieval.best, embedder, retrieval.words)
-
-
-def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], limit: int | None, retrieval: _Retrieval) -> str:
+def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], limit: int | None, retrieval: Retrieval) -> str:
     """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.retrieving import find_all
     from lbx.store import Store
 
-    finder = _finder(retrieval, bundle)
+    finder = finder_for(retrieval, bundle)
     if finder is None:
         return ""
     try:

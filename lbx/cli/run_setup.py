@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lbx.cli.output import note
 from lbx.errors import UsageError
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from lbx.backends import Backend, ModelCard
     from lbx.backends.embedding import Embedder
     from lbx.benchmarks.base import Benchmark
+    from lbx.engine.retrieving import Finder
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Work
     from lbx.layout import Bundle
     from lbx.prompts import ChatTemplate
     from lbx.records import Chunk, Sample, Task
     from lbx.store import RunRow
+
+BM25 = "bm25"
 
 _SWITCHES = ("enable_thinking", "thinking")
 """What chat templates call the switch between reasoning first and answering at once."""
@@ -61,6 +64,35 @@ class Loaded:
     backend: Backend
 
 
+class Retrieval(NamedTuple):
+    """What --rag, --retriever and --chunk-words say."""
+
+    best: int
+    retriever: str
+    words: int | None
+
+
+def finder_for(retrieval: Retrieval, bundle: Bundle) -> Finder | None:
+    """What finds chunks, where --rag asks for any.
+
+    Raises:
+        UsageError: an option says how to find chunks, and none are asked for.
+    """
+    from lbx.engine.retrieving import Finder
+
+    if not retrieval.best:
+        for option, given in (("--retriever", retrieval.retriever != BM25), ("--chunk-words", retrieval.words)):
+            if given:
+                raise UsageError(
+                    f"{option} says how chunks are found, and without --rag none are asked for.",
+                    fix="Say how many stand in place of the document (--rag N), or leave it out.",
+                )
+        return None
+    by_bm25 = retrieval.retriever == BM25
+    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle)
+    return Finder(retrieval.best, embedder, retrieval.words)
+
+
 def model_server(bundle: Bundle, model: str, backend: str | None) -> tuple[str, int] | None:
     """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
     from lbx.backends import resolve_model
@@ -76,6 +108,20 @@ def load_model(bundle: Bundle, tasks: list[Task], model: str, backend: str | Non
 
     card = resolve_model(model, backend=backend, bundle=bundle)
     return Loaded(bundle, tasks, card, load(card, bundle=bundle, debug=debugging()))
+
+
+def load_to_count(bundle: Bundle, tasks: list[Task], model: str, backend: str | None) -> Loaded:
+    """Load a model whose cache does not fit with a small one: enough to count tokens as for the large one.
+
+    Raises:
+        DoesNotFitError: its weights do not fit either.
+    """
+    from lbx.backends import load, resolve_model
+    from lbx.backends.counting import CountingBackend, with_small_cache
+
+    card = resolve_model(model, backend=backend, bundle=bundle)
+    loaded = load(with_small_cache(card), bundle=bundle, debug=debugging())
+    return Loaded(bundle, tasks, card, CountingBackend(loaded, card))
 
 
 def load_embedding_model(name: str, bundle: Bundle | None) -> Embedder:

@@ -1,16 +1,32 @@
-"""What a run would read, counted before any model computes: pure arithmetic on token ids."""
+"""What a run would read, counted before any model computes: pure arithmetic on token ids.
+
+Prompts are counted in the pieces in which a run asks them (``lbx.engine.jobs``), so that token ids of one piece are
+held at a time, and what is counted as shared is what the run can share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import islice, pairwise
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from lbx.engine.jobs import Item, Job, JobSize, make_jobs
 from lbx.engine.work import Work
 from lbx.errors import PromptError
-from lbx.records import Task
+from lbx.records import Request, SampleKey
+
+Numbers = NDArray[np.int64]
+
+_TOKEN_BYTES = 4
+_COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
+_TRIAL_TOKENS = 16_384
+"""The longest prompt that is kept for a calibration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +34,10 @@ class TaskPlan:
     """One task's figures, in tokens of the model's tokenizer.
 
     Attributes:
-        samples: asked, without those that are refused.
+        samples: prompts to be asked, iterations counted, without those that are refused.
         prompt_tokens: the sum over all prompts, as if each were read alone.
-        distinct_tokens: the tokens of the prompts' prefix tree: what must be computed at least.
+        distinct_tokens: the tokens of the prompts' prefix tree: what must be computed at least. What tasks share
+            counts for the one whose prompt comes first in the tree's order.
         new_tokens: the most that may be generated.
         truncated: prompts that the benchmark's rule cuts.
         refused: prompts that cannot be made to fit.
@@ -28,61 +45,202 @@ class TaskPlan:
     """
 
     task: str
-    samples: int
-    prompt_tokens: int
-    distinct_tokens: int
-    new_tokens: int
-    truncated: int
-    refused: int
-    longest: int
+    samples: int = 0
+    prompt_tokens: int = 0
+    distinct_tokens: int = 0
+    new_tokens: int = 0
+    truncated: int = 0
+    refused: int = 0
+    longest: int = 0
+
+    @property
+    def shared_factor(self) -> float:
+        """How often a token is read for once that it is computed."""
+        return self.prompt_tokens / self.distinct_tokens if self.distinct_tokens else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"shared_factor": self.shared_factor}
 
 
-def plan(work: Work) -> list[TaskPlan]:
-    """Count every task's prompts as ``lbx run`` would make them."""
-    return [_plan_task(work, task) for task in work.tasks]
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The prompts of one piece of a run, in the order that shares most. Arrays of one number a prompt.
+
+    Attributes:
+        task: index into ``Plan.tasks``.
+        length: of the prompt, in tokens.
+        kept: how many of its first tokens the prompt before has, too.
+        most: how many tokens its answer may take, reasoning included.
+    """
+
+    task: Numbers
+    length: Numbers
+    kept: Numbers
+    most: Numbers
 
 
-def _plan_task(work: Work, task: Task) -> TaskPlan:
-    benchmark, iterations = work.benchmarks[task.benchmark], work.iterations_of(task)
-    prompts: list[np.ndarray] = []
-    new_tokens = truncated = refused = 0
-    for sample in islice(benchmark.samples(work.bundle, task.name), work.limit):
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a run would read.
+
+    Attributes:
+        runs: of each of the runs that are made together, its tasks.
+        walks: for the estimate.
+        trials: of each task its shortest prompt, for a calibration; none where that is long.
+        seconds: how long counting took, nearly all of it for tokenizing. The run tokenizes again.
+    """
+
+    runs: Sequence[Sequence[TaskPlan]]
+    walks: Sequence[Walk] = ()
+    trials: Sequence[Request] = ()
+    seconds: float = 0.0
+
+    @property
+    def tasks(self) -> list[TaskPlan]:
+        """All runs together."""
+        return [added(of_runs[0].task, of_runs) for of_runs in zip(*self.runs, strict=True)]
+
+    @property
+    def total(self) -> TaskPlan:
+        return added("total", self.tasks)
+
+
+def added(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
+    """The sums, and the longest of all."""
+    sums = {column: sum(getattr(one, column) for one in plans) for column in _COUNTED[:-1]}
+    return TaskPlan(name, **sums, longest=max((one.longest for one in plans), default=0))
+
+
+def nothing_told(_done: int, _all: int) -> None:
+    """For plans that nobody waits for."""
+
+
+def make_plan(
+    works: Sequence[Work],
+    done: Sequence[AbstractSet[SampleKey]] | None = None,
+    size: JobSize | None = None,
+    progress: Callable[[int, int], None] = nothing_told,
+) -> Plan:
+    """Count prompts as ``lbx run`` would make them.
+
+    Args:
+        works: of runs that are made together.
+        done: of each, what is answered already and left out.
+        size: of the pieces in which the run asks.
+        progress: told how many samples of how many are counted.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    start = time.perf_counter()
+    counting = _Counting(works)
+    samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
+    counted = 0
+    for job in _jobs(works, done or [set() for _ in works], size or JobSize()):
+        for item in job:
+            counting.add(item)
+            counted += 1
+            progress(counted, samples)
+        counting.end_job()
+    return counting.plan(time.perf_counter() - start)
+
+
+def _jobs(works: Sequence[Work], done: Sequence[AbstractSet[SampleKey]], size: JobSize) -> Iterator[Job]:
+    return make_jobs(works, done, size, begins=lambda _task, _samples: None, found=lambda _run: None)
+
+
+class _Held(NamedTuple):
+    """One prompt of the piece that is being counted."""
+
+    ids: bytes
+    run: int
+    task: int
+    most: int
+
+    @property
+    def length(self) -> int:
+        return len(self.ids) // _TOKEN_BYTES
+
+
+class _Counting:
+    """The figures as they grow, and the prompts of one piece."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+        names = [(task.benchmark, task.name) for task in works[0].tasks]
+        self._index = {name: index for index, name in enumerate(names)}
+        self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in names] for _ in works]
+        self._prompts: list[_Held] = []
+        self._walks: list[Walk] = []
+        self._trials: dict[int, Request] = {}
+
+    def add(self, item: Item) -> None:
+        """Count one sample, as often as it is to be asked."""
+        work, sample, times = self._works[item.run], item.sample, len(item.iterations)
+        index = self._index[sample.benchmark, sample.task]
+        count = self._counts[item.run][index]
+        benchmark = work.benchmarks[sample.benchmark]
         prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
         try:
             request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
         except PromptError:
-            refused += 1
-            continue
-        prompts.append(np.asarray(request.token_ids, dtype=np.int32))
-        new_tokens += request.max_new_tokens + request.thinking_tokens
-        truncated += request.truncated
-    lengths = [len(ids) for ids in prompts]
-    return TaskPlan(
-        task=task.full_name,
-        samples=len(prompts) * iterations,
-        prompt_tokens=sum(lengths) * iterations,
-        distinct_tokens=distinct_tokens(prompts),
-        new_tokens=new_tokens * iterations,
-        truncated=truncated,
-        refused=refused,
-        longest=max(lengths, default=0),
-    )
+            count["refused"] += times
+            return
+        length, most = len(request.token_ids), request.max_new_tokens + request.thinking_tokens
+        count["samples"] += times
+        count["prompt_tokens"] += length * times
+        count["new_tokens"] += most * times
+        count["truncated"] += request.truncated * times
+        count["longest"] = max(count["longest"], length)
+        self._prompts += [_Held(_sortable(request.token_ids), item.run, index, most)] * times
+        best = self._trials.get(index)
+        if 0 < length <= _TRIAL_TOKENS and (best is None or length < len(best.token_ids)):
+            self._trials[index] = request
+
+    def end_job(self) -> None:
+        """Find out what the piece's prompts share, and forget them."""
+        ordered = sorted(self._prompts, key=lambda prompt: prompt.ids)
+        self._prompts = []
+        kept = [0, *(_common_prefix(a.ids, b.ids) for a, b in pairwise(ordered))][: len(ordered)]
+        for one, shared in zip(ordered, kept, strict=True):
+            self._counts[one.run][one.task]["distinct_tokens"] += one.length - shared
+        self._walks.append(
+            Walk(
+                np.array([one.task for one in ordered], np.int64),
+                np.array([one.length for one in ordered], np.int64),
+                np.array(kept, np.int64),
+                np.array([one.most for one in ordered], np.int64),
+            )
+        )
+
+    def plan(self, seconds: float) -> Plan:
+        tasks = self._works[0].tasks
+        runs = [
+            [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
+            for counts in self._counts
+        ]
+        return Plan(runs, self._walks, [request for _, request in sorted(self._trials.items())], seconds)
 
 
-def distinct_tokens(prompts: Iterable[np.ndarray]) -> int:
-    """Nodes of the prefix tree of token sequences (each a 1-D int32 array): every distinct prefix counted once.
+def distinct_tokens(prompts: Iterable[Sequence[int]]) -> int:
+    """Nodes of the prefix tree of token sequences: every distinct prefix counted once.
 
     In sorted order a sequence shares more with its predecessor than with any other before it, so the tree's
     size is the sum of what each adds to the one before.
     """
-    ordered = sorted(ids.astype(">u4").tobytes() for ids in prompts)
-    if not ordered:
-        return 0
-    return len(ordered[0]) // 4 + sum(len(b) // 4 - _common_prefix(a, b) for a, b in pairwise(ordered))
+    ordered = sorted(map(_sortable, prompts))
+    shared = sum(_common_prefix(a, b) for a, b in pairwise(ordered))
+    return sum(len(ids) // _TOKEN_BYTES for ids in ordered) - shared
+
+
+def _sortable(ids: Sequence[int]) -> bytes:
+    """Tokens as bytes that sort as the tokens do, in a ninth of the memory."""
+    return np.asarray(ids, dtype=">u4").tobytes()
 
 
 def _common_prefix(a: bytes, b: bytes) -> int:
     """Leading tokens that two sequences of 4-byte tokens share."""
-    n = min(len(a), len(b)) // 4
-    unequal = np.nonzero(np.frombuffer(a, np.uint32, n) != np.frombuffer(b, np.uint32, n))[0]
-    return int(unequal[0]) if len(unequal) else n
+    n = min(len(a), len(b)) // _TOKEN_BYTES
+    unequal = np.frombuffer(a, np.uint32, n) != np.frombuffer(b, np.uint32, n)
+    first = int(unequal.argmax()) if n else 0
+    return first if n and unequal[first] else n

@@ -162,6 +162,27 @@ VIEWS: dict[str, View] = {
         "SELECT * FROM failures ORDER BY benchmark, task, sample_id, iteration, model, backend, run_id",
         (*_TASK, Column("sample_id", "sample"), *_WHO, Column("error", "error")),
     ),
+    "estimates": View(
+        "What each session was expected to take, and what it took (ratio: seconds taken for each estimated one)",
+        "SELECT * REPLACE (round(estimated_s, 1) AS estimated_s, round(wall_s, 1) AS wall_s, round(ratio, 2) AS ratio) "
+        "FROM estimates ORDER BY started_at, run_id, session",
+        (
+            Column("run_id", "run"),
+            Column("session", "session", "count"),
+            Column("status", "status"),
+            Column("workers", "workers", "count"),
+            Column("planned_samples", "samples planned", "count"),
+            Column("samples", "done", "count"),
+            Column("planned_distinct_tokens", "distinct tokens planned", "count"),
+            Column("computed_prompt_tokens", "computed", "count"),
+            Column("planned_new_tokens", "answer tokens expected", "count"),
+            Column("output_tokens", "made", "count"),
+            Column("estimated_s", "estimated s", "number"),
+            Column("wall_s", "took s", "number"),
+            Column("ratio", "ratio", "number"),
+            Column("estimate_basis", "estimate based on"),
+        ),
+    ),
     "comparison": View(
         "Runs side by side, on the samples that both answered (percent; points: second less first)",
         "SELECT * FROM comparison ORDER BY run_a, run_b, benchmark, task",

@@ -1,7 +1,7 @@
 """The results file. The only room that imports duckdb."""
 
 from lbx.store.interrupts import uninterrupted
-from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, Table
+from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, SessionRow, Table
 from lbx.store.store import Store
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "RunRow",
     "SampleRow",
     "ScoreRow",
+    "SessionRow",
     "Store",
     "Table",
     "uninterrupted",

@@ -109,6 +109,33 @@ CREATE TABLE embeddings (
 );
 """
 
+SESSIONS = """
+CREATE TABLE sessions (
+    run_id VARCHAR, session INTEGER,
+    started_at TIMESTAMP NOT NULL,
+    finished_at TIMESTAMP,
+    status VARCHAR NOT NULL,
+    workers INTEGER NOT NULL,
+    planned_samples BIGINT,
+    planned_prompt_tokens BIGINT,
+    planned_distinct_tokens BIGINT,
+    planned_new_tokens BIGINT,
+    estimated_s DOUBLE,
+    estimate_basis VARCHAR,
+    answered BIGINT,
+    failed BIGINT,
+    prompt_tokens BIGINT,
+    computed_tokens BIGINT,
+    output_tokens BIGINT,
+    wall_s DOUBLE,
+    prefill_s DOUBLE,
+    decode_s DOUBLE,
+    peak_memory_bytes BIGINT,
+    hardware JSON NOT NULL,
+    PRIMARY KEY (run_id, session)
+);
+"""
+
 VERIFICATIONS = """
 CREATE TABLE verifications (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, sample_id VARCHAR, iteration INTEGER, step INTEGER,
@@ -122,5 +149,5 @@ CREATE TABLE verifications (
 """
 """Joins ``MIGRATIONS`` behind the third step."""
 
-MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS)
+MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS, SESSIONS)
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -195,6 +195,50 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One row of ``sessions``: one call of ``lbx run``, what was expected of it and what it did.
+
+    Runs that are made together have a row each; ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` are of all of
+    them. What was not planned, and what a killed session did, is None.
+
+    Attributes:
+        session: the run's first is 1.
+        status: "running", "done", "interrupted", "failed"; "killed" where the next session found it running.
+        workers: processes that held the model; 0: the one that wrote.
+        planned_new_tokens: as many as the answers were expected to take; without an estimate, as many as they may.
+        computed_tokens: of prompts and answers, shared prefixes once.
+        prefill_s, decode_s: of the model, in all processes together.
+    """
+
+    run_id: str
+    session: int
+    workers: int
+    hardware: Mapping[str, Any]
+    planned_samples: int | None = None
+    planned_prompt_tokens: int | None = None
+    planned_distinct_tokens: int | None = None
+    planned_new_tokens: int | None = None
+    estimated_s: float | None = None
+    estimate_basis: str | None = None
+    answered: int | None = None
+    failed: int | None = None
+    prompt_tokens: int | None = None
+    computed_tokens: int | None = None
+    output_tokens: int | None = None
+    wall_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+    peak_memory_bytes: int | None = None
+    status: str = "running"
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    finished_at: datetime | None = None
+
+    def values(self) -> dict[str, object]:
+        times = {name: getattr(self, name) for name in ("started_at", "finished_at")}
+        return _columns(self) | {name: time and time.replace(tzinfo=None).isoformat() for name, time in times.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """An answer: column names and rows of plain Python values."""
 

@@ -152,6 +152,16 @@ VIEWS: dict[str, str] = {
         FROM generations g JOIN runs r USING (run_id)
         WHERE g.error IS NOT NULL
     """,
+    # What each call of `lbx run` was expected to take, beside what it took. A ratio needs one that came to its end.
+    "estimates": f"""
+        SELECT s.run_id, r.model, r.backend, {_MODE}, s.session, s.status, s.workers, s.started_at, s.finished_at,
+               s.planned_samples, coalesce(s.answered, 0) + coalesce(s.failed, 0) AS samples,
+               s.planned_distinct_tokens, s.computed_tokens - s.output_tokens AS computed_prompt_tokens,
+               s.planned_new_tokens, s.output_tokens, s.estimated_s, s.wall_s,
+               CASE WHEN s.status = 'done' AND s.estimated_s > 0 THEN s.wall_s / s.estimated_s END AS ratio,
+               s.computed_tokens / nullif(s.wall_s, 0) AS tokens_per_s, s.peak_memory_bytes, s.estimate_basis
+        FROM sessions s JOIN runs r USING (run_id)
+    """,
     # Every pair of runs, on the samples that both have answered.
     "comparison": """
         WITH outcome AS (

@@ -51,7 +51,7 @@ def test_tasks(lbx: Lbx, bundle: Path) -> None:
 
 def test_plan_counts_shared_documents_once(lbx: Lbx, bundle: Path, answers: Path) -> None:
     done = lbx("plan", "--bundle", bundle, "--model", answers, "--tasks", "needle/single_en", "--json")
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(done.stdout)["tasks"]
     assert (row["samples"], row["refused"], row["truncated"]) == (8, 0, 0)
     assert row["longest"] < row["distinct_tokens"] < row["prompt_tokens"]
 

@@ -81,7 +81,7 @@ def minilm() -> Path:
 )
 def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str]) -> None:
     done = lbx("plan", "-b", pro, "-m", model, "-t", names, "--json")
-    assert [row["task"].removeprefix("longbench_pro/") for row in json.loads(done.stdout)] == held, done.stderr
+    assert [row["task"].removeprefix("longbench_pro/") for row in json.loads(done.stdout)["tasks"]] == held, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,17 @@ from engine_parts import (
     v2_bundle,
     v2_row,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.plan import TaskPlan, plan
+from lbx.engine.jobs import JobSize
+from lbx.engine.plan import TaskPlan, distinct_tokens, make_plan
 from lbx.engine.retrieving import Finder, StoredChunks, find_all
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.layout import Bundle
+from lbx.records import SampleKey
 from lbx.store import Store
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"
@@ -32,6 +37,10 @@ COUNTED = """
            count(*) FILTER (WHERE truncated), count(*) FILTER (WHERE error IS NOT NULL), max(prompt_tokens)
     FROM generations GROUP BY 1
 """
+
+
+def plan(work: Work) -> list[TaskPlan]:
+    return make_plan([work]).tasks
 
 
 def counted(store: Store, work: Work) -> list[TaskPlan]:
@@ -98,3 +107,70 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
         stored = dataclasses.replace(work, chunks=StoredChunks(store, finder.name))
         assert planned == plan(stored) == counted(store, stored)
         assert planned[0].samples == 4
+
+
+@given(st.lists(st.lists(st.integers(0, 3) | st.just(70_000), max_size=12), max_size=14), st.randoms())
+def test_distinct_tokens_are_the_prefix_tree(prompts: list[list[int]], chance: random.Random) -> None:
+    tree = {tuple(prompt[: n + 1]) for prompt in prompts for n in range(len(prompt))}
+    assert distinct_tokens(prompts) == len(tree)
+    chance.shuffle(prompts)
+    assert distinct_tokens(prompts) == len(tree)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    """Twelve questions on four documents, asked three times each."""
+    rows = [pro_row(n, "t3.2", context=f"Document {n // 3}. " + "Sea. " * 60) for n in range(12)]
+    bundle = pro_bundle(tmp_path / "bundle", rows)
+    _, backend = scripted(tmp_path / "model", {"*": "x"})
+    tasks = BENCHMARKS["longbench_pro"].tasks(bundle)
+    return make_work(bundle, tasks, backend, RunSettings(iterations=3))
+
+
+def test_iterations_and_documents_share(work: Work) -> None:
+    plan = make_plan([work])
+    (task,) = plan.tasks
+    assert task.samples == 36
+    assert task.shared_factor > 6
+    (walk,) = plan.walks
+    assert int((walk.length - walk.kept).sum()) == task.distinct_tokens
+    assert int(walk.length.sum()) == task.prompt_tokens
+    assert int(walk.most.sum()) == task.new_tokens
+    assert plan.total == dataclasses.replace(task, task="total")
+    (trial,) = plan.trials
+    assert len(trial.token_ids) == min(walk.length)
+
+
+def test_pieces_share_nothing_with_each_other(work: Work) -> None:
+    """As the run, which computes them one after the other."""
+    whole = make_plan([work]).total
+    plan = make_plan([work], size=JobSize(questions=1))
+    assert len(plan.walks) == 4, "a piece ends with its document"
+    assert plan.total.prompt_tokens == whole.prompt_tokens
+    assert 0 < plan.total.distinct_tokens - whole.distinct_tokens < 4 * len("Document 0. ")
+
+
+def test_what_is_answered_is_left_out(work: Work, tmp_path: Path) -> None:
+    keys = [sample.key for sample in BENCHMARKS["longbench_pro"].samples(work.bundle, work.tasks[0].name)]
+    done = {key._replace(iteration=i) for key in keys[:6] for i in range(3)} | {keys[6]._replace(iteration=1)}
+    rest = make_plan([work], [done]).total
+    assert rest.samples == 36 - 19
+    with Store(tmp_path / "results.duckdb") as store:
+        run(store, dataclasses.replace(work, limit=6))
+        store.query("DELETE FROM generations WHERE sample_id = ? AND iteration > 0", [keys[0].sample_id])
+        held = store.query("SELECT benchmark, task, sample_id, iteration FROM generations").rows
+        left = make_plan([work], [{SampleKey(*row) for row in held}]).total
+        run(store, work)
+        answered = store.query("SELECT sum(prompt_tokens) FROM generations").rows[0][0]
+    assert left.samples == 36 - 16
+    assert left.prompt_tokens < answered == make_plan([work]).total.prompt_tokens
+    everything = {key._replace(iteration=i) for key in keys for i in range(3)}
+    assert make_plan([work], [everything]).total == TaskPlan("total")
+
+
+def test_runs_that_are_made_together_share(work: Work) -> None:
+    alone = make_plan([work]).total
+    plan = make_plan([work, work])
+    assert [sum(task.samples for task in tasks) for tasks in plan.runs] == [36, 36]
+    assert plan.total.prompt_tokens == 2 * alone.prompt_tokens
+    assert plan.total.distinct_tokens == alone.distinct_tokens

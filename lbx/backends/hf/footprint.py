@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.memory import available_bytes
-from lbx.errors import BackendError
+from lbx.errors import DoesNotFitError
 
 _HEADER_LENGTH = 8
 _LARGEST_HEADER = 100 << 20
@@ -17,7 +17,7 @@ _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids"
 
 
 def refuse_too_large(name: str, folder: Path, bytes_per_number: int, free: int | None, place: str) -> None:
-    """Raise BackendError before weights are loaded that cannot fit: Linux grants memory that it does not have.
+    """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:
         bytes_per_number: of the dtype that the weights are loaded in.
@@ -26,7 +26,7 @@ def refuse_too_large(name: str, folder: Path, bytes_per_number: int, free: int |
     """
     needed = weight_numbers(folder) * bytes_per_number
     if free is not None and needed > free:
-        raise BackendError(
+        raise DoesNotFitError(
             f"The weights of {name} take {needed / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {place} are free.",
             fix="Use a smaller dtype, a smaller or quantised model, or a machine with more memory.",
         )

@@ -20,7 +20,7 @@ from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.backends.sampling import recommended
 from lbx.backends.weights import fingerprint, shards
-from lbx.errors import BackendError
+from lbx.errors import BackendError, DoesNotFitError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weigh
     if options.n_gpu_layers and llama_cpp.llama_supports_gpu_offload():
         return  # layers may lie there
     if available is not None and needed > available:
-        raise BackendError(
+        raise DoesNotFitError(
             f"The weights of {card.name} take {needed / 2**30:.1f} GiB; {available / 2**30:.1f} GiB are available.",
             fix="Use a smaller or more strongly quantised file, or a machine with more memory.",
         )
@@ -325,7 +325,7 @@ def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
     needed, available = kv_cache_bytes(llama_cpp, model, options, cells), available_bytes()
     if available is not None and needed > available:
         name = "kv_cells" if options.kv_cells else "context_window"
-        raise BackendError(
+        raise DoesNotFitError(
             f"The KV cache of {card.name} for {cells} tokens takes {needed / 2**30:.1f} GiB; "
             f"{available / 2**30:.1f} GiB are available.",
             fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it.",

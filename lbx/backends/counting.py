@@ -1,0 +1,63 @@
+"""A model that is loaded to count tokens only, where its whole cache does not fit into memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+from lbx.backends.base import Backend, BackendInfo
+from lbx.backends.cards import ModelCard
+from lbx.backends.options import LlamaOptions
+from lbx.errors import DoesNotFitError
+from lbx.prompts import Tokenizer
+from lbx.records import Request
+
+_SMALL = 256
+
+
+def with_small_cache(card: ModelCard) -> ModelCard:
+    """The card with the least context window that makes a model."""
+    options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options
+    return replace(card, context_window=_SMALL, options=options)
+
+
+class CountingBackend:
+    """A backend of ``with_small_cache``, with the window and the cache that the card means.
+
+    Args:
+        small: the loaded backend; closed with this one.
+        card: the model's own.
+    """
+
+    def __init__(self, small: Backend, card: ModelCard) -> None:
+        self._small = small
+        info = small.info
+        window = card.context_window or int(info.settings.get("trained_context", _SMALL))
+        cells = getattr(card.options, "kv_cells", 0) or window
+        self._info = replace(info, context_window=window, kv_cells=cells)
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._small.tokenizer
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return self._small.eos_ids
+
+    def generate(self, request: Request) -> NoReturn:
+        """Never: there is no room.
+
+        Raises:
+            DoesNotFitError: always.
+        """
+        raise DoesNotFitError(f"{self._info.model} is loaded to count tokens only; {request.key} cannot be asked.")
+
+    def sequences(self) -> None:
+        """None: there is no room."""
+
+    def close(self) -> None:
+        self._small.close()

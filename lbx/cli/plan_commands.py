@@ -1,0 +1,141 @@
+"""``lbx plan``: what a run would read and take, computed without running it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lbx.cli.options import (
+    AsJson,
+    BackendName,
+    Batching,
+    BundleDir,
+    Chat,
+    ChunkWords,
+    Cot,
+    Iterations,
+    Limit,
+    MaxNewTokens,
+    MaxPromptTokens,
+    Model,
+    NoContext,
+    Rag,
+    Retriever,
+    Tasks,
+    Thinking,
+    ThinkingTokens,
+)
+from lbx.cli.output import CountProgress, note
+from lbx.cli.planning import known_costs, show
+from lbx.cli.run_setup import (
+    Retrieval,
+    check_reasoning_budget,
+    choose_tasks,
+    finder_for,
+    load_model,
+    load_to_count,
+    make_run_row,
+    make_work,
+)
+from lbx.errors import DoesNotFitError
+
+if TYPE_CHECKING:
+    from lbx.cli.run_setup import Loaded
+    from lbx.engine.estimate import Costs
+    from lbx.engine.work import Work
+
+
+def plan(
+    *,
+    bundle: BundleDir,
+    model: Model,
+    task_names: Tasks,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="A results file: what runs in it took says how long this one takes."
+        ),
+    ] = None,
+    backend: BackendName = None,
+    limit: Limit = None,
+    iterations: Iterations = None,
+    max_prompt_tokens: MaxPromptTokens = None,
+    max_new_tokens: MaxNewTokens = None,
+    chat: Chat = True,
+    thinking: Thinking = None,
+    thinking_tokens: ThinkingTokens = None,
+    cot: Cot = False,
+    no_context: NoContext = False,
+    rag: Rag = 0,
+    retriever: Retriever = "bm25",
+    chunk_words: ChunkWords = None,
+    batching: Batching = True,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=0, help="As `lbx run` would be given.")] = 0,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to tell how long a run takes.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run would read and take: tokens, shared prefixes, truncation, memory, time.
+
+    Nothing is run but a calibration of a few seconds, and none where a results file (-o) tells of earlier sessions.
+
+    Example: lbx plan --bundle demo --model demo-hf --tasks needle
+    """
+    from lbx.engine.memory_use import Free
+    from lbx.engine.outlook import look_ahead
+    from lbx.engine.settings import RunSettings
+    from lbx.layout import Bundle
+
+    settings = RunSettings(
+        iterations=iterations,
+        max_prompt_tokens=max_prompt_tokens,
+        max_new_tokens=max_new_tokens,
+        chat=chat,
+        thinking=thinking,
+        thinking_tokens=thinking_tokens,
+        cot=cot,
+        no_context=no_context,
+        rag=rag,
+        batching=batching,
+    )
+    opened = Bundle(bundle)
+    tasks = choose_tasks(opened, task_names, settings)
+    finder = finder_for(Retrieval(rag, retriever, chunk_words), opened)
+    free = Free.now()
+    try:
+        loaded = load_model(opened, tasks, model, backend)
+    except DoesNotFitError as error:
+        loaded, calibrate = load_to_count(opened, tasks, model, backend), False
+        note(f"{error} Its tokens are counted all the same.")
+    try:
+        check_reasoning_budget(loaded, settings)
+        work = make_work(loaded, settings, limit, finder.find if finder else None)
+        known = _known(output, loaded, work, workers)
+        with CountProgress("counted") as progress:
+            outlook = look_ahead(
+                [work], free=free, workers=workers, known=known, measure=calibrate, progress=progress.count
+            )
+    finally:
+        loaded.backend.close()
+    if as_json:
+        typer.echo(json.dumps(outlook.to_json(), ensure_ascii=False))
+    else:
+        show(outlook)
+
+
+def _known(output: Path | None, loaded: Loaded, work: Work, workers: int) -> Costs | None:
+    """What the results file, where it is one, says of this model's speed."""
+    from lbx.store import Store
+
+    if output is None or not output.exists():
+        return None
+    recommended = loaded.card.sampling or loaded.backend.info.default_sampling
+    settings = dataclasses.replace(work.settings, model_sampling=recommended)
+    row = make_run_row(None, dataclasses.replace(work, settings=settings), "")
+    with Store(output, read_only=True) as store:
+        return known_costs(store, row, workers)

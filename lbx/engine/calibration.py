@@ -1,0 +1,231 @@
+"""What a token and a decode step cost on this machine, measured in a few seconds on the plan's own prompts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbx.backends.base import Backend, ConcurrentBackend
+from lbx.backends.sequences import Extend, SequenceMemory
+from lbx.engine.completing import complete_all
+from lbx.engine.estimate import Costs, Room
+from lbx.engine.plan import Plan
+from lbx.records import Completion, Request
+
+SECONDS = 6.0
+_TRIAL_SHARE = 0.4
+_TRIAL_TOKENS = 48
+"""Answers that go on after so many tokens are taken to go on to their limit."""
+_STEPS = 4
+_TOGETHER = 8
+_TRUNK = 0
+_LEAST_SEQUENCES = 4  # with fewer, ``complete_all`` asks one after the other
+
+
+def room_of(backend: Backend, *, batching: bool) -> Room:
+    """How the backend answers prompts, as ``complete_all`` does it."""
+    memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
+    if memory is not None and memory.max_sequences >= _LEAST_SEQUENCES:
+        answers = min(memory.max_sequences - 2, memory.max_step)
+        return Room(answers, memory.max_cells, memory.cheap_cells, memory.max_step)
+    info = backend.info
+    step = int(info.settings.get("prefill_chunk", 0)) if info.kv_bytes_per_token else 0
+    return Room(1, info.context_window, 0, step)
+
+
+def can_calibrate(backend: Backend) -> bool:
+    """Whether there is a model in this process that computes."""
+    return backend.info.weights_bytes is not None
+
+
+def calibrate(backend: Backend, plan: Plan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
+    """Measure costs; None where the plan has no prompt short enough to measure with, or no model computes here.
+
+    Takes about ``seconds``; longer where the model needs longer for two passes. The memory's sequences are dropped.
+
+    Raises:
+        BackendError: the model failed.
+    """
+    if not plan.trials or not can_calibrate(backend):
+        return None
+    start = time.perf_counter()
+    room = room_of(backend, batching=batching)
+    tokens = max((request.token_ids for request in plan.trials), key=len)
+    memory = backend.sequences() if room.answers > 1 else None
+    if memory is None:
+        measured = _measure_single(backend, plan.trials, seconds)
+    else:
+        measured = _measure_memory(memory, tokens, seconds * (1 - _TRIAL_SHARE), start)
+    costs = measured.costs(memory.cheap_cells if memory else 0)
+    answers = _try_answers(backend, plan, costs, batching=batching, seconds=seconds * _TRIAL_SHARE)
+    basis = f"a calibration of {time.perf_counter() - start:.0f} s"
+    if not answers:
+        basis += ", with answers as long as they may be"
+    return replace(costs, answers=answers, basis=basis)
+
+
+@dataclass(slots=True)
+class _Measured:
+    """Seconds of passes, beside what was in them."""
+
+    prefill: list[tuple[float, float, float]] = field(default_factory=list)  # seconds, tokens, tokens x seen
+    decode: list[tuple[float, float, float]] = field(default_factory=list)  # seconds a step, answers, answers x seen
+
+    def costs(self, cheap_cells: int) -> Costs:
+        token_s, seen_s = _fit([(tokens, pairs) for _, tokens, pairs in self.prefill], [p[0] for p in self.prefill])
+        if len(self.prefill) < _FEWEST_FOR_SLOPE and cheap_cells:
+            # Too slow a model to reach far: attention to so many cells takes as much as the rest of the model.
+            seconds, tokens, pairs = (sum(column) for column in zip(*self.prefill, strict=True))
+            token_s = seconds / (tokens + pairs / cheap_cells)
+            seen_s = token_s / cheap_cells
+        step_s, answer_s, answer_seen_s = _fit(
+            [(1.0, answers, pairs) for _, answers, pairs in self.decode], [d[0] for d in self.decode]
+        )
+        return Costs(token_s, seen_s, step_s, answer_s, answer_seen_s, 1.0, {}, "")
+
+
+_FEWEST_FOR_SLOPE = 4
+
+
+def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
+    """Least squares of relative errors, with no factor below 0: what came out negative is left out."""
+    matrix = np.asarray(rows, dtype=np.float64)
+    wanted = np.asarray(seconds, dtype=np.float64)
+    scaled: NDArray[np.float64] = matrix / wanted[:, None]
+    columns = [i for i in range(matrix.shape[1]) if matrix[:, i].any()]
+    found = np.zeros(matrix.shape[1])
+    while columns:
+        solved = np.linalg.lstsq(scaled[:, columns], np.ones(len(wanted)), rcond=None)[0]
+        if (solved >= 0).all():
+            found[columns] = solved
+            break
+        del columns[int(solved.argmin())]
+    return [float(value) for value in found]
+
+
+def _measure_memory(memory: SequenceMemory, tokens: Sequence[int], seconds: float, start: float) -> _Measured:
+    measured = _Measured()
+    chunk = min(memory.max_step, memory.max_cells // 4)
+    try:
+        memory.extend([Extend(_TRUNK, _take(tokens, 0, min(16, chunk)), True)])  # pages weights in, chooses kernels
+        _timed_steps(memory, tokens, 1, 1)
+        memory.drop(_TRUNK)
+        farthest = min(memory.max_cells // 2, max(2 * chunk, len(tokens)))
+        while memory.length(_TRUNK) + chunk <= farthest:
+            _timed_chunk(memory, tokens, chunk, measured)
+            if len(measured.prefill) in (1, 2):
+                _measure_decoding(memory, tokens, measured)
+            if len(measured.prefill) > 1 and time.perf_counter() - start > seconds:
+                break
+        _measure_decoding(memory, tokens, measured)
+    finally:
+        for sequence in range(memory.max_sequences):
+            memory.drop(sequence)
+    return measured
+
+
+def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> None:
+    before = memory.length(_TRUNK)
+    part = _take(tokens, before, chunk)
+    began = time.perf_counter()
+    memory.extend([Extend(_TRUNK, part, False)])
+    _finish(memory)
+    measured.prefill.append((time.perf_counter() - began, chunk, chunk * (before + chunk / 2)))
+
+
+def _finish(memory: SequenceMemory) -> None:
+    """Wait for passes that a GPU has been given and not computed."""
+    wait = getattr(memory, "synchronize", None)
+    if wait is not None:
+        wait()
+
+
+def _measure_decoding(memory: SequenceMemory, tokens: Sequence[int], measured: _Measured) -> None:
+    for answers in (1, min(_TOGETHER, memory.max_sequences - 2, memory.max_step)):
+        room = memory.max_cells - memory.used_cells
+        if answers * (_STEPS + 1) <= room:
+            seen = memory.used_cells + answers * _STEPS / 2
+            measured.decode.append((_timed_steps(memory, tokens, answers, _STEPS), answers, answers * seen))
+
+
+def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, steps: int) -> float:
+    """Seconds of one decode step of so many answers to the trunk; the first step is not counted."""
+    sequences = range(1, 1 + answers)
+    memory.fork(_TRUNK, memory.length(_TRUNK), list(sequences))
+    took: list[float] = []
+    for step in range(steps + 1):
+        began = time.perf_counter()
+        memory.extend([Extend(one, _take(tokens, step + one, 1), True) for one in sequences])
+        took.append(time.perf_counter() - began)
+    for one in sequences:
+        memory.drop(one)
+    return sum(took[1:]) / steps
+
+
+def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
+    """So many tokens of a text that begins again where it ends."""
+    return [tokens[(start + i) % len(tokens)] for i in range(count)]
+
+
+def _measure_single(backend: Backend, trials: Sequence[Request], seconds: float) -> _Measured:
+    """One prompt at a time: its beginning, and twice as much, and so on, while there is time."""
+    measured = _Measured()
+    request = max(trials, key=lambda one: len(one.token_ids))
+    length = min(len(request.token_ids), int(backend.info.settings.get("prefill_chunk", 0)) or 512)
+    backend.generate(_part(request, min(16, length), 2, 0))
+    start = time.perf_counter()
+    while True:
+        said = backend.generate(_part(request, length, _STEPS, len(measured.prefill)))
+        computed = length - said.cached_tokens
+        measured.prefill.append((said.prefill_s, computed, computed * (said.cached_tokens + computed / 2)))
+        if said.output_tokens:
+            measured.decode.append((said.decode_s / said.output_tokens, 1, length + said.output_tokens / 2))
+        enough = len(measured.prefill) > 1 and time.perf_counter() - start > seconds * (1 - _TRIAL_SHARE) / 3
+        if enough or length >= len(request.token_ids):
+            return measured
+        length = min(2 * length, len(request.token_ids))
+
+
+def _part(request: Request, length: int, new: int, turn: int) -> Request:
+    """The beginning of a prompt, turned, so that nothing of it is kept from the one before."""
+    ids = request.token_ids[:length]
+    turn %= max(1, len(ids))
+    return replace(
+        request,
+        token_ids=ids[turn:] + ids[:turn],
+        max_new_tokens=new,
+        min_new_tokens=new,
+        thinking_tokens=0,
+        stop=(),
+    )
+
+
+def _try_answers(backend: Backend, plan: Plan, costs: Costs, *, batching: bool, seconds: float) -> dict[str, float]:
+    """How long answers are: those to the shortest prompts that there is time for, up to some tokens.
+
+    Returns:
+        {task: tokens}, and under "" the share of their budgets that they took.
+    """
+    chosen: list[Request] = []
+    for request in sorted(plan.trials, key=lambda one: len(one.token_ids)):
+        length = len(request.token_ids)
+        seconds -= length * (costs.token_s + costs.seen_s * length / 2)
+        seconds -= _TRIAL_TOKENS * (costs.answer_s + costs.answer_seen_s * length + (0 if chosen else costs.step_s))
+        if seconds < 0:
+            break
+        chosen.append(replace(request, max_new_tokens=min(_TRIAL_TOKENS, request.max_new_tokens)))
+    budgets = {request.key: request.max_new_tokens + request.thinking_tokens for request in plan.trials}
+    answers: dict[str, float] = {}
+    shares: list[float] = []
+    for index, said in complete_all(backend, chosen, batching=batching):
+        request = chosen[index]
+        if isinstance(said, Completion):
+            cut = said.finish_reason == "length"
+            tokens = float(budgets[request.key] if cut else said.output_tokens + 1)
+            answers[f"{request.key.benchmark}/{request.key.task}"] = tokens
+            shares.append(min(1.0, tokens / budgets[request.key]))
+    return answers | {"": sum(shares) / len(shares)} if shares else {}

@@ -1,0 +1,254 @@
+"""How long a plan would take, from what a token and a decode step cost: pure arithmetic.
+
+A prompt's token costs more the more tokens it attends to; a decode step costs something however many answers grow in
+it, something for each of them, and more the more tokens they attend to. How many answers grow together follows from
+what the memory holds, by the rules of ``lbx.engine.batching`` without its single passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from lbx.engine.plan import Plan, Walk
+from lbx.store.sessions import History, Sums
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds.
+
+    Attributes:
+        token_s: a prompt's token that attends to nothing.
+        seen_s: more, for each token of the memory that a prompt's token attends to.
+        step_s: a decode step.
+        answer_s: more, for each answer that grows in it.
+        answer_seen_s: more, for each token of the memory and each answer.
+        wall_factor: wall seconds for a second of the model's, where earlier sessions tell; below 1 where several
+            processes shared the work.
+        answers: {task: tokens of an answer}, as far as known; "" stands for the share of its budget that an answer
+            takes elsewhere.
+        basis: where all this is from, a sentence's end: "a calibration of 4 s".
+    """
+
+    token_s: float
+    seen_s: float
+    step_s: float
+    answer_s: float
+    answer_seen_s: float
+    wall_factor: float
+    answers: Mapping[str, float]
+    basis: str
+
+    def answer_tokens(self, task: str, most: int) -> int:
+        """How long an answer is expected to be; as long as it may be, where nothing is known."""
+        return max(1, min(most, round(self.answers.get(task, self.answers.get("", 1.0) * most))))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How a backend answers prompts.
+
+    Attributes:
+        answers: how many may grow together; 1 means one prompt after the other.
+        cells: tokens that its memory holds.
+        cheap_cells: as of ``lbx.backends.sequences.SequenceMemory``.
+        step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
+    """
+
+    answers: int
+    cells: int
+    cheap_cells: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a plan is expected to take.
+
+    Attributes:
+        prefill_s, decode_s: of the model, in all processes together.
+        other_s: what is done beside it, such as tokenizing.
+        total_s: wall.
+        computed_tokens: of prompts.
+        answer_tokens: {task: all its answers together}.
+        basis: what it is based on.
+    """
+
+    prefill_s: float
+    decode_s: float
+    other_s: float
+    total_s: float
+    computed_tokens: int
+    answer_tokens: Mapping[str, int]
+    basis: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
+    """What earlier sessions say; a decode step's share of an answer's token is in ``answer_s``.
+
+    Args:
+        answers: {task: mean tokens of an answer}.
+    """
+    token_s, seen_s = _two_costs(history.prefill)
+    model_s = history.prefill_s + history.decode_s
+    (run_id, number), others = history.sessions[0], len(history.sessions) - 1
+    more = f" and {others} earlier" if others else ""
+    return Costs(
+        token_s=token_s,
+        seen_s=seen_s,
+        step_s=0.0,
+        answer_s=history.decode_s / max(1, history.output_tokens),
+        answer_seen_s=0.0,
+        wall_factor=history.wall_s / model_s,
+        answers=answers,
+        basis=f"session {number} of {run_id}{more}",
+    )
+
+
+def _two_costs(sums: Sums) -> tuple[float, float]:
+    """Least squares of y = a x1 + b x2, with neither below 0."""
+    alone = sums.x1y / sums.x1x1 if sums.x1x1 else 0.0
+    determinant = sums.x1x1 * sums.x2x2 - sums.x1x2**2
+    if determinant <= 1e-9 * sums.x1x1 * sums.x2x2:
+        return alone, 0.0  # prompts of one length
+    token_s = (sums.x1y * sums.x2x2 - sums.x2y * sums.x1x2) / determinant
+    seen_s = (sums.x2y * sums.x1x1 - sums.x1y * sums.x1x2) / determinant
+    if seen_s < 0:
+        return alone, 0.0
+    return (token_s, seen_s) if token_s >= 0 else (0.0, sums.x2y / sums.x2x2)
+
+
+@dataclass(slots=True)
+class _Sum:
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    computed: int = 0
+
+
+def estimate(plan: Plan, costs: Costs, room: Room, other_s: float = 0.0, *, processes: int = 1) -> Estimate:
+    """Add up what each piece of the plan would take.
+
+    Args:
+        other_s: seconds beside the model's.
+        processes: how many share all of it.
+    """
+    total = _Sum()
+    answer_tokens = {task.task: 0 for task in plan.tasks}
+    names = list(answer_tokens)
+    for walk in plan.walks:
+        new = [
+            costs.answer_tokens(names[task], most)
+            for task, most in zip(walk.task.tolist(), walk.most.tolist(), strict=True)
+        ]
+        for task, tokens in zip(walk.task.tolist(), new, strict=True):
+            answer_tokens[names[task]] += tokens
+        if room.answers > 1:
+            _Together(walk, new, costs, room, total).run()
+        else:
+            _one_by_one(walk, new, costs, room, total)
+    model_s = total.prefill_s + total.decode_s
+    return Estimate(
+        total.prefill_s,
+        total.decode_s,
+        other_s,
+        (model_s + other_s) * costs.wall_factor / processes,
+        total.computed,
+        answer_tokens,
+        costs.basis,
+    )
+
+
+def _one_by_one(walk: Walk, new: list[int], costs: Costs, room: Room, total: _Sum) -> None:
+    for length, kept, tokens in zip(walk.length.tolist(), walk.kept.tolist(), new, strict=True):
+        reused = min(kept, max(0, length - 1)) // room.step * room.step if room.step else 0
+        computed = length - reused
+        total.computed += computed
+        total.prefill_s += computed * (costs.token_s + costs.seen_s * (reused + computed / 2))
+        seen = length + tokens / 2
+        total.decode_s += tokens * (costs.step_s + costs.answer_s + costs.answer_seen_s * seen)
+
+
+@dataclass(slots=True)
+class _Growing:
+    place: int
+    left: int
+    made: int = 0
+
+
+class _Together:
+    """One piece of a plan, answered many prompts at a time."""
+
+    def __init__(self, walk: Walk, new: list[int], costs: Costs, room: Room, total: _Sum) -> None:
+        self._length: list[int] = walk.length.tolist()
+        self._kept: list[int] = walk.kept.tolist()
+        self._most: list[int] = walk.most.tolist()
+        self._new, self._costs, self._room, self._total = new, costs, room, total
+        self._growing: list[_Growing] = []  # by place
+
+    def run(self) -> None:
+        place = 0
+        while place < len(self._length) or self._growing:
+            while place < len(self._length) and self._joins(place):
+                self._read(place)
+                place += 1
+            self._decode()
+
+    def _joins(self, place: int) -> bool:
+        if not self._growing:
+            return True
+        if len(self._growing) >= self._room.answers:
+            return False
+        strangers = self._used() - self._kept[place]
+        if strangers > max(self._length[place] // 2, self._room.cheap_cells):
+            return False
+        places = [*(answer.place for answer in self._growing), place]
+        cells = sum(self._length[one] + self._most[one] for one in places)
+        return cells - sum(self._shared(a, b) for a, b in pairwise(places)) <= self._room.cells
+
+    def _shared(self, first: int, second: int) -> int:
+        return min(self._kept[first + 1 : second + 1])
+
+    def _used(self) -> int:
+        """Tokens in the memory."""
+        held = sum(self._length[answer.place] + answer.made for answer in self._growing)
+        return held - sum(self._shared(a.place, b.place) for a, b in pairwise(self._growing))
+
+    def _read(self, place: int) -> None:
+        """Compute what is new of a prompt; answers that grow take a token in each pass meanwhile."""
+        costs, used = self._costs, self._used()
+        # The last token is computed for each of several equal prompts.
+        kept = min(self._kept[place], max(0, self._length[place] - 1))
+        computed = self._length[place] - kept
+        self._total.computed += computed
+        seen = max(used, kept) + computed / 2
+        self._total.prefill_s += computed * (costs.token_s + costs.seen_s * seen)
+        passes = math.floor(computed / max(1, self._room.step - len(self._growing)))
+        if passes and self._growing:
+            made = sum(min(passes, answer.left) for answer in self._growing)
+            self._total.decode_s += made * (costs.token_s + costs.seen_s * seen)
+            self._grow(passes)
+        self._growing.append(_Growing(place, self._new[place]))
+
+    def _decode(self) -> None:
+        """Steps until the first answer ends."""
+        if not self._growing:
+            return
+        costs, answers = self._costs, len(self._growing)
+        steps = min(answer.left for answer in self._growing)
+        used = self._used() + steps * answers / 2
+        step_s = costs.step_s + answers * (costs.answer_s + costs.answer_seen_s * used)
+        self._total.decode_s += steps * step_s
+        self._grow(steps)
+
+    def _grow(self, tokens: int) -> None:
+        for answer in self._growing:
+            answer.made += tokens
+            answer.left -= tokens
+        self._growing = [answer for answer in self._growing if answer.left > 0]

@@ -1,0 +1,153 @@
+"""What memory there is, what a model needs of it, and what the processes of a run hold."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.backends.base import BackendInfo
+from lbx.backends.memory import available_bytes
+
+_PROC = Path("/proc")
+_QUERY_S = 10.0
+
+
+class GpuMemory(NamedTuple):
+    """Bytes of all GPUs that this process may use, together."""
+
+    used: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFit:
+    """A model beside the memory of the machine it runs on.
+
+    Attributes:
+        device: "RAM" or "GPU memory".
+        weights_bytes, kv_bytes_per_token, kv_cells: as of ``BackendInfo``.
+        copies: how many worker processes hold a cache each.
+        available_bytes: what was free before the model was loaded; None: unknown.
+        context_window: of the model.
+    """
+
+    device: str
+    weights_bytes: int | None
+    kv_bytes_per_token: int | None
+    kv_cells: int
+    copies: int
+    available_bytes: int | None
+    context_window: int
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """The whole cache, of all copies together."""
+        return None if self.kv_bytes_per_token is None else self.kv_bytes_per_token * self.kv_cells * self.copies
+
+    @property
+    def fits(self) -> bool | None:
+        """None: unknown."""
+        if self.kv_bytes is None or self.weights_bytes is None or self.available_bytes is None:
+            return None
+        return self.weights_bytes + self.kv_bytes <= self.available_bytes
+
+    @property
+    def window_that_fits(self) -> int | None:
+        """The largest context window for which there is room, in whole thousands of tokens; None: unknown.
+
+        0 where the weights alone are too large.
+        """
+        if self.fits is None or not self.kv_bytes_per_token:
+            return None
+        room = (self.available_bytes or 0) - (self.weights_bytes or 0)
+        tokens = max(0, room // (self.kv_bytes_per_token * self.copies))
+        return tokens // 1024 * 1024 if tokens >= 1024 else tokens
+
+    def to_json(self) -> dict[str, Any]:
+        derived = {"kv_bytes": self.kv_bytes, "fits": self.fits, "window_that_fits": self.window_that_fits}
+        return asdict(self) | derived
+
+
+def fit_of(info: BackendInfo, free: Free, *, workers: int = 0) -> MemoryFit:
+    """A loaded model beside the memory that was free before."""
+    return MemoryFit(
+        "GPU memory" if info.on_gpu else "RAM",
+        info.weights_bytes,
+        info.kv_bytes_per_token,
+        info.kv_cells,
+        max(1, workers),
+        free.gpu if info.on_gpu else free.ram,
+        info.context_window,
+    )
+
+
+class Free(NamedTuple):
+    """Bytes that are free; None: unknown."""
+
+    ram: int | None
+    gpu: int | None
+
+    @classmethod
+    def now(cls) -> Free:
+        gpu = gpu_memory()
+        return cls(available_bytes(), None if gpu is None else gpu.total - gpu.used)
+
+
+@functools.cache
+def _nvidia_smi() -> str | None:
+    return shutil.which("nvidia-smi")
+
+
+def gpu_memory() -> GpuMemory | None:
+    """As the driver's own tool says; None where there is none, or no GPU. No CUDA library is loaded for that."""
+    program = _nvidia_smi()
+    if program is None:
+        return None
+    command = [program, "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        if not visible.strip():
+            return None
+        command.append(f"--id={visible}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_QUERY_S)
+        rows = [[int(number) for number in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return GpuMemory(sum(row[0] for row in rows) << 20, sum(row[1] for row in rows) << 20) if rows else None
+
+
+def memory_in_use(workers: Sequence[int] = ()) -> int:
+    """Bytes that this process and its workers hold. Pages of files, such as mapped weights, are counted once."""
+    own = shared = 0
+    for process in ("self", *map(str, workers)):
+        with contextlib.suppress(OSError, ValueError):  # a worker may have died
+            anonymous, of_files = _resident(process)
+            own += anonymous
+            shared = max(shared, of_files)
+    return own + shared
+
+
+def _resident(process: str) -> tuple[int, int]:
+    """Bytes of memory that is the process's own, and of pages of files."""
+    own = of_files = 0
+    for line in (_PROC / process / "status").read_text("ascii", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name in ("RssAnon", "RssShmem"):
+            own += int(value.split()[0]) * 1024
+        elif name == "RssFile":
+            of_files += int(value.split()[0]) * 1024
+    return own, of_files
+
+
+def peak_of_this_process() -> int:
+    """The most bytes that this process ever held at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

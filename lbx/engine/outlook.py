@@ -1,0 +1,98 @@
+"""What a run is in for, before its first sample: tokens, memory, time. It is found out where the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from lbx.engine.calibration import calibrate, room_of
+from lbx.engine.estimate import Costs, Estimate, estimate
+from lbx.engine.jobs import JobSize
+from lbx.engine.memory_use import Free, MemoryFit, fit_of
+from lbx.engine.plan import Plan, TaskPlan, make_plan, nothing_told
+from lbx.engine.work import Work
+from lbx.records import SampleKey
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A plan, and what it takes.
+
+    Attributes:
+        runs: as of ``Plan``.
+        time: None where nothing is known of how fast the model is.
+        counting_s: how long counting took.
+        in_characters: there is no tokenizer, and what counts as a token is a character.
+    """
+
+    runs: Sequence[Sequence[TaskPlan]]
+    memory: MemoryFit
+    time: Estimate | None
+    counting_s: float
+    in_characters: bool = False
+
+    @property
+    def tasks(self) -> list[TaskPlan]:
+        return Plan(self.runs).tasks
+
+    @property
+    def total(self) -> TaskPlan:
+        return Plan(self.runs).total
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tasks": [task.to_json() for task in self.tasks],
+            "total": self.total.to_json(),
+            "memory": self.memory.to_json(),
+            "time": None if self.time is None else self.time.to_json(),
+            "counting_s": self.counting_s,
+            "in_characters": self.in_characters,
+        }
+
+
+def look_ahead(
+    works: Sequence[Work],
+    *,
+    free: Free,
+    done: Sequence[AbstractSet[SampleKey]] | None = None,
+    workers: int = 0,
+    known: Costs | None = None,
+    measure: bool = True,
+    progress: Callable[[int, int], None] = nothing_told,
+) -> Outlook:
+    """Count a run's tokens and estimate its time. A ``functools.partial`` of this can be called in a worker process.
+
+    Args:
+        works: of the runs that are made together.
+        free: memory, before the model was loaded.
+        done: of each run, what is answered already.
+        workers: processes that share the work; 0 means this one.
+        known: costs from earlier sessions; without any, they are measured.
+        measure: False leaves costs that are not known unknown.
+
+    Raises:
+        BundleError: a data file is damaged.
+        BackendError: the model failed while it was measured.
+    """
+    work = works[0]
+    total = sum(one.total for one in works)
+    plan = make_plan(works, done, JobSize.for_workers(workers, total), progress)
+    batching = work.settings.batching
+    costs, other_s = known, 0.0
+    if costs is None and measure:
+        costs = calibrate(work.backend, plan, batching=batching)
+        other_s = plan.seconds
+    info = work.backend.info
+    time = None
+    if costs is not None and plan.total.samples:
+        room = room_of(work.backend, batching=batching)
+        time = estimate(plan, costs, room, other_s, processes=max(1, workers) if known is None else 1)
+    return Outlook(
+        plan.runs,
+        fit_of(info, free, workers=workers),
+        time,
+        plan.seconds,
+        in_characters=info.settings.get("tokenizer", "") is None,
+    )

@@ -1,0 +1,141 @@
+"""Calls of ``lbx run``: what was expected of each, what it did, and what that says about the next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lbx.store.inserting import insert
+from lbx.store.rows import RunRow, SessionRow
+from lbx.store.store import Store
+
+_ALIKE = ("batching", "context_window")
+"""Settings that bear on speed, beside the backend's own."""
+_ASKED_ALIKE = ("thinking", "thinking_tokens", "max_new_tokens", "cot", "chat")
+"""Settings that bear on how long answers are."""
+_NOT_SPEED = ("network",)
+_FEWEST_TOKENS = 2_000
+_NEWEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Over answers: x1 the prompt tokens computed for each, x2 those times the tokens they attended to, y seconds."""
+
+    x1x1: float
+    x1x2: float
+    x2x2: float
+    x1y: float
+    x2y: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier sessions of a model on this hardware took.
+
+    Attributes:
+        sessions: which, as (run, number), newest first.
+        computed_tokens, output_tokens, prefill_s, decode_s, wall_s: sums over them.
+        prefill: for a fit of prefill seconds.
+    """
+
+    sessions: Sequence[tuple[str, int]]
+    computed_tokens: int
+    output_tokens: int
+    prefill_s: float
+    decode_s: float
+    wall_s: float
+    prefill: Sums
+
+
+def next_session(store: Store, run_id: str) -> int:
+    """The number of the session that begins now. What is still called running was killed: one process writes."""
+    with store.transaction() as connection:
+        connection.execute("UPDATE sessions SET status = 'killed' WHERE run_id = ? AND status = 'running'", [run_id])
+    return int(store.query("SELECT coalesce(max(session), 0) + 1 FROM sessions WHERE run_id = ?", [run_id]).rows[0][0])
+
+
+def keep_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
+    """Commit rows, all or none; one of the same session replaces the old one."""
+    with store.transaction() as connection:
+        insert(connection, "sessions", rows)
+
+
+def history(store: Store, run: RunRow, *, workers: int) -> History | None:
+    """The newest sessions that ran the same model with the same options, on the same hardware and as many workers."""
+    table = store.query(
+        """
+        SELECT s.run_id, s.session, s.hardware::VARCHAR AS hardware, r.settings::VARCHAR AS settings,
+               s.started_at, s.computed_tokens, s.output_tokens, s.prefill_s, s.decode_s, s.wall_s
+        FROM sessions s JOIN runs r USING (run_id)
+        WHERE r.model = ? AND r.backend = ? AND s.workers = ?
+              AND s.computed_tokens >= ? AND s.prefill_s + s.decode_s > 0
+        ORDER BY s.started_at DESC
+        """,
+        [run.model, run.backend, workers, _FEWEST_TOKENS],
+    )
+    wanted = _of_speed(run.settings), _of_hardware(run.hardware)
+    alike = [
+        row
+        for row in table.dicts()
+        if (_of_speed(json.loads(row["settings"])), _of_hardware(json.loads(row["hardware"]))) == wanted
+    ][:_NEWEST]
+    if not alike:
+        return None
+    names = ("computed_tokens", "output_tokens", "prefill_s", "decode_s")
+    totals = {name: sum(row[name] for row in alike) for name in names}
+    wall_s = sum({row["started_at"]: row["wall_s"] for row in alike}.values())  # of runs made together only once
+    sessions = [(row["run_id"], row["session"]) for row in alike]
+    return History(sessions, **totals, wall_s=wall_s, prefill=_prefill_sums(store, sessions))
+
+
+def answer_lengths(store: Store, run: RunRow) -> dict[str, float]:
+    """{task: mean tokens of an answer} of this model, asked in this way."""
+    table = store.query(
+        """
+        SELECT g.benchmark || '/' || g.task, avg(g.output_tokens), r.settings::VARCHAR, count(*)
+        FROM generations g JOIN runs r USING (run_id)
+        WHERE r.model = ? AND r.backend = ? AND g.output_tokens IS NOT NULL
+        GROUP BY ALL
+        """,
+        [run.model, run.backend],
+    )
+    wanted = _of_asking(run.settings)
+    found: dict[str, list[tuple[float, int]]] = {}
+    for task, mean, settings, count in table.rows:
+        if _of_asking(json.loads(settings)) == wanted:
+            found.setdefault(task, []).append((mean, count))
+    return {task: sum(m * n for m, n in parts) / sum(n for _, n in parts) for task, parts in found.items()}
+
+
+def _of_speed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in _ALIKE or name.startswith("backend.")}
+
+
+def _of_asking(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: settings.get(name) for name in _ASKED_ALIKE}
+
+
+def _of_hardware(hardware: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in hardware.items() if name not in _NOT_SPEED}
+
+
+def _prefill_sums(store: Store, sessions: Sequence[tuple[str, int]]) -> Sums:
+    row = store.query(
+        """
+        WITH made AS (
+            SELECT (g.prompt_tokens - g.cached_tokens)::DOUBLE AS x1,
+                   (g.prompt_tokens::DOUBLE ** 2 - g.cached_tokens::DOUBLE ** 2) / 2 AS x2, g.prefill_s AS y
+            FROM generations g JOIN sessions s USING (run_id)
+            JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INTEGER[]) AS session) USING (run_id, session)
+            WHERE g.created_at BETWEEN s.started_at AND s.finished_at AND g.error IS NULL AND g.steps IS NULL
+        )
+        SELECT coalesce(sum(x1 * x1), 0), coalesce(sum(x1 * x2), 0), coalesce(sum(x2 * x2), 0),
+               coalesce(sum(x1 * y), 0), coalesce(sum(x2 * y), 0)
+        FROM made
+        """,
+        [list(column) for column in zip(*sessions, strict=True)],
+    ).rows[0]
+    return Sums(*map(float, row))

@@ -1,0 +1,152 @@
+"""A calibration finds the prices of a model whose clock goes by known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engine_parts import scripted
+from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
+
+from lbx.backends.base import BackendInfo
+from lbx.backends.loop import answer
+from lbx.backends.sequences import Extend
+from lbx.engine import calibration
+from lbx.engine.calibration import calibrate, room_of
+from lbx.engine.plan import Plan, TaskPlan
+from lbx.records import Completion, Request, SampleKey
+
+TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
+CHUNK = 32
+
+
+class Clock:
+    """Goes on only as the model computes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class TimedMemory(ToyMemory):
+    def __init__(self, clock: Clock, price: float, **limits: int) -> None:
+        super().__init__(**limits)
+        self._clock = clock
+        self._price = price
+
+    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+        before = self.used_cells
+        tokens = sum(len(item.tokens) for item in items)
+        found = super().extend(items)
+        if tokens == len(items):
+            spent = STEP_S + tokens * (ANSWER_S + ANSWER_SEEN_S * self.used_cells)
+        else:
+            spent = tokens * (TOKEN_S + SEEN_S * (before + tokens / 2))
+        self._clock.now += spent * self._price
+        return found
+
+
+class TimedBackend:
+    """The toy model behind the whole seam."""
+
+    tokenizer = TOKENIZER
+    eos_ids = frozenset({EOS})
+
+    def __init__(self, clock: Clock, memory: TimedMemory | None) -> None:
+        self._clock, self._memory = clock, memory
+        self.info = BackendInfo(
+            "toy", "1", "toy", 100_000, settings={"prefill_chunk": CHUNK}, weights_bytes=1, kv_bytes_per_token=1
+        )
+
+    def sequences(self) -> TimedMemory | None:
+        return self._memory
+
+    def generate(self, request: Request) -> Completion:
+        said = answer(ToyStepper(), request, tokenizer=TOKENIZER, eos_ids=self.eos_ids, window=100_000)
+        length, made = len(request.token_ids), said.output_tokens
+        prefill_s = length * (TOKEN_S + SEEN_S * length / 2)
+        decode_s = made * (STEP_S + ANSWER_S + ANSWER_SEEN_S * (length + made / 2))
+        self._clock.now += prefill_s + decode_s
+        return replace(said, prefill_s=prefill_s, decode_s=decode_s)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(calibration.time, "perf_counter", clock.perf_counter)
+    return clock
+
+
+def plan(length: int = 6000, most: int = 1000) -> Plan:
+    requests = [
+        Request(SampleKey("toy", name, "1"), tuple(97 + (n * n) % 13 for n in range(size)), most)
+        for name, size in (("long", length), ("short", 50))
+    ]
+    tasks = [TaskPlan(f"toy/{name}", samples=1) for name in ("long", "short")]
+    return Plan([tasks], [], requests)
+
+
+def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
+    memory = TimedMemory(clock, 1.0, max_sequences=12, max_cells=20_000, max_step=CHUNK)
+    backend = TimedBackend(clock, memory)
+    costs = calibrate(backend, plan(), batching=True)
+    assert costs is not None
+    assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
+    assert costs.seen_s == pytest.approx(SEEN_S, rel=0.02)
+    assert costs.step_s == pytest.approx(STEP_S, rel=0.05)
+    assert costs.answer_s == pytest.approx(ANSWER_S, rel=0.05)
+    assert costs.answer_seen_s == pytest.approx(ANSWER_SEEN_S, rel=0.05)
+    assert memory.used_cells == 0, "nothing is left behind"
+    assert clock.now < 1.5 * calibration.SECONDS
+    assert f"calibration of {clock.now:.0f} s" in costs.basis
+
+
+def test_a_slow_model_is_given_two_passes(clock: Clock) -> None:
+    memory = TimedMemory(clock, 300.0, max_sequences=12, max_cells=20_000, max_step=CHUNK, cheap_cells=5000)
+    costs = calibrate(TimedBackend(clock, memory), plan(), batching=True)
+    assert costs is not None
+    assert memory.computed < 4 * CHUNK + 100
+    assert costs.token_s == pytest.approx(300 * TOKEN_S, rel=0.02)
+    assert costs.seen_s == pytest.approx(costs.token_s / 5000), "the slope is not to be seen so near the start"
+    assert costs.answers == {}
+    assert costs.basis.endswith("with answers as long as they may be")
+
+
+def test_prices_of_one_prompt_after_the_other(clock: Clock) -> None:
+    backend = TimedBackend(clock, TimedMemory(clock, 1.0))
+    costs = calibrate(backend, plan(), batching=False)
+    assert costs is not None
+    assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
+    assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
+    one_answer = costs.step_s + costs.answer_s
+    assert one_answer == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
+    assert room_of(backend, batching=False).answers == 1
+    assert room_of(backend, batching=True).answers == 6
+
+
+def test_answers_are_tried_out(clock: Clock) -> None:
+    memory = TimedMemory(clock, 0.1, max_sequences=12, max_cells=20_000, max_step=CHUNK)
+    backend = TimedBackend(clock, memory)
+    costs = calibrate(backend, plan(), batching=True)
+    assert costs is not None
+    for request in plan().trials:
+        alone = backend.generate(replace(request, max_new_tokens=calibration._TRIAL_TOKENS))
+        expected = 1000 if alone.finish_reason == "length" else alone.output_tokens + 1
+        assert costs.answers[f"toy/{request.key.task}"] == expected
+    assert 0 < costs.answers[""] <= 1
+
+
+def test_nothing_to_measure(clock: Clock, tmp_path: Path) -> None:
+    _, written_down = scripted(tmp_path, {"*": "x"})
+    assert calibrate(written_down, plan(), batching=True) is None
+    backend = TimedBackend(clock, TimedMemory(clock, 1.0))
+    assert calibrate(backend, Plan([[TaskPlan("toy/long")]]), batching=True) is None
+    assert clock.now == 0

@@ -1,0 +1,140 @@
+"""An estimate adds up what a plan costs, and is near what the batched loop costs by the same prices."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from toy import EOS, TOKENIZER, ToyMemory
+
+from lbx.backends.sequences import Extend
+from lbx.engine.batching import Batch
+from lbx.engine.estimate import Costs, Room, costs_from, estimate
+from lbx.engine.plan import Plan, TaskPlan, Walk
+from lbx.engine.prefix import plan_prefixes
+from lbx.records import Request, SampleKey
+from lbx.store.sessions import History, Sums
+
+PRICES = Costs(
+    token_s=0.01, seen_s=1e-5, step_s=0.02, answer_s=0.005, answer_seen_s=1e-5, wall_factor=1.0, answers={}, basis="us"
+)
+TASK = "toy/task"
+
+
+def plan_of(prompts: Sequence[Sequence[int]], most: int | Sequence[int]) -> Plan:
+    branches = plan_prefixes(prompts).branches
+    kept = [0, *(branch.kept for branch in branches[1:])]
+    longest = [most if isinstance(most, int) else most[branch.index] for branch in branches]
+    arrays = ([0] * len(branches), [branch.length for branch in branches], kept, longest)
+    walk = Walk(*(np.array(numbers, np.int64) for numbers in arrays))
+    return Plan([[TaskPlan(TASK, samples=len(prompts))]], [walk])
+
+
+def test_one_prompt_after_the_other() -> None:
+    plan = plan_of([[1] * 100, [1] * 60 + [2] * 40], 10)
+    found = estimate(plan, PRICES, Room(1, 1000, 0, step=32), other_s=5.0)
+    # Of the second one's 60 shared tokens a whole piece of 32 is kept.
+    read = 100 * (0.01 + 1e-5 * 50) + 68 * (0.01 + 1e-5 * (32 + 34))
+    assert found.prefill_s == pytest.approx(read)
+    assert found.decode_s == pytest.approx(2 * 10 * (0.02 + 0.005 + 1e-5 * 105))
+    assert found.total_s == pytest.approx(found.prefill_s + found.decode_s + 5.0)
+    assert (found.computed_tokens, found.answer_tokens) == (168, {TASK: 20})
+    forgetful = estimate(plan, PRICES, Room(1, 1000, 0, step=0))
+    assert forgetful.computed_tokens == 200
+    assert estimate(plan, PRICES, Room(1, 1000, 0, 32), processes=2).total_s == pytest.approx((found.total_s - 5.0) / 2)
+
+
+def test_lengths_of_answers() -> None:
+    known = dataclasses.replace(PRICES, answers={"a/b": 12.4, "": 0.25})
+    assert known.answer_tokens("a/b", 100) == 12
+    assert known.answer_tokens("a/b", 5) == 5, "never longer than it may be"
+    assert known.answer_tokens("c/d", 100) == 25
+    assert PRICES.answer_tokens("c/d", 100) == 100
+    assert known.answer_tokens("c/d", 1) == 1
+
+
+class PricedMemory(ToyMemory):
+    """Costs by the same prices what the passes of the real loop would cost."""
+
+    def __init__(self, **limits: int) -> None:
+        super().__init__(**limits)
+        self.seconds = 0.0
+
+    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+        prompts = sum(len(item.tokens) for item in items if len(item.tokens) > 1 or not item.wants_logits)
+        answers = sum(1 for item in items if len(item.tokens) == 1 and item.wants_logits)
+        found = super().extend(items)
+        used = self.used_cells
+        if prompts:
+            self.seconds += (prompts + answers) * (PRICES.token_s + PRICES.seen_s * used)
+        else:
+            self.seconds += PRICES.step_s + answers * (PRICES.answer_s + PRICES.answer_seen_s * used)
+        return found
+
+
+@pytest.mark.parametrize("documents", [1, 6])
+@pytest.mark.parametrize("questions", [1, 5, 12])
+@pytest.mark.parametrize("cells", [700, 5000])
+@pytest.mark.parametrize("new", [3, 40])
+def test_near_what_the_loop_costs(documents: int, questions: int, cells: int, new: int) -> None:
+    chance = random.Random(f"{documents} {questions}")
+    prompts = []
+    for _ in range(documents):
+        text = [chance.randrange(97, 110) for _ in range(chance.randrange(200, 400))]
+        prompts += [text + [chance.randrange(97, 110) for _ in range(20)] for _ in range(questions)]
+    requests = [
+        Request(SampleKey("toy", "task", str(n)), tuple(ids), max_new_tokens=new, min_new_tokens=new)
+        for n, ids in enumerate(prompts)
+    ]
+    memory = PricedMemory(max_sequences=10, max_cells=cells, max_step=64, cheap_cells=100)
+    answers = dict(Batch(memory, requests, TOKENIZER, {EOS}).run())
+    assert {one.output_tokens for one in answers.values()} == {new}
+    room = Room(min(8, 64), cells, memory.cheap_cells, memory.max_step)
+    expected = estimate(plan_of(prompts, new), PRICES, room)
+    assert expected.computed_tokens == pytest.approx(memory.computed - sum(new - 1 for _ in prompts), rel=0.02)
+    assert 1 / 1.25 < expected.total_s / memory.seconds < 1.25
+
+
+def test_equal_prompts_cost_a_token_each() -> None:
+    plan = plan_of([[1] * 50] * 3, 4)
+    assert estimate(plan, PRICES, Room(8, 1000, 100, 64)).computed_tokens == 52
+
+
+def test_earlier_sessions_give_their_prices_back() -> None:
+    chance = random.Random(7)
+    rows = [(n := chance.randrange(100, 9000), (n * n) / 2) for _ in range(50)]
+    seconds = [0.003 * x1 + 2e-7 * x2 for x1, x2 in rows]
+    sums = Sums(
+        sum(a * a for a, _ in rows),
+        sum(a * b for a, b in rows),
+        sum(b * b for _, b in rows),
+        sum(a * y for (a, _), y in zip(rows, seconds, strict=True)),
+        sum(b * y for (_, b), y in zip(rows, seconds, strict=True)),
+    )
+    history = History([("r1", 2), ("r1", 1)], 1000, 200, prefill_s=30.0, decode_s=10.0, wall_s=50.0, prefill=sums)
+    costs = costs_from(history, {TASK: 7.0})
+    assert costs.token_s == pytest.approx(0.003, rel=1e-3)
+    assert costs.seen_s == pytest.approx(2e-7, rel=1e-3)
+    assert (costs.answer_s, costs.wall_factor, costs.basis) == (0.05, 1.25, "session 2 of r1 and 1 earlier")
+    found = estimate(plan_of([[1] * 10], 100), costs, Room(8, 1000, 100, 64))
+    assert found.answer_tokens == {TASK: 7}
+    assert found.decode_s == pytest.approx(7 * 0.05)
+
+
+@pytest.mark.parametrize("rows", [[(10.0, 50.0)], [(10.0, 50.0), (20.0, 200.0)], []])
+def test_prices_are_never_negative(rows: list[tuple[float, float]]) -> None:
+    seconds = [1.0, 1.1][: len(rows)]
+    sums = Sums(
+        sum(a * a for a, _ in rows),
+        sum(a * b for a, b in rows),
+        sum(b * b for _, b in rows),
+        sum(a * y for (a, _), y in zip(rows, seconds, strict=True)),
+        sum(b * y for (_, b), y in zip(rows, seconds, strict=True)),
+    )
+    costs = costs_from(History([("r1", 1)], 1, 0, 1.0, 0.0, 1.0, sums), {})
+    assert costs.token_s >= 0
+    assert costs.seen_s == 0
+    assert (costs.token_s > 0) is bool(rows)

@@ -5,6 +5,7 @@ The table is JSON Lines, or one JSON object. Keys are ``str(SampleKey)``, e.g. "
 
     {"key": "leval/quality/0", "text": "(A)"}
     {"key": "leval/quality/1", "error": "out of memory", "delay_s": 0.2}
+    {"key": "leval/quality/2", "dies": true}     kills its process, as the system does when memory runs out
     {"*": "I do not know."}                      the short form: key to text, or to an object with the fields above
 
 A text may hold reasoning, e.g. "<think>three ships</think>(B)": it is kept apart, and counted, as for a real model.
@@ -13,6 +14,8 @@ A text may hold reasoning, e.g. "<think>three ships</think>(B)": it is kept apar
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,10 +40,11 @@ _CONTROL = {"<s>": BOS, "</s>": EOS}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One answer: its text, or the message of the error it fails with; either after a delay in seconds."""
+    """One answer: its text, the error it fails with, or the death of its process; after a delay in seconds."""
 
     text: str = ""
     error: str = ""
+    dies: bool = False
     delay_s: float = 0.0
 
 
@@ -105,6 +109,8 @@ class ScriptedBackend:
         start = time.perf_counter()
         if entry.delay_s:
             time.sleep(entry.delay_s)
+        if entry.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
         if entry.error:
             raise BackendError(entry.error)
         decoding = Decoding(request, self._tokenizer, (EOS,))
@@ -142,7 +148,7 @@ def read_answers(path: Path) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for where, row in _rows(path):
         if "key" in row:
-            check_keys(row, ("key", "text", "error", "delay_s"), where)
+            check_keys(row, ("key", "text", "error", "dies", "delay_s"), where)
             rest = {name: value for name, value in row.items() if name != "key"}
             entries[typed(row["key"], str, f"{where} key")] = from_table(Entry, rest, where)
             continue

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lbx.engine.runner import Outcome
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Prepared
-    from lbx.records import Task
+    from lbx.records import SampleKey, Task
+    from lbx.store import RunRow, Store
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def run_order(
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.jobs import JobSize
     from lbx.engine.memory_use import Free
-    from lbx.engine.runner import Runner
+    from lbx.engine.runner import Runner, closing
     from lbx.engine.work import Agenda
     from lbx.layout import Bundle
     from lbx.store import Store
@@ -80,35 +81,37 @@ def run_order(
         if verify:
             check_verifiable(asker)
         with Store(output) as store:
-            done = []
-            for row in asker.rows:
-                found = store.begin_run(row)
-                if retry_failed and store.delete_failed(row.run_id):
-                    found = store.begin_run(row)
-                done.append(found)
+            done = [_begin(store, row, retry_failed=retry_failed) for row in asker.rows]
             agendas = [
                 Agenda(row.run_id, Bundle(order.bundle), order.tasks, BENCHMARKS, settings, order.limit)
                 for row, settings in zip(asker.rows, order.settings, strict=True)
             ]
-            for agenda in agendas:
-                note(f"{agenda.run_id}: {agenda.total:,} samples of {len(order.tasks)} tasks; {order.offline}")
             total = sum(agenda.total for agenda in agendas)
-            outlook = look_ahead_of_run(store, asker, done, free, workers) if plan else None
-            with watched(
-                store,
-                asker.rows,
-                outlook,
-                samples=total,
-                workers=workers,
-                process_ids=lambda: asker.process_ids,
-                log=log,
-            ) as progress:
-                outcomes = Runner(agendas, store, done, progress, asker, JobSize.for_workers(workers, total)).run()
+            with closing(store, [agenda.run_id for agenda in agendas]):
+                for agenda in agendas:
+                    note(f"{agenda.run_id}: {agenda.total:,} samples of {len(order.tasks)} tasks; {order.offline}")
+                outlook = look_ahead_of_run(store, asker, done, free, workers) if plan else None
+                with watched(
+                    store,
+                    asker.rows,
+                    outlook,
+                    samples=total,
+                    workers=workers,
+                    process_ids=lambda: asker.process_ids,
+                    log=log,
+                ) as progress:
+                    outcomes = Runner(agendas, store, done, progress, asker, JobSize.for_workers(workers, total)).run()
             if verify:
                 verify_runs(store, agendas, outcomes, asker, verify)
             return {agenda.run_id: outcome for agenda, outcome in zip(agendas, outcomes, strict=True)}
     finally:
         asker.close()
+
+
+def _begin(store: Store, row: RunRow, *, retry_failed: bool) -> set[SampleKey]:
+    """Enter a run, or take it up again; what of it is done."""
+    done = store.begin_run(row)
+    return store.begin_run(row) if retry_failed and store.delete_failed(row.run_id) else done
 
 
 def open_asker(order: Order, workers: int) -> Asker:

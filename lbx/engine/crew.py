@@ -1,7 +1,7 @@
 """Several worker processes under one writer: each holds the model, on its own cores or GPU.
 
 A worker that dies costs no answer that it has given. What it was asked is asked again, prompt by prompt; a prompt that
-kills a worker again is a failed sample, and the run goes on with a new worker.
+was asked alone when two workers died is a failed sample, and the run goes on with a new worker.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Self, TypeVar
 
+from lbx.engine.completing import nobody
 from lbx.engine.devices import VISIBLE, Share, share_out
 from lbx.engine.jobs import Item, Job
 from lbx.engine.work import Prepare, Work
 from lbx.engine.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready
 from lbx.errors import BackendError
+from lbx.records import SampleKey
 from lbx.store import GenerationRow, RunRow
 
 T = TypeVar("T")
@@ -29,11 +31,21 @@ T = TypeVar("T")
 _MOST_DEATHS = 4
 """So many in a row, without an answer between them, are no accident of one prompt."""
 
+_ALONE = 2
+"""A prompt that was asked alone when its worker died, so often, is what killed it; once may be chance."""
+
 _PATIENCE_S = 10.0
 NUMBER = "LBX_WORKER"
 """The environment variable that tells a worker its number, from 1."""
 
-_PROGRAM = "from lbx.engine.worker import main; main()"
+_PROGRAM = """
+import signal
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+from lbx.engine.worker import main
+main()
+"""
+"""Signals that reach every process of a job are the parent's to answer, from a worker's first moment on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +103,8 @@ class Crew:
         self._workers: list[_Worker] = []
         self._retries: deque[Job] = deque()
         self._deaths = 0
+        self._suspects: Counter[tuple[int, SampleKey]] = Counter()
+        self._proven: set[int] = set()  # numbers of workers that have once been ready
         self.rows: tuple[RunRow, ...] = ()
         try:
             # Alone first: what is wrong with the model is said once, and the others find its file in memory.
@@ -113,22 +127,30 @@ class Crew:
         return [worker.process.pid for worker in self._workers]
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
-        """What a function of the works returns, in the first worker.
+        """What a function of the works returns, in one of the workers.
 
         Raises:
             LbxError: what it raised.
-            BackendError: the worker died.
+            BackendError: workers die of it, one after the other.
         """
-        worker = self._workers[0]
-        worker.pipe.send(Call(function))
-        try:
-            message = worker.pipe.recv()
-        except (EOFError, ConnectionResetError) as exc:
-            raise self._died_early(worker) from exc
-        if isinstance(message, Failed):
-            raise message.error
-        result: T = message.result
-        return result
+        while True:
+            worker = next((one for one in self._workers if one.ready), self._workers[0])
+            if not worker.ready:
+                for _ in self._hear(worker, nobody):
+                    pass
+                continue
+            try:
+                worker.pipe.send(Call(function))
+                message = worker.pipe.recv()
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                for _ in self._bury(worker):
+                    pass
+                continue
+            if isinstance(message, Failed):
+                raise message.error
+            self._deaths = 0
+            result: T = message.result
+            return result
 
     def ask(self, jobs: Iterator[Job], computed: Callable[[int], None]) -> Iterator[tuple[Item, GenerationRow]]:
         """Deal jobs out and yield answers as they come (``lbx.engine.runner.Ask``).
@@ -177,6 +199,7 @@ class Crew:
             [sys.executable, "-c", _PROGRAM, *arguments],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            process_group=0,  # a terminal's Ctrl-C goes to the parent alone
             env=_environment(share, number + 1),
         )
         theirs.close()
@@ -194,6 +217,7 @@ class Crew:
         if isinstance(message, Failed):
             raise message.error
         self.rows, worker.ready = message.rows, True
+        self._proven.add(worker.number)
 
     def _died_early(self, worker: _Worker) -> BackendError:
         return BackendError(
@@ -216,6 +240,7 @@ class Crew:
         match message:
             case Ready():
                 worker.ready = True
+                self._proven.add(worker.number)
             case Computed(tokens=tokens):
                 computed(tokens)
             case Begun(index=index, iteration=iteration):
@@ -227,27 +252,29 @@ class Crew:
             case Done():
                 worker.job = None
             case Failed(error=error):
-                if worker.ready or len(self._workers) == 1:
+                if worker.number in self._proven or len(self._workers) == 1:
                     raise error
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
     def _bury(self, worker: _Worker) -> Iterator[tuple[Item, GenerationRow]]:
         """A worker has died: have its job done, and somebody in its place."""
         how = _how(worker.end())
-        if not worker.ready:
-            if len(self._workers) == 1:
-                raise BackendError(f"The last worker process {how} while it loaded the model.", fix=_FIX)
-            self._dismiss(worker, f"{how} while it loaded the model")
+        if worker.number not in self._proven and len(self._workers) > 1:
+            self._dismiss(worker, f"{how} while it loaded the model")  # there may be no room for so many copies
             return
         self._workers.remove(worker)
         self._deaths += 1
         left = worker.unanswered()
-        if worker.careful and worker.asking is not None:
+        if worker.job and worker.careful and worker.asking is not None:
             index, iteration = worker.asking
+            item = worker.job[index]
+            suspect = (item.run, item.sample.key._replace(iteration=iteration))
             if iteration in worker.left[index]:
-                worker.left[index].discard(iteration)
-                left = worker.unanswered()
-                yield (worker.job or ())[index], self._killer((worker.job or ())[index], iteration, how)
+                self._suspects[suspect] += 1
+                if self._suspects[suspect] == _ALONE:
+                    worker.left[index].discard(iteration)
+                    left = worker.unanswered()
+                    yield item, self._killer(item, iteration, how)
         if self._deaths >= _MOST_DEATHS:
             raise BackendError(
                 f"Worker processes die one after the other: {self._deaths} without an answer between them; the last "
@@ -260,7 +287,7 @@ class Crew:
         self._start(worker.number)
 
     def _killer(self, item: Item, iteration: int, how: str) -> GenerationRow:
-        """The row of a prompt that killed a worker twice: among others, and alone."""
+        """The row of a prompt that kills workers."""
         error = BackendError(f"The worker process that asked this {how}.", fix=_FIX)
         return GenerationRow(
             self.rows[item.run].run_id,

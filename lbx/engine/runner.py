@@ -6,8 +6,9 @@ One process writes. Who asks is another matter: this process, or several others 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -74,6 +75,22 @@ class Listener(Protocol):
         """So many more tokens, of prompts and answers, went through the model."""
 
 
+@contextmanager
+def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
+    """Have the runs' rows say how the block ended: "done", "interrupted" or "failed"."""
+    status = "failed"
+    try:
+        yield
+        status = "done"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        with uninterrupted():
+            for run_id in run_ids:
+                store.finish_run(run_id, status)
+
+
 class _Batch:
     """Rows on their way to the file: committed when there are enough of them or they have waited long enough."""
 
@@ -131,7 +148,6 @@ class Runner:
             BackendError, EndpointError: nothing more can be asked.
             KeyboardInterrupt: passed on, after everything is safe.
         """
-        status = "failed"
         batch = _Batch(self.store)
         names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
         try:
@@ -141,17 +157,12 @@ class Runner:
             jobs = make_jobs(self.agendas, self.done, self.size, begins=self.listener.task, found=self._found)
             for item, row in self.asker.ask(jobs, self.listener.computed):
                 self._keep(batch, item, row)
-            status = "done"
-        except KeyboardInterrupt:
-            status = "interrupted"
-            raise
         finally:
             with uninterrupted():
                 batch.flush()
                 for agenda in self.agendas:
                     for name in names:
                         add_up(self.store, agenda.run_id, agenda.benchmarks[name])
-                    self.store.finish_run(agenda.run_id, status)
         for agenda, outcome in zip(self.agendas, self.outcomes, strict=True):
             failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [agenda.run_id])
             outcome.failures = failures.rows[0][0]

@@ -88,8 +88,6 @@ def main() -> None:
     """What the process runs. Its arguments: the parent's process id, the pipe's file descriptor, its cores."""
     parent, descriptor, cores = int(sys.argv[1]), int(sys.argv[2]), [int(core) for core in sys.argv[3].split(",")]
     _end_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they reach every process of a terminal or a job; the parent decides
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before any library counts them
     sys.stdout = sys.stderr  # the parent's standard output holds answers that scripts read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -10,54 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import duckdb
 import pytest
+from kill_parts import RESULTS, ROWS, rows, slow, start, wait_for_samples
 from lbx_process import Lbx
-
-ROWS = """
-    SELECT g.task, g.sample_id, g.iteration, g.output, g.finish_reason, g.prompt_tokens, g.prompt_sha256,
-           s.metric, s.score
-    FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration) ORDER BY ALL
-"""
-RESULTS = "SELECT task, metric, n, score, official FROM task_results ORDER BY ALL"
-
-
-def slow(answers: Path, folder: Path) -> Path:
-    """The same answers, each after 20 ms, so that there is a middle to kill in."""
-    lines = [json.loads(line) | {"delay_s": 0.02} for line in answers.read_text().splitlines()]
-    path = folder / "slow.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
-
-
-def start(bundle: Path, model: Path, out: Path) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "lbx.cli",
-        "run",
-        "--bundle",
-        bundle,
-        "--model",
-        model,
-        "--tasks",
-        "needle",
-        "-o",
-        out,
-    ]
-    return subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_samples(process: subprocess.Popen[str]) -> None:
-    """Until the run says its first line, after which samples begin."""
-    assert process.stderr
-    line = process.stderr.readline()
-    assert "samples of" in line, line
-
-
-def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    with duckdb.connect(str(path), read_only=True) as connection:
-        return connection.execute(query).fetchall()
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES
 from lbx.engine.askers import Here
-from lbx.engine.runner import Outcome, Runner
+from lbx.engine.runner import Outcome, Runner, closing
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Prepared, Work
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
@@ -201,4 +201,6 @@ def run(store: Store, work: Work, watcher: Watcher | None = None) -> Outcome:
     """The whole run, taken up again if it is there."""
     row = run_row(work.run_id, settings={**work.settings.to_json()})
     asker = Here(lambda: [Prepared(work, row)])
-    return Runner([work], store, [store.begin_run(row)], watcher or Watcher(), asker).run()[0]
+    done = store.begin_run(row)
+    with closing(store, [work.run_id]):
+        return Runner([work], store, [done], watcher or Watcher(), asker).run()[0]

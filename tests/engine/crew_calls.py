@@ -1,0 +1,16 @@
+"""What worker processes are asked to call: functions travel by the name of their module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lbx.engine.work import Work
+from lbx.errors import UsageError
+
+
+def names_of(works: Sequence[Work]) -> list[str]:
+    return [work.run_id for work in works]
+
+
+def boom(_works: Sequence[Work]) -> None:
+    raise UsageError("no such thing")

@@ -1,0 +1,204 @@
+"""Worker processes: what is dealt out to them, and what their deaths cost."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import random
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from crew_calls import boom, names_of
+from engine_parts import scripted, v2_bundle, v2_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.cli.asking import Order, prepare_worker
+from lbx.engine import devices
+from lbx.engine.crew import Crew
+from lbx.engine.devices import share_out
+from lbx.engine.jobs import Job, JobSize, make_jobs
+from lbx.engine.settings import RunSettings
+from lbx.engine.work import Agenda
+from lbx.errors import BackendError, InterruptedByUserError, LbxError, UsageError
+from lbx.layout import Bundle
+from lbx.records import SampleKey, Task
+
+QUESTIONS = 120
+TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)
+
+
+def v2(root: Path, documents: int = 40) -> Bundle:
+    """Some questions on each document."""
+    rows = [v2_row(number, context=f"Document {number * documents // QUESTIONS}.") for number in range(QUESTIONS)]
+    return v2_bundle(root, rows)
+
+
+def agenda(bundle: Bundle, run_id: str = "r1", **settings: int) -> Agenda:
+    return Agenda(run_id, bundle, [TASK], BENCHMARKS, RunSettings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return v2(tmp_path_factory.mktemp("bundle"))
+
+
+def jobs_of(agendas: Sequence[Agenda], done: Sequence[set[SampleKey]], size: JobSize) -> list[Job]:
+    return list(make_jobs(agendas, done, size, begins=lambda *_: None, found=lambda _: None))
+
+
+def asked(jobs: Sequence[Job]) -> Counter[tuple[int, SampleKey]]:
+    return Counter(
+        (item.run, item.sample.key._replace(iteration=one)) for job in jobs for item in job for one in item.iterations
+    )
+
+
+# --- jobs
+
+
+@given(questions=st.integers(1, 200), characters=st.integers(1, 5000), iterations=st.integers(1, 3), seed=st.integers())
+def test_every_question_is_in_one_job_and_no_document_in_two(
+    bundle: Bundle, questions: int, characters: int, iterations: int, seed: int
+) -> None:
+    agendas = [agenda(bundle, "r1", iterations=iterations), agenda(bundle, "r2", iterations=2)]
+    chance = random.Random(seed)
+    keys = [SampleKey(TASK.benchmark, TASK.name, f"q{n}", i) for n in range(QUESTIONS) for i in range(2)]
+    done = [set(chance.sample(keys, 50)), set(chance.sample(keys, 50))]
+    jobs = jobs_of(agendas, done, JobSize(questions, characters))
+    wanted = {
+        (run, SampleKey(TASK.benchmark, TASK.name, f"q{number}", iteration))
+        for run, times in enumerate((iterations, 2))
+        for number in range(QUESTIONS)
+        for iteration in range(times)
+    }
+    wanted = {(run, key) for run, key in wanted if key not in done[run]}
+    assert asked(jobs) == Counter(wanted)
+    documents = [{item.sample.context for item in job} for job in jobs]
+    assert len(set().union(*documents)) == sum(map(len, documents))
+    assert all(jobs)
+
+
+def test_what_is_done_is_told(bundle: Bundle) -> None:
+    done = {SampleKey(TASK.benchmark, TASK.name, f"q{number}") for number in range(7)}
+    told: list[object] = []
+    list(
+        make_jobs(
+            [agenda(bundle)],
+            [done],
+            JobSize(),
+            begins=lambda task, samples: told.append((task.full_name, samples)),
+            found=told.append,
+        )
+    )
+    assert told == [("longbench_v2/mcq", QUESTIONS), *[0] * 7]
+
+
+def test_jobs_are_small_where_many_share_the_work() -> None:
+    assert JobSize.for_workers(0, 4750) == JobSize.for_workers(1, 4750) == JobSize()
+    assert JobSize.for_workers(8, 4750).questions < 4750 // 8 // 4
+    assert JobSize.for_workers(8, 10).questions == 16
+
+
+# --- devices
+
+
+def test_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes, two hardware threads a core: a worker gets whole cores of one node."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(devices, "_nodes", lambda: [(0, [0, 1, 4, 5]), (1, [2, 3, 6, 7])])
+    monkeypatch.setattr(devices, "_physical_core", lambda cpu: cpu % 4)
+    assert [share.cores for share in share_out(2)] == [(0, 4, 1, 5), (2, 6, 3, 7)]
+    assert [share.cores for share in share_out(4)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert [len(share.cores) for share in share_out(3)] == [2, 3, 3]
+    assert {share.cores for share in share_out(16)} == {(cpu,) for cpu in range(8)}
+
+
+def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,GPU-af")
+    assert [share.gpus for share in share_out(3)] == ["2", "5", "GPU-af"]
+    assert [share.gpus for share in share_out(2)] == ["2", "5,GPU-af"]
+    assert [share.gpus for share in share_out(4)] == ["2", "5", "GPU-af", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [share.gpus for share in share_out(2)] == [None, None]
+
+
+def test_this_machine_can_be_dealt_out() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    assert sorted(core for share in share_out(len(cores)) for core in share.cores) == cores
+
+
+# --- errors that travel
+
+
+def test_errors_survive_the_way_between_processes() -> None:
+    for error in (
+        BackendError("a", fix="b", command="c"),
+        UsageError("a"),
+        InterruptedByUserError("a", exit_code=143),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.exit_code) == (type(error), str(error), error.exit_code)
+        assert (again.cause, again.fix, again.command) == (error.cause, error.fix, error.command)
+
+
+# --- processes
+
+
+def order(bundle: Bundle, folder: Path, answers: dict[str, object]) -> Order:
+    scripted(folder, answers)
+    card = str(folder / "model.toml")
+    return Order(bundle.root, [TASK], card, None, [RunSettings()], ["r1"], None, None, None, "offline")
+
+
+def test_twenty_six_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path) -> None:
+    """Killed while they ask, wait or load: every question has one answer, and the right one."""
+    numbers = range(QUESTIONS)
+    answers: dict[str, object] = {f"longbench_v2/mcq/q{n}": {"text": str(n), "delay_s": 0.002} for n in numbers}
+    prepare = functools.partial(prepare_worker, order(bundle, tmp_path, answers))
+    chance = random.Random(26)
+    said: list[str] = []
+    got: list[tuple[str, str | None]] = []
+    moments = set(chance.sample(range(QUESTIONS - 5), 26))
+    with Crew(prepare, 2, said.append) as crew:
+        size = JobSize(questions=10)
+        jobs = make_jobs([agenda(bundle)], [set()], size, begins=lambda *_: None, found=lambda _: None)
+        for item, row in crew.ask(jobs, lambda _: None):
+            got.append((item.sample.sample_id, row.output))
+            assert row.error is None
+            if len(got) in moments:
+                os.kill(chance.choice(crew.process_ids), signal.SIGKILL)
+    assert sorted(got) == sorted((f"q{number}", str(number)) for number in range(QUESTIONS))
+    assert 0 < len(said) <= 26
+    assert all("SIGKILL" in one for one in said)
+
+
+def test_calls_reach_a_worker_and_errors_come_back(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1, print) as crew:
+        assert [row.run_id for row in crew.rows] == ["r1"]
+        os.kill(crew.process_ids[0], signal.SIGKILL)
+        assert crew.call(names_of) == ["r1"]
+        with pytest.raises(UsageError, match="no such thing"):
+            crew.call(boom)
+
+
+def test_tokens_are_counted(bundle: Bundle, tmp_path: Path) -> None:
+    counted: list[int] = []
+    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1, print) as crew:
+        jobs = make_jobs([agenda(bundle)], [set()], JobSize(), begins=lambda *_: None, found=lambda _: None)
+        rows = [row for _, row in crew.ask(jobs, counted.append)]
+    assert sum(counted) == sum((row.prompt_tokens or 0) + (row.output_tokens or 0) for row in rows) > 0
+
+
+def test_what_cannot_be_loaded_is_said(bundle: Bundle, tmp_path: Path) -> None:
+    broken = order(bundle, tmp_path, {"*": "x"})
+    (tmp_path / "answers.json").write_text("[")
+    with pytest.raises(LbxError, match="not valid JSON"):
+        Crew(functools.partial(prepare_worker, broken), 2, print)

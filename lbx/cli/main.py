@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 
 from lbx import __version__
-from lbx.cli import bundle_commands, doctor, plan_commands, report_commands, result_commands, run_commands
+from lbx.cli import (
+    bundle_commands,
+    doctor,
+    parity_commands,
+    plan_commands,
+    report_commands,
+    result_commands,
+    run_commands,
+)
 from lbx.cli.output import show_error
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError
@@ -56,6 +64,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": result_commands.export,
     "report": report_commands.report,
     "sql": report_commands.sql,
+    "parity": parity_commands.parity,
     "doctor": doctor.doctor,
 }
 for _name, _command in COMMANDS.items():

@@ -121,4 +121,13 @@ ModelWorkers = Annotated[
         "0 loads it in this process.",
     ),
 ]
+VerifyBatching = Annotated[
+    int,
+    typer.Option(
+        "--verify-batching",
+        metavar="N",
+        min=0,
+        help="Afterwards ask N answers again alone, and say how many differ and by how little.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

@@ -24,8 +24,8 @@ def report(
     view: Annotated[
         str | None,
         typer.Argument(
-            help="leaderboard, task_scores, paper, group_scores, length_curve, comparison, guards, truncation or "
-            "failures; the usual ones without."
+            help="leaderboard, task_scores, paper, group_scores, length_curve, comparison, guards, truncation, "
+            "failures, estimates or verification; the usual ones without."
         ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,

@@ -34,6 +34,7 @@ from lbx.cli.options import (
     Tasks,
     Thinking,
     ThinkingTokens,
+    VerifyBatching,
 )
 from lbx.cli.output import CountProgress, note, stdout
 from lbx.cli.run_setup import (
@@ -113,6 +114,7 @@ def run(
     batching: Batching = True,
     workers: ModelWorkers = 0,
     both_kinds: BothKinds = False,
+    verify_batching: VerifyBatching = 0,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
     ] = False,
@@ -175,7 +177,15 @@ def run(
             server,
             offline,
         )
-        outcomes = run_order(output, order, workers, retry_failed=retry_failed, plan=plan, log=log_beside(output, log))
+        outcomes = run_order(
+            output,
+            order,
+            workers,
+            retry_failed=retry_failed,
+            verify=verify_batching,
+            plan=plan,
+            log=log_beside(output, log),
+        )
         for run_id in outcomes:
             _score_summaries(output, run_id, opened, tasks, embedding)
     _finish(outcomes, output, as_json=as_json)
@@ -250,6 +260,8 @@ def _finish(outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool) -> 
         if not as_json:
             found = f", {outcome.found:,} found done" if outcome.found else ""
             typer.echo(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
+        if outcome.verification:
+            note(f"{name}: {outcome.verification}")
         if outcome.unclosed:
             note(
                 f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "

@@ -165,8 +165,15 @@ def choose(store: Store, agenda: Agenda, count: int) -> list[SampleKey]:
 
 
 def _spread(keys: Sequence[SampleKey], count: int) -> list[SampleKey]:
-    count = min(count, len(keys))
-    return [keys[(2 * place + 1) * len(keys) // (2 * count)] for place in range(count)]
+    """So many keys, evenly over all (van der Corput's sequence): more of them begin with those that fewer are."""
+    places: dict[int, None] = {}
+    number = 0
+    while len(places) < min(count, len(keys)):
+        bits = number.bit_length()
+        fraction = int(f"{number:b}"[::-1], 2) / 2**bits if number else 0.0
+        places.setdefault(int(fraction * len(keys)))
+        number += 1
+    return [keys[place] for place in sorted(places)]
 
 
 def _is_greedy(agenda: Agenda, benchmark: Benchmark, task: str) -> bool:

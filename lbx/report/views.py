@@ -198,6 +198,20 @@ VIEWS: dict[str, View] = {
         ),
         run_columns=("run_a", "run_b"),
     ),
+    "verification": View(
+        "Answers made together, asked again alone",
+        "SELECT * FROM verification ORDER BY benchmark, task, model, backend, run_id",
+        (
+            *_TASK,
+            *_WHO,
+            Column("checked", "asked again", "count"),
+            Column("flips", "differ", "count"),
+            Column("flip_rate", "differ %", "percent"),
+            Column("median_first_difference", "first differing token, median", "count"),
+            Column("median_gap", "logit gap, median", "number"),
+            Column("max_gap", "logit gap, largest", "number"),
+        ),
+    ),
 }
 
 

@@ -147,7 +147,5 @@ CREATE TABLE verifications (
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, step)
 );
 """
-"""Joins ``MIGRATIONS`` behind the third step."""
-
-MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS, SESSIONS)
+MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS, SESSIONS, VERIFICATIONS)
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -178,4 +178,13 @@ VIEWS: dict[str, str] = {
         WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
         GROUP BY ALL
     """,
+    # Whether answers made together are those made alone, on the prompts that `--verify-batching` asked again.
+    "verification": f"""
+        SELECT v.run_id, r.model, r.backend, {_MODE}, v.benchmark, v.task, count(*) AS checked,
+               count(*) FILTER (WHERE NOT v.equal) AS flips, avg((NOT v.equal)::INTEGER) AS flip_rate,
+               median(v.first_difference) AS median_first_difference,
+               median(v.logit_gap) AS median_gap, max(v.logit_gap) AS max_gap
+        FROM verifications v JOIN runs r USING (run_id)
+        GROUP BY ALL
+    """,
 }

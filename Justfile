@@ -22,6 +22,19 @@ golden: setup
 bench-score *folder: setup
     python tests/bench_score.py {{ folder }}
 
+# lbx against one question at a time and against lm-eval, on L-Eval from ../shared: tokens, seconds, memory, answers
+bench-engine *args: setup
+    @.ci/bench-setup.sh
+    python tests/bench_engine.py {{ args }}
+
+# how cost grows with questions on a document and with its length: a table, and a figure in the file that you name
+bench-growth figure *args: setup
+    python tests/bench_growth.py {{ figure }} {{ args }}
+
+# prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
+bench-gpu *args: setup
+    python tests/bench_gpu.py {{ args }}
+
 # the main job on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
 real: setup
     tests/real.sh

@@ -1,6 +1,6 @@
 """How much less lbx computes than asking one question at a time, and whether it says the same.
 
-    python tests/bench_engine.py [--documents N] [--threads N] [--only hf,llamacpp-lbx] [--sample N]
+    python tests/bench_engine.py [--documents N] [--threads N] [--only hf,llamacpp-lbx] [--sample N] [--skip-whole]
 
 A random Llama of 25 M parameters answers L-Eval's questions, greedily, 32 new tokens each: through lbx, through each
 backend's own high-level interface, and through lm-evaluation-harness, all in this run, on the same prompts, in
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,8 +30,8 @@ from typing import Any
 
 from bench.contenders import CONTENDERS
 from bench.figures import MOST_COMPUTED, Standing, equal_outputs, ratio, standing, table, texts
-from bench.job import ContenderFailedError, Job, run_contender
-from bench.model import REPOSITORY, make_model, write_cards
+from bench.job import ContenderFailedError, Job, own_cores, run_contender
+from bench.model import REPOSITORY, make_gguf, make_hf, write_cards
 from bench.prompts import Asked, ask, documents, link_bundle, tasks_there
 
 from lbx.backends.hf.tokens import HfTokenizer
@@ -55,7 +54,7 @@ def main() -> int:
         bundle = link_bundle(Path(temporary) / "bundle")
         weights = _model(folder, bundle)
         tokenizer = _tokenizer(weights["hf"])
-        if args.whole:
+        if not args.skip_whole:
             _print_whole(bundle, tokenizer)
         asked = [
             one
@@ -64,7 +63,7 @@ def main() -> int:
                 bundle, tokenizer, task, documents=args.documents or None, new_tokens=args.new_tokens, window=WINDOW
             )
         ]
-        cards = write_cards(folder, threads=args.threads)
+        cards = write_cards(folder, threads=args.threads, dtype="float32", device="cpu")
         job = _job(args, asked, weights, cards)
         plan = plan_prefixes(job.prompts)
         _print_mix(args, asked, plan)
@@ -82,15 +81,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="contenders, by their names or their backend's")
     parser.add_argument("--folder", type=Path, help="keep the model here, and use the one that is there")
     parser.add_argument("--json", type=Path, help="write all figures to this file, too")
-    parser.add_argument("--whole", action="store_true", help="also count the tokens of whole L-Eval (a minute)")
-    return parser.parse_args()
+    parser.add_argument("--skip-whole", action="store_true", help="do not count the tokens of whole L-Eval (a minute)")
+    args = parser.parse_args()
+    args.names = _names(args.only)
+    return args
 
 
 def _model(folder: Path, bundle: Bundle) -> dict[str, Path]:
     weights = {"hf": folder / "hf", "llamacpp": folder / "model.gguf"}
     if not all(path.exists() for path in weights.values()):
         folder.mkdir(parents=True, exist_ok=True)
-        make_model(folder, documents(bundle))
+        make_hf(folder, documents(bundle))
+        make_gguf(folder)
     return weights
 
 
@@ -101,7 +103,6 @@ def _tokenizer(folder: Path) -> HfTokenizer:
 
 
 def _job(args: argparse.Namespace, asked: Sequence[Asked], weights: dict[str, Path], cards: dict[str, Path]) -> Job:
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     return Job(
         prompts=[list(one.request.token_ids) for one in asked],
         texts=[one.text for one in asked],
@@ -109,7 +110,7 @@ def _job(args: argparse.Namespace, asked: Sequence[Asked], weights: dict[str, Pa
         window=WINDOW,
         weights={name: str(path) for name, path in weights.items()},
         cards={name: str(path) for name, path in cards.items()},
-        cores=cores[-args.threads :],
+        cores=own_cores(args.threads),
     )
 
 
@@ -127,7 +128,7 @@ def _every(args: argparse.Namespace, name: str) -> int:
 
 def _run(args: argparse.Namespace, job: Job, folder: Path) -> dict[str, Standing]:
     found = {}
-    for name in _names(args.only):
+    for name in args.names:
         if name == LM_EVAL and not OTHER_PYTHON.exists():
             print(f"{name}: left out, because .venv-bench is missing; .ci/bench-setup.sh makes it", flush=True)
             continue

@@ -14,15 +14,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.job import Job, Result, Stopwatch, memory_mb, pin, read_job, write_json
+from bench.job import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
 
 Outputs = list[list[int]] | list[str]
-Answer = Callable[[], Outputs]
+Answer = Callable[[range], Outputs]
 Loaded = tuple[Answer, Callable[[], int], list[str]]
-"""What answers all prompts, what counts the tokens that the model has computed, and notes."""
+"""What answers the prompts of these numbers, what counts the tokens that the model has computed, and notes."""
 
 CHUNK = 512
 """Tokens that llama.cpp computes at once, for every contender: its own default, and lbx's."""
+PAGE = 256
+"""Tokens in a block of transformers' continuous batching: its own default."""
 
 
 def count_forward(model: Any) -> Callable[[], int]:
@@ -69,9 +71,9 @@ def lbx(backend: str, *, batching: bool) -> Callable[[Job], Loaded]:
             for number, ids in enumerate(job.prompts)
         ]
 
-        def answer() -> list[str]:
-            texts = [""] * len(requests)
-            for index, said in complete_all(model, requests, batching=batching):
+        def answer(numbers: range) -> list[str]:
+            texts = [""] * len(numbers)
+            for index, said in complete_all(model, [requests[number] for number in numbers], batching=batching):
                 if not isinstance(said, Completion):
                     raise said
                 texts[index] = said.text
@@ -113,12 +115,12 @@ def llama_high_level(*, clear: bool) -> Callable[[Job], Loaded]:
     def load_it(job: Job) -> Loaded:
         model, counted = _llama(job)
 
-        def answer() -> list[list[int]]:
+        def answer(numbers: range) -> list[list[int]]:
             outputs = []
-            for ids in job.prompts:
+            for number in numbers:
                 if clear:
                     model.reset()
-                outputs.append(list(islice(model.generate(ids, temp=0.0), job.new_tokens)))
+                outputs.append(list(islice(model.generate(job.prompts[number], temp=0.0), job.new_tokens)))
             return outputs
 
         return answer, counted, []
@@ -142,9 +144,10 @@ def hf_generate(job: Job) -> Loaded:
 
     model, counted = _transformers(job)
 
-    def answer() -> list[list[int]]:
+    def answer(numbers: range) -> list[list[int]]:
         outputs = []
-        for prompt in job.prompts:
+        for number in numbers:
+            prompt = job.prompts[number]
             ids = torch.tensor([prompt], device=job.device)
             said = model.generate(
                 ids,
@@ -160,19 +163,16 @@ def hf_generate(job: Job) -> Loaded:
 
 
 def hf_generate_batch(job: Job) -> Loaded:
-    """transformers' continuous batching, prefixes shared in blocks, its memory bounded to twice the window's.
-
-    On a GPU it may take what memory it likes: there it finds its own bounds.
+    """transformers' continuous batching, prefixes shared in blocks. On a GPU it finds its own bounds; on a CPU its
+    defaults take gigabytes, so its memory is bounded to the window there, as lbx's is.
     """
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     model, counted = _transformers(job)
     bounds: dict[str, Any] = {}
-    notes = ["generate_batch finds its own bounds on a GPU"]
     if job.device == "cpu":
-        page = 64
-        bounds = {"page_size": page, "num_blocks": 2 * job.window // page, "max_batch_tokens": CHUNK}
-        notes = [f"generate_batch: {', '.join(f'{name} {value}' for name, value in bounds.items())}"]
+        bounds = {"page_size": PAGE, "num_blocks": -(-job.window // PAGE), "max_batch_tokens": CHUNK}
+    notes = ["bounds: " + (", ".join(f"{name} {value}" for name, value in bounds.items()) or "its own")]
     sharing = ContinuousBatchingConfig(allow_block_sharing=True, **bounds)
     config = GenerationConfig(
         max_new_tokens=job.new_tokens,
@@ -181,14 +181,13 @@ def hf_generate_batch(job: Job) -> Loaded:
         pad_token_id=model.config.eos_token_id,
     )
 
-    def answer() -> list[list[int]]:
-        found = model.generate_batch(
-            [list(ids) for ids in job.prompts], generation_config=config, continuous_batching_config=sharing
-        )
+    def answer(numbers: range) -> list[list[int]]:
+        asked = [list(job.prompts[number]) for number in numbers]
+        found = model.generate_batch(asked, generation_config=config, continuous_batching_config=sharing)
         # Answers carry names that count up in the order of the prompts.
         ordered = [found[name] for name in sorted(found, key=lambda name: int(name.rpartition("_")[2]))]
-        if len(ordered) != len(job.prompts) or any(one.error for one in ordered):
-            raise RuntimeError(f"generate_batch left {len(job.prompts) - len(ordered)} prompts unanswered")
+        if len(ordered) != len(asked) or any(one.error for one in ordered):
+            raise RuntimeError(f"generate_batch left {len(asked) - len(ordered)} prompts unanswered, or failed")
         return [list(one.generated_tokens) for one in ordered]
 
     return answer, counted, notes
@@ -208,8 +207,8 @@ def lm_eval_hf(job: Job) -> Loaded:
     other = sum(model.tok_encode(text) != list(ids) for text, ids in zip(job.texts, job.prompts, strict=True))
     notes = [f"lm-eval encodes {other} of {len(job.texts)} prompts otherwise"] if other else []
 
-    def answer() -> list[str]:
-        said: list[str] = model.generate_until(instances, disable_tqdm=True)
+    def answer(numbers: range) -> list[str]:
+        said: list[str] = model.generate_until([instances[number] for number in numbers], disable_tqdm=True)
         return said
 
     return answer, counted, notes
@@ -241,6 +240,28 @@ def _synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def _gpu_mb(device: str) -> float:
+    if device != "cuda":
+        return 0.0
+    import torch
+
+    return float(torch.cuda.max_memory_allocated()) / 1e6
+
+
+def work_off(job: Job, answer: Answer, counted: Callable[[], int]) -> tuple[Outputs, list[Lap]]:
+    """Answer the job's groups one after the other."""
+    outputs: list[Any] = []
+    laps: list[Lap] = []
+    for size in job.groups or (len(job.prompts),):
+        numbers, before = range(len(outputs), len(outputs) + size), counted()
+        _synchronize(job.device)
+        watch = Stopwatch()
+        outputs += answer(numbers)
+        _synchronize(job.device)
+        laps.append(Lap(*watch.read(), counted() - before))
+    return outputs, laps
+
+
 def main(arguments: Sequence[str]) -> None:
     name, asked, answered = arguments
     job = read_job(Path(asked))
@@ -248,13 +269,9 @@ def main(arguments: Sequence[str]) -> None:
     answer, counted, notes = CONTENDERS[name](job)
     _return_freed_memory()
     loaded, _ = memory_mb()
-    _synchronize(job.device)
-    watch = Stopwatch()
-    outputs = answer()
-    _synchronize(job.device)
-    wall, cpu = watch.read()
+    outputs, laps = work_off(job, answer, counted)
     _, peak = memory_mb()
-    write_json(Result(outputs, counted(), wall, cpu, loaded, peak, notes), Path(answered))
+    write_json(Result(outputs, laps, loaded, peak, _gpu_mb(job.device), notes), Path(answered))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ class Job:
         weights: {"hf": folder, "llamacpp": file}.
         cards: model cards of the same for lbx.
         cores: which CPU cores to stay on, one thread for each.
+        groups: how many prompts are asked together, one group after the other, each timed; () means all at once.
         device: "cpu" or "cuda".
+        dtype: of the weights, as torch calls it.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -38,6 +40,7 @@ class Job:
     weights: Mapping[str, str]
     cards: Mapping[str, str]
     cores: Sequence[int]
+    groups: Sequence[int] = ()
     device: str = "cpu"
     dtype: str = "float32"
 
@@ -46,9 +49,17 @@ class Job:
         return sum(map(len, self.prompts))
 
     def part(self, every: int) -> Job:
-        """Every so many-th prompt."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Job(**fields | {"prompts": self.prompts[::every], "texts": self.texts[::every]})
+        """Every so many-th prompt, as one group."""
+        return replace(self, prompts=self.prompts[::every], texts=self.texts[::every], groups=())
+
+
+@dataclass(frozen=True)
+class Lap:
+    """What one group took: wall seconds, CPU seconds of all threads, and tokens that went through the model."""
+
+    wall_s: float
+    cpu_s: float
+    tokens: int
 
 
 @dataclass
@@ -57,23 +68,40 @@ class Result:
 
     Attributes:
         outputs: token ids of each answer, or its text where the contender hands out no ids.
-        tokens: that went through the model, of prompts and answers, padding included.
-        wall_s, cpu_s: for the answers, loading left out; CPU seconds of all threads.
+        laps: one for each group; loading is left out.
         loaded_mb, peak_mb: resident memory with the model loaded, and at its highest; of this process alone.
+        gpu_mb: the most that torch took of the GPU's; 0 without one.
         notes: what the reader should know.
     """
 
     outputs: list[list[int]] | list[str]
-    tokens: int
-    wall_s: float
-    cpu_s: float
+    laps: list[Lap]
     loaded_mb: float
     peak_mb: float
+    gpu_mb: float = 0.0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """That went through the model, of prompts and answers, padding included."""
+        return sum(lap.tokens for lap in self.laps)
+
+    @property
+    def wall_s(self) -> float:
+        return sum(lap.wall_s for lap in self.laps)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(lap.cpu_s for lap in self.laps)
 
 
 def read_job(path: Path) -> Job:
     return Job(**json.loads(path.read_text("utf-8")))
+
+
+def read_result(path: Path) -> Result:
+    found = json.loads(path.read_text("utf-8"))
+    return Result(**found | {"laps": [Lap(**lap) for lap in found["laps"]]})
 
 
 def write_json(value: Job | Result, path: Path) -> None:
@@ -107,7 +135,7 @@ def run_contender(name: str, job: Job, folder: Path, *, python: Path | None = No
     if done.returncode != 0 or not answered.is_file():
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["nothing"]
         raise ContenderFailedError(f"exit {done.returncode}: {said[0][:300]}")
-    return Result(**json.loads(answered.read_text("utf-8")))
+    return read_result(answered)
 
 
 def _environment(job: Job) -> dict[str, str]:
@@ -122,6 +150,12 @@ def _environment(job: Job) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
     }
+
+
+def own_cores(count: int | None = None) -> list[int]:
+    """So many of the CPU cores that this process may use, the last ones; None: all."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+    return cores if count is None else cores[-count:]
 
 
 def pin(cores: Sequence[int]) -> None:

@@ -8,11 +8,14 @@ that attention picks out single tokens of a long document instead of averaging o
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from lbx.backends.options import OPTIONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BOS, EOS = "<s>", "</s>"
@@ -73,8 +76,11 @@ def make_config(shape: Shape) -> Any:
     )
 
 
-def initialise(model: Any, seed: int) -> None:
-    """Draw all weights in place, on whatever device they are; no token ever wants to be the end of sequence."""
+def initialise(model: Any, seed: int, speakable: int) -> None:
+    """Draw all weights in place, on whatever device they are.
+
+    Only the first ``speakable`` tokens are ever said, and never the end of sequence: every answer is as long as asked.
+    """
     import torch
 
     generator = torch.Generator(device=model.device).manual_seed(seed)
@@ -87,28 +93,44 @@ def initialise(model: Any, seed: int) -> None:
             if "q_proj" in name or "k_proj" in name:
                 std *= ATTENTION_STD**0.5
             weight.normal_(0.0, std, generator=generator)
-        model.lm_head.weight[model.config.eos_token_id] = 0.0  # answers go on to their last token, as long as asked
+        model.lm_head.weight[model.config.eos_token_id] = 0.0
+        model.lm_head.weight[speakable:] = 0.0
 
 
-def make_model(folder: Path, texts: Iterable[str], shape: Shape = Shape(), *, seed: int = 0) -> tuple[Path, Path]:
-    """Write FOLDER/hf and FOLDER/model.gguf; returns both. Matrices are rounded to float16 before they are written."""
+def make_hf(
+    folder: Path,
+    texts: Iterable[str],
+    shape: Shape = Shape(),
+    *,
+    seed: int = 0,
+    dtype: str = "float16",
+    device: str = "cpu",
+) -> Path:
+    """Write FOLDER/hf: all numbers are of this type, so every format made from them holds the same."""
     import torch
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     tokenizer = train_tokenizer(texts, shape.vocabulary)
-    model = LlamaForCausalLM(make_config(shape))
-    initialise(model, seed)
-    out = folder / "hf"
-    model.to(torch.float16).save_pretrained(out)
+    with torch.device(device):
+        model = LlamaForCausalLM(make_config(shape))
+    initialise(model, seed, tokenizer.get_vocab_size())
+    model.to(getattr(torch, dtype)).save_pretrained(folder / "hf")
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=BOS,
         eos_token=EOS,
         model_max_length=shape.context,
         clean_up_tokenization_spaces=False,
-    ).save_pretrained(out)
-    gguf: Path = _exporter().export_gguf(out, folder / "model.gguf", "f16")
-    return out, gguf
+    ).save_pretrained(folder / "hf")
+    return folder / "hf"
+
+
+def make_gguf(folder: Path) -> Path:
+    """Write FOLDER/hf as FOLDER/model.gguf: matrices float16, norms float32."""
+    gguf: Path = _exporter().export_gguf(folder / "hf", folder / "model.gguf", "f16")
+    return gguf
 
 
 def _exporter() -> Any:
@@ -122,14 +144,15 @@ def _exporter() -> Any:
     return sys.modules["export_gguf"]
 
 
-def write_cards(folder: Path, *, threads: int, dtype: str = "float32") -> dict[str, Path]:
-    """Model cards of both formats: {"hf": ..., "llamacpp": ...}."""
-    places = {"hf": (folder / "hf", f'dtype = "{dtype}"\n'), "llamacpp": (folder / "model.gguf", "")}
+def write_cards(folder: Path, **options: object) -> dict[str, Path]:
+    """Model cards of both formats, {"hf": ..., "llamacpp": ...}; options that a backend has not are left out."""
     cards = {}
-    for backend, (weights, more) in places.items():
+    for backend, weights in (("hf", folder / "hf"), ("llamacpp", folder / "model.gguf")):
+        known = {field.name for field in fields(OPTIONS[backend])}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in options.items() if name in known]
         cards[backend] = folder / f"{backend}.toml"
         cards[backend].write_text(
-            f'name = "bench-{backend}"\nbackend = "{backend}"\n\n[weights]\npath = "{weights}"\n\n'
-            f"[options]\nthreads = {threads}\n{more}"
+            f'name = "bench-{backend}"\nbackend = "{backend}"\n\n[weights]\npath = {json.dumps(str(weights))}\n\n'
+            "[options]\n" + "\n".join(lines) + "\n"
         )
     return cards

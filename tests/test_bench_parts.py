@@ -1,0 +1,198 @@
+"""The benchmarks' own arithmetic, and that what they compare answers the same prompts with the same model."""
+
+import itertools
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import bench_gpu
+import pytest
+from bench.figures import equal_outputs, ratio, standing, table, texts
+from bench.job import (
+    TESTS,
+    ContenderFailedError,
+    Job,
+    Lap,
+    Result,
+    own_cores,
+    read_job,
+    read_result,
+    run_contender,
+    write_json,
+)
+from bench.model import Shape, make_config, make_gguf, make_hf, write_cards
+from bench.plot import Line, Panel, decades, svg
+from bench.prompts import ask, link_bundle
+from bench_gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
+from bench_growth import QUESTION, groups
+
+from lbx.backends.scripted import ByteTokenizer
+from lbx.engine.prefix import plan_prefixes
+
+JOB = Job([[1] * 10, [2] * 20, [3] * 30], ["a", "b", "c"], 4, 64, {}, {}, own_cores(1))
+
+
+def test_a_sample_is_scaled_by_prompt_tokens_and_answers_are_not_counted_as_prompts():
+    result = Result(["x", "y"], [Lap(4.0, 8.0, 46)], 100.0, 150.0)
+    found = standing(JOB, 2, result)  # prompts 0 and 2: 40 of 60 tokens
+    assert found.scale == 1.5
+    assert (found.wall_s, found.cpu_s) == (6.0, 12.0)
+    assert found.computed == (46 - 2 * 3) * 1.5
+
+
+def test_of_a_whole_job_nothing_is_scaled():
+    found = standing(JOB, 1, Result(["x", "y", "z"], [Lap(1.0, 2.0, 69)], 0.0, 0.0))
+    assert (found.scale, found.computed, found.cpu_s) == (1.0, 60, 2.0)
+
+
+def test_outputs_are_compared_with_the_prompts_that_were_sampled():
+    assert equal_outputs(["a", "b", "c", "d", "e"], ["a", "x", "e"], 2) == (2, 3)
+    assert equal_outputs(["a"], ["a"]) == (1, 1)
+    with pytest.raises(ValueError, match="shorter"):
+        equal_outputs(["a", "b"], ["a"])
+
+
+def test_answers_are_texts_whichever_way_they_came():
+    assert texts([[1, 2], [3]], lambda ids: "-".join(map(str, ids))) == ["1-2", "3"]
+    assert texts(["a"], lambda ids: "") == ["a"]
+
+
+def test_a_table_lines_its_columns_up():
+    assert table(["name", "n"], [["a", "10"], ["long name", "7"]]) == (
+        "name        n\n---------  --\na          10\nlong name   7"
+    )
+
+
+def test_a_ratio_of_what_is_unknown_is_not_told():
+    assert (ratio(9.0, 4.0), ratio(None, 4.0), ratio(9.0, 0.0)) == ("2.25", "", "")
+
+
+def test_jobs_and_results_survive_their_files(tmp_path):
+    job = replace(JOB, groups=[1, 2])
+    result = Result([[1, 2]], [Lap(1.0, 2.0, 3), Lap(0.5, 0.25, 4)], 5.0, 6.0, notes=["n"])
+    write_json(job, tmp_path / "job")
+    write_json(result, tmp_path / "result")
+    assert read_job(tmp_path / "job") == job
+    assert read_result(tmp_path / "result") == result
+    assert (result.tokens, result.wall_s, result.cpu_s) == (7, 1.5, 2.25)
+
+
+def test_a_fresh_process_does_not_begin_with_the_memory_of_the_one_that_started_it():
+    ballast = bytearray(b"x") * 300_000_000
+    script = "from bench.job import memory_mb; now, peak = memory_mb(); assert now <= peak; print(peak)"
+    said = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(TESTS)}, capture_output=True, text=True, check=True
+    )
+    assert len(ballast) and 1 < float(said.stdout) < 150
+
+
+def test_growing_groups_share_their_document_and_nothing_else():
+    made = groups(range(2, 10_000), [(100, 1), (100, 3), (300, 2)])
+    assert [[len(prompt) for prompt in group] for group in made] == [
+        [100 + QUESTION],
+        [100 + QUESTION] * 3,
+        [300 + QUESTION] * 2,
+    ]
+    for group, length, count in zip(made, (100, 100, 300), (1, 3, 2), strict=True):
+        assert plan_prefixes(group).tree_tokens == length + count * QUESTION
+    for one, other in itertools.combinations(made, 2):
+        assert plan_prefixes([one[0], other[0]]).tree_tokens == len(one[0]) + len(other[0]) - 1  # the BOS
+
+
+def test_documents_that_are_too_short_are_refused():
+    with pytest.raises(ValueError, match="needed"):
+        groups(range(100), [(90, 1)])
+
+
+def test_documents_are_taken_at_even_distances(shared, tmp_path):
+    bundle = link_bundle(tmp_path, shared("data").parent)
+    tokenizer = ByteTokenizer()
+    keys = [one.request.key.sample_id for one in ask(bundle, tokenizer, "tpo", documents=3)]
+    assert sorted({key[:3] for key in keys}) == ["002", "007", "012"]
+    assert len(ask(bundle, tokenizer, "tpo")) == 269
+    (first, *_) = ask(bundle, tokenizer, "tpo", documents=1, window=5000)
+    assert first.request.truncated and first.text == first.request.kept
+    assert tokenizer.encode(first.text, special=False) == list(first.request.token_ids)[-len(first.text.encode()) :]
+
+
+def test_axes_hold_what_is_drawn():
+    assert decades(0.5, 20.0) == [0.1, 1.0, 10.0, 100.0]
+    assert decades(10.0, 10.0) == [10.0, 100.0]
+
+
+def test_a_line_that_does_not_grow_is_drawn_flat():
+    lines = [Line("flat <", 0, False, [(1, 2.0), (10, 2.0)]), Line("", 0, True, [(1, 2.0), (10, 20.0)])]
+    root = ElementTree.fromstring(svg([Panel("a & b", "x", lines)], "caption"))
+    flat, steep = ([p.split(",") for p in e.get("points").split()] for e in root.iter() if e.tag.endswith("polyline"))
+    assert flat[0][1] == flat[1][1] == steep[0][1]
+    assert float(steep[1][1]) < float(steep[0][1])  # up is less
+
+
+def test_parameters_are_those_of_the_model():
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    for shape in (Shape(), TINY, FULL):
+        with torch.device("meta"):
+            model = transformers.LlamaForCausalLM(make_config(shape))
+        assert sum(weight.numel() for weight in model.parameters() if weight.dim() > 1) == parameters(shape)
+    assert parameters(FULL) > 1e9
+
+
+def test_flops_are_those_that_torch_counts():
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = make_config(TINY)
+    config._attn_implementation = "eager"
+    model = transformers.LlamaForCausalLM(config).eval()
+    tokens = 96
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        model(torch.arange(tokens)[None], logits_to_keep=1)
+    output = 2 * TINY.vocabulary * TINY.hidden
+    # Eager attention computes all pairs, those that the mask hides, too.
+    hidden = 4 * TINY.hidden * TINY.layers * (tokens * tokens - tokens * (tokens + 1) // 2)
+    assert counter.get_total_flops() == prefill_flops(TINY, tokens) + hidden + output
+    assert layer_parameters(TINY) < parameters(TINY)
+
+
+def test_without_a_gpu_the_benchmark_says_so(monkeypatch, capsys):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "argv", ["bench_gpu.py"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench_gpu.main() == bench_gpu.NO_GPU
+    assert "no CUDA device" in capsys.readouterr().err
+
+
+def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("llama_cpp")
+    make_hf(tmp_path, ["the cat sat on the mat; " * 40], TINY)
+    make_gguf(tmp_path)
+    cards = write_cards(tmp_path, threads=1, dtype="float32", device="cpu", cache_type_k="f32", cache_type_v="f32")
+    made = prompts(random.Random(3), 256, 1, 100, 3)
+    job = Job(
+        prompts=made,
+        texts=[""] * 3,
+        new_tokens=6,
+        window=TINY.context,
+        weights={"hf": str(tmp_path / "hf"), "llamacpp": str(tmp_path / "model.gguf")},
+        cards={name: str(path) for name, path in cards.items()},
+        cores=own_cores(1),
+        groups=[1, 2],
+    )
+    naive = run_contender("hf-naive", job, tmp_path)
+    batched = run_contender("llamacpp-lbx", job, tmp_path)
+    from tokenizers import Tokenizer
+
+    decode = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json")).decode
+    assert batched.outputs == texts(naive.outputs, decode)
+    assert [lap.tokens for lap in naive.laps] == [164 + 5, 2 * (164 + 5)]
+    assert [lap.tokens for lap in batched.laps] == [164 + 5, 100 + 2 * (64 + 5)]
+    assert 0 < batched.loaded_mb <= batched.peak_mb
+
+
+def test_a_contender_that_fails_says_why(tmp_path):
+    with pytest.raises(ContenderFailedError, match="KeyError"):
+        run_contender("nobody", JOB, tmp_path)

@@ -31,7 +31,7 @@ def room_of(backend: Backend, *, batching: bool) -> Room:
     memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
     if memory is not None and memory.max_sequences >= _LEAST_SEQUENCES:
         answers = min(memory.max_sequences - 2, memory.max_step)
-        return Room(answers, memory.max_cells, memory.cheap_cells, memory.max_step)
+        return Room(answers, memory.max_cells, memory.pass_price, memory.max_step)
     info = backend.info
     step = int(info.settings.get("prefill_chunk", 0)) if info.kv_bytes_per_token else 0
     return Room(1, info.context_window, 0, step)
@@ -219,13 +219,14 @@ def _try_answers(backend: Backend, plan: Plan, costs: Costs, *, batching: bool, 
             break
         chosen.append(replace(request, max_new_tokens=min(_TRIAL_TOKENS, request.max_new_tokens)))
     budgets = {request.key: request.max_new_tokens + request.thinking_tokens for request in plan.trials}
-    answers: dict[str, float] = {}
+    tried: dict[str, list[float]] = {}
     shares: list[float] = []
     for index, said in complete_all(backend, chosen, batching=batching):
-        request = chosen[index]
+        key = chosen[index].key
         if isinstance(said, Completion):
             cut = said.finish_reason == "length"
-            tokens = float(budgets[request.key] if cut else said.output_tokens + 1)
-            answers[f"{request.key.benchmark}/{request.key.task}"] = tokens
-            shares.append(min(1.0, tokens / budgets[request.key]))
+            tokens = float(budgets[key] if cut else said.output_tokens + 1)
+            tried.setdefault(f"{key.benchmark}/{key.task}", []).append(tokens)
+            shares.append(min(1.0, tokens / budgets[key]))
+    answers = {task: sum(tokens) / len(tokens) for task, tokens in tried.items()}
     return answers | {"": sum(shares) / len(shares)} if shares else {}

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from lbx.engine.plan import Plan, Walk
+from lbx.engine.prefix import joining_pays
 from lbx.store.sessions import History, Sums
 
 
@@ -55,13 +56,13 @@ class Room:
     Attributes:
         answers: how many may grow together; 1 means one prompt after the other.
         cells: tokens that its memory holds.
-        cheap_cells: as of ``lbx.backends.sequences.SequenceMemory``.
+        pass_price: as of ``lbx.backends.sequences.SequenceMemory``.
         step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
     """
 
     answers: int
     cells: int
-    cheap_cells: int
+    pass_price: int
     step: int
 
 
@@ -97,6 +98,7 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
         answers: {task: mean tokens of an answer}.
     """
     token_s, seen_s = _two_costs(history.prefill)
+    answer_s, answer_seen_s = _two_costs(history.decode)
     model_s = history.prefill_s + history.decode_s
     (run_id, number), others = history.sessions[0], len(history.sessions) - 1
     more = f" and {others} earlier" if others else ""
@@ -104,8 +106,8 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
         token_s=token_s,
         seen_s=seen_s,
         step_s=0.0,
-        answer_s=history.decode_s / max(1, history.output_tokens),
-        answer_seen_s=0.0,
+        answer_s=answer_s,
+        answer_seen_s=answer_seen_s,
         wall_factor=history.wall_s / model_s,
         answers=answers,
         basis=f"session {number} of {run_id}{more}",
@@ -195,9 +197,12 @@ class _Together:
     def run(self) -> None:
         place = 0
         while place < len(self._length) or self._growing:
+            before = self._total.computed
             while place < len(self._length) and self._joins(place):
                 self._read(place)
                 place += 1
+            passes = (self._total.computed - before) / self._room.step
+            self._total.prefill_s += (math.ceil(passes) - passes) * self._costs.step_s  # the last one is not full
             self._decode()
 
     def _joins(self, place: int) -> bool:
@@ -205,8 +210,14 @@ class _Together:
             return True
         if len(self._growing) >= self._room.answers:
             return False
-        strangers = self._used() - self._kept[place]
-        if strangers > max(self._length[place] // 2, self._room.cheap_cells):
+        if not joining_pays(
+            new=max(1, self._length[place] - self._kept[place]),
+            budget=self._most[place],
+            strangers=self._used() - self._kept[place],
+            growing=[self._most[answer.place] - answer.made for answer in self._growing],
+            max_step=self._room.step,
+            pass_price=self._room.pass_price,
+        ):
             return False
         places = [*(answer.place for answer in self._growing), place]
         cells = sum(self._length[one] + self._most[one] for one in places)

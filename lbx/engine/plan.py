@@ -25,6 +25,7 @@ Numbers = NDArray[np.int64]
 
 _TOKEN_BYTES = 4
 _COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
+_TRIALS = 2
 _TRIAL_TOKENS = 16_384
 """The longest prompt that is kept for a calibration."""
 
@@ -86,7 +87,7 @@ class Plan:
     Attributes:
         runs: of each of the runs that are made together, its tasks.
         walks: for the estimate.
-        trials: of each task its shortest prompt, for a calibration; none where that is long.
+        trials: of each task its shortest prompts, for a calibration; none that is long.
         seconds: how long counting took, nearly all of it for tokenizing. The run tokenizes again.
     """
 
@@ -172,7 +173,7 @@ class _Counting:
         self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in names] for _ in works]
         self._prompts: list[_Held] = []
         self._walks: list[Walk] = []
-        self._trials: dict[int, Request] = {}
+        self._trials: list[list[Request]] = [[] for _ in names]
 
     def add(self, item: Item) -> None:
         """Count one sample, as often as it is to be asked."""
@@ -193,9 +194,9 @@ class _Counting:
         count["truncated"] += request.truncated * times
         count["longest"] = max(count["longest"], length)
         self._prompts += [_Held(_sortable(request.token_ids), item.run, index, most)] * times
-        best = self._trials.get(index)
-        if 0 < length <= _TRIAL_TOKENS and (best is None or length < len(best.token_ids)):
-            self._trials[index] = request
+        if 0 < length <= _TRIAL_TOKENS:
+            best = [*self._trials[index], request]
+            self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
         """Find out what the piece's prompts share, and forget them."""
@@ -219,7 +220,7 @@ class _Counting:
             [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
             for counts in self._counts
         ]
-        return Plan(runs, self._walks, [request for _, request in sorted(self._trials.items())], seconds)
+        return Plan(runs, self._walks, [request for trials in self._trials for request in trials], seconds)
 
 
 def distinct_tokens(prompts: Iterable[Sequence[int]]) -> int:

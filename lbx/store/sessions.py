@@ -22,7 +22,7 @@ _NEWEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Over answers: x1 the prompt tokens computed for each, x2 those times the tokens they attended to, y seconds."""
+    """Over answers: x1 the tokens computed for each, x2 those times the tokens that each attended to, y seconds."""
 
     x1x1: float
     x1x2: float
@@ -38,7 +38,7 @@ class History:
     Attributes:
         sessions: which, as (run, number), newest first.
         computed_tokens, output_tokens, prefill_s, decode_s, wall_s: sums over them.
-        prefill: for a fit of prefill seconds.
+        prefill, decode: for a fit of the seconds of prompts' tokens, and of answers'.
     """
 
     sessions: Sequence[tuple[str, int]]
@@ -48,6 +48,7 @@ class History:
     decode_s: float
     wall_s: float
     prefill: Sums
+    decode: Sums
 
 
 def next_session(store: Store, run_id: str) -> int:
@@ -88,7 +89,8 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     totals = {name: sum(row[name] for row in alike) for name in names}
     wall_s = sum({row["started_at"]: row["wall_s"] for row in alike}.values())  # of runs made together only once
     sessions = [(row["run_id"], row["session"]) for row in alike]
-    return History(sessions, **totals, wall_s=wall_s, prefill=_prefill_sums(store, sessions))
+    prefill, decode = (_sums(store, sessions, *columns) for columns in (_PREFILL, _DECODE))
+    return History(sessions, **totals, wall_s=wall_s, prefill=prefill, decode=decode)
 
 
 def answer_lengths(store: Store, run: RunRow) -> dict[str, float]:
@@ -122,12 +124,20 @@ def _of_hardware(hardware: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in hardware.items() if name not in _NOT_SPEED}
 
 
-def _prefill_sums(store: Store, sessions: Sequence[tuple[str, int]]) -> Sums:
+_PREFILL = (
+    "g.prompt_tokens - g.cached_tokens",
+    "(g.prompt_tokens::DOUBLE ** 2 - g.cached_tokens::DOUBLE ** 2) / 2",
+    "g.prefill_s",
+)
+_DECODE = ("g.output_tokens", "g.output_tokens * (g.prompt_tokens + g.output_tokens / 2)", "g.decode_s")
+
+
+def _sums(store: Store, sessions: Sequence[tuple[str, int]], x1: str, x2: str, y: str) -> Sums:
+    """Sums over the sessions' answers to one prompt."""
     row = store.query(
-        """
+        f"""
         WITH made AS (
-            SELECT (g.prompt_tokens - g.cached_tokens)::DOUBLE AS x1,
-                   (g.prompt_tokens::DOUBLE ** 2 - g.cached_tokens::DOUBLE ** 2) / 2 AS x2, g.prefill_s AS y
+            SELECT ({x1})::DOUBLE AS x1, ({x2})::DOUBLE AS x2, {y} AS y
             FROM generations g JOIN sessions s USING (run_id)
             JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INTEGER[]) AS session) USING (run_id, session)
             WHERE g.created_at BETWEEN s.started_at AND s.finished_at AND g.error IS NULL AND g.steps IS NULL

@@ -89,10 +89,10 @@ def test_near_what_the_loop_costs(documents: int, questions: int, cells: int, ne
         Request(SampleKey("toy", "task", str(n)), tuple(ids), max_new_tokens=new, min_new_tokens=new)
         for n, ids in enumerate(prompts)
     ]
-    memory = PricedMemory(max_sequences=10, max_cells=cells, max_step=64, cheap_cells=100)
+    memory = PricedMemory(max_sequences=10, max_cells=cells, max_step=64, pass_price=500)
     answers = dict(Batch(memory, requests, TOKENIZER, {EOS}).run())
     assert {one.output_tokens for one in answers.values()} == {new}
-    room = Room(min(8, 64), cells, memory.cheap_cells, memory.max_step)
+    room = Room(min(8, 64), cells, memory.pass_price, memory.max_step)
     expected = estimate(plan_of(prompts, new), PRICES, room)
     assert expected.computed_tokens == pytest.approx(memory.computed - sum(new - 1 for _ in prompts), rel=0.02)
     assert 1 / 1.25 < expected.total_s / memory.seconds < 1.25
@@ -103,38 +103,40 @@ def test_equal_prompts_cost_a_token_each() -> None:
     assert estimate(plan, PRICES, Room(8, 1000, 100, 64)).computed_tokens == 52
 
 
-def test_earlier_sessions_give_their_prices_back() -> None:
-    chance = random.Random(7)
-    rows = [(n := chance.randrange(100, 9000), (n * n) / 2) for _ in range(50)]
-    seconds = [0.003 * x1 + 2e-7 * x2 for x1, x2 in rows]
-    sums = Sums(
+def sums(rows: Sequence[tuple[float, float]], seconds: Sequence[float]) -> Sums:
+    return Sums(
         sum(a * a for a, _ in rows),
         sum(a * b for a, b in rows),
         sum(b * b for _, b in rows),
         sum(a * y for (a, _), y in zip(rows, seconds, strict=True)),
         sum(b * y for (_, b), y in zip(rows, seconds, strict=True)),
     )
-    history = History([("r1", 2), ("r1", 1)], 1000, 200, prefill_s=30.0, decode_s=10.0, wall_s=50.0, prefill=sums)
+
+
+def test_earlier_sessions_give_their_prices_back() -> None:
+    chance = random.Random(7)
+    read = [(n := chance.randrange(100, 9000), (n * n) / 2) for _ in range(50)]
+    made = [(n := chance.randrange(1, 500), n * chance.randrange(100, 9000)) for _ in range(50)]
+    history = History(
+        [("r1", 2), ("r1", 1)], 1000, 200, prefill_s=30.0, decode_s=10.0, wall_s=50.0,
+        prefill=sums(read, [0.003 * x1 + 2e-7 * x2 for x1, x2 in read]),
+        decode=sums(made, [0.004 * x1 + 3e-7 * x2 for x1, x2 in made]),
+    )  # fmt: skip
     costs = costs_from(history, {TASK: 7.0})
     assert costs.token_s == pytest.approx(0.003, rel=1e-3)
     assert costs.seen_s == pytest.approx(2e-7, rel=1e-3)
-    assert (costs.answer_s, costs.wall_factor, costs.basis) == (0.05, 1.25, "session 2 of r1 and 1 earlier")
+    assert costs.answer_s == pytest.approx(0.004, rel=1e-3)
+    assert costs.answer_seen_s == pytest.approx(3e-7, rel=1e-3)
+    assert (costs.step_s, costs.wall_factor, costs.basis) == (0.0, 1.25, "session 2 of r1 and 1 earlier")
     found = estimate(plan_of([[1] * 10], 100), costs, Room(8, 1000, 100, 64))
     assert found.answer_tokens == {TASK: 7}
-    assert found.decode_s == pytest.approx(7 * 0.05)
+    assert found.decode_s == pytest.approx(7 * (0.004 + 3e-7 * 13.5))
 
 
 @pytest.mark.parametrize("rows", [[(10.0, 50.0)], [(10.0, 50.0), (20.0, 200.0)], []])
 def test_prices_are_never_negative(rows: list[tuple[float, float]]) -> None:
-    seconds = [1.0, 1.1][: len(rows)]
-    sums = Sums(
-        sum(a * a for a, _ in rows),
-        sum(a * b for a, b in rows),
-        sum(b * b for _, b in rows),
-        sum(a * y for (a, _), y in zip(rows, seconds, strict=True)),
-        sum(b * y for (_, b), y in zip(rows, seconds, strict=True)),
-    )
-    costs = costs_from(History([("r1", 1)], 1, 0, 1.0, 0.0, 1.0, sums), {})
-    assert costs.token_s >= 0
-    assert costs.seen_s == 0
+    found = sums(rows, [1.0, 1.1][: len(rows)])
+    costs = costs_from(History([("r1", 1)], 1, 0, 1.0, 0.0, 1.0, found, found), {})
+    assert costs.token_s == costs.answer_s >= 0
+    assert costs.seen_s == costs.answer_seen_s == 0
     assert (costs.token_s > 0) is bool(rows)

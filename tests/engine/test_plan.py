@@ -137,8 +137,7 @@ def test_iterations_and_documents_share(work: Work) -> None:
     assert int(walk.length.sum()) == task.prompt_tokens
     assert int(walk.most.sum()) == task.new_tokens
     assert plan.total == dataclasses.replace(task, task="total")
-    (trial,) = plan.trials
-    assert len(trial.token_ids) == min(walk.length)
+    assert [len(trial.token_ids) for trial in plan.trials] == sorted(walk.length)[::3][:2]
 
 
 def test_pieces_share_nothing_with_each_other(work: Work) -> None:

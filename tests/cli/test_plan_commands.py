@@ -1,0 +1,142 @@
+"""What a person is told before a run, while it goes on and afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kill_parts import rows, slow, start
+from lbx_process import Lbx, fails
+
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
+ONE = "needle/single_en"
+
+
+def said(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for library in ("llama_cpp", "gguf"):
+        pytest.importorskip(library, reason="needs lbx[llama,dev]")
+    path = tmp_path_factory.mktemp("demo") / "demo.gguf"
+    subprocess.run([sys.executable, DEMO / "export_gguf.py", DEMO / "hf", path], check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture
+def card(gguf: Path, tmp_path: Path) -> Path:
+    """The demo model as GGUF."""
+    path = tmp_path / "demo.toml"
+    path.write_text(f'name = "demo"\nbackend = "llamacpp"\n[weights]\npath = "{gguf}"\n')
+    return path
+
+
+def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path, card: Path, tmp_path: Path) -> None:
+    command = ("plan", "--bundle", bundle, "--model", card, "--tasks", "needle")
+    found: dict[str, Any] = json.loads(lbx(*command, "--json").stdout)
+    assert found["total"]["prompt_tokens"] == sum(task["prompt_tokens"] for task in found["tasks"])
+    assert found["total"]["shared_factor"] > 1
+    memory, expected = found["memory"], found["time"]
+    # 3 layers of keys and values of 128 numbers in f16, for the 4,096 tokens of the window.
+    assert (memory["kv_bytes_per_token"], memory["kv_bytes"]) == (3 * 2 * 128 * 2, 3 * 2 * 128 * 2 * 4096)
+    assert memory["fits"] is True
+    assert 0.9 * gguf.stat().st_size < memory["weights_bytes"] < gguf.stat().st_size
+    assert expected["computed_tokens"] == found["total"]["distinct_tokens"]
+    assert 0 < expected["prefill_s"] < expected["total_s"]
+    assert 0 < sum(expected["answer_tokens"].values()) <= found["total"]["new_tokens"]
+    assert expected["basis"].startswith("a calibration of")
+    quick = lbx(*command, "--no-calibrate")
+    assert "Time: unknown" in quick.stdout
+    assert "KV cache 6 MiB (1,536 bytes a token, 4,096 tokens)" in said(quick.stdout)
+
+    results = tmp_path / "results.duckdb"
+    done = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
+    assert done.returncode == 0, done.stderr
+    first = said(done.stderr)
+    assert f"To ask: {found['total']['samples']} prompts of {found['total']['prompt_tokens']:,} tokens" in first
+    assert "fits Time: about" in first
+    assert re.search(r"100%, [\d,]+ of [\d,]+ prompt tokens answered, 48 of 48 samples", first)
+    (row,) = json.loads(lbx("report", results, "estimates", "--format", "json").stdout)
+    assert (row["status"], row["session"], row["samples"]) == ("done", 1, 48)
+    assert row["computed_prompt_tokens"] == row["planned_distinct_tokens"] == expected["computed_tokens"]
+    assert row["estimated_s"] > 0
+    assert row["ratio"] > 0
+    assert row["peak_memory_bytes"] > 10 << 20
+    log = (tmp_path / "results.duckdb.log").read_text()
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 100%", log.splitlines()[-1])
+
+    taught = json.loads(lbx(*command, "-o", results, "--json").stdout)["time"]
+    assert taught["basis"] == f"session 1 of {row['run_id']}"
+    assert sum(taught["answer_tokens"].values()) == pytest.approx(row["output_tokens"], rel=0.1)
+    again = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
+    assert "To ask: 0 prompts" in again.stderr
+
+
+def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:
+    window = 2**31 - 2**20
+    card.write_text(
+        card.read_text().replace("[weights]", f"context_window = {window}\n[weights]")
+        + "[options]\nextend_context = true\n"
+    )
+    done = lbx("plan", "--bundle", bundle, "--model", card, "--tasks", ONE)
+    assert done.returncode == 0, done.stderr
+    assert "The KV cache of demo" in said(done.stderr)
+    assert "counted all the same" in said(done.stderr)
+    proposed = re.search(r"does not fit; a context window of ([\d,]+) tokens would", said(done.stdout))
+    assert proposed
+    assert 4096 < int(proposed[1].replace(",", "")) < window
+    results = tmp_path / "results.duckdb"
+    fails(
+        lbx("run", "--bundle", bundle, "--model", card, "--tasks", ONE, "-o", results),
+        1,
+        "KV cache",
+        "Lower context_window",
+    )
+    assert not results.exists()
+
+
+def test_a_run_need_not_plan(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    results, log = tmp_path / "results.duckdb", tmp_path / "elsewhere.txt"
+    command = ("run", "--bundle", bundle, "--model", answers, "--tasks", ONE, "-o", results, "--log", log)
+    done = lbx(*command, "--no-plan", "--limit", 3)
+    assert done.returncode == 0, done.stderr
+    assert "To ask" not in done.stderr
+    assert "100%, 3 of 3 samples" in done.stderr
+    lbx(*command)
+    assert [line.split(" ", 2)[2].split(",")[0] for line in log.read_text().splitlines()] == ["100%", "100%"]
+    assert not (tmp_path / "results.duckdb.log").exists()
+    found = rows(results, "SELECT session, status, planned_samples, answered, wall_s > 0 FROM sessions ORDER BY ALL")
+    assert found == [(1, "done", None, 3, True), (2, "done", 5, 5, True)]
+
+
+def test_a_log_that_cannot_be_written_is_refused_first(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results.duckdb"
+    command = ("run", "--bundle", bundle, "--model", answers, "--tasks", ONE, "-o", results)
+    fails(lbx(*command, "--log", tmp_path / "no" / "x.log"), 2, "x.log cannot be written", "--log FILE")
+    assert not results.exists()
+
+
+def test_sessions_that_were_stopped_or_killed(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    results, model = tmp_path / "results.duckdb", slow(answers, tmp_path, 0.1)
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = start(bundle, model, results, ["--log", str(tmp_path / "x.log")])
+        assert process.stderr
+        while "Time: " not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(1.0)
+        os.kill(process.pid, number)
+        process.communicate()
+    query = "SELECT status, planned_samples IS NULL, wall_s IS NULL, finished_at IS NULL FROM sessions ORDER BY session"
+    assert rows(results, query) == [("interrupted", False, False, False), ("running", False, True, True)]
+    assert lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", results, "--limit", 1).returncode == 0
+    assert [row[0] for row in rows(results, query)] == ["interrupted", "killed", "done"]

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 
+NO_STRANGERS = 2**62
+"""The price of a pass beside which strangers' cells cost nothing."""
+
+
 class Extend(NamedTuple):
     """What one sequence grows by.
 
@@ -47,9 +51,15 @@ class SequenceMemory(Protocol):
 
     @property
     def cheap_cells(self) -> int:
-        """How many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden size.
+        """How many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden size."""
+        ...
 
-        A pass attends to every cell in use, those of other sequences masked out, so strangers make each other dear.
+    @property
+    def pass_price(self) -> int:
+        """What a pass costs besides its tokens: as many tokens as take as long, times ``cheap_cells``.
+
+        Where a pass attends to every cell in use, strangers' masked out, this is how many (token, stranger's cell)
+        pairs one pass less is worth. ``NO_STRANGERS`` where a sequence attends to its own cells only.
         """
         ...
 

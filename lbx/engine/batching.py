@@ -9,13 +9,13 @@ may give, so nothing ever has to be thrown out.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lbx.backends.loop import Decoding
 from lbx.backends.sequences import Extend, SequenceMemory
-from lbx.engine.prefix import Branch, PrefixPlan, plan_prefixes
+from lbx.engine.prefix import Branch, PrefixPlan, joining_pays, plan_prefixes
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
@@ -35,8 +35,14 @@ class _Answer:
     sequence: int
     waiting: Sequence[int]
     next_token: int | None = None
+    made: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+
+
+def budget(request: Request) -> int:
+    """How many tokens an answer may take, its reasoning included."""
+    return request.thinking_tokens + request.max_new_tokens
 
 
 class BatchFailedError(Exception):
@@ -60,18 +66,20 @@ class Batch:
     Args:
         requests: at least one token each, and each fits the memory alone, answer included.
         eos_ids: tokens that end an answer.
+        computed: told after each pass how many tokens it had, of prompts and answers together.
 
     Attributes:
         plan: the walk over the requests' prefix tree.
-        computed: prompt tokens computed so far.
+        prompt_tokens: of prompts, computed so far.
     """
 
     memory: SequenceMemory
     requests: Sequence[Request]
     tokenizer: Tokenizer
     eos_ids: Collection[int]
+    computed: Callable[[int], None] | None = None
     plan: PrefixPlan = field(init=False)
-    computed: int = 0
+    prompt_tokens: int = 0
     _place: int = 0  # of the next prompt to branch off
     _trunk: int = _TRUNKS[0]
     _trunk_place: int = -1  # of the prompt that the trunk is cut back for, and grows for
@@ -128,16 +136,17 @@ class Batch:
             self._place += 1
 
     def _pays(self, place: int) -> bool:
-        """Whether a prompt should join the answers that grow: strangers' cells are attended to for nothing.
-
-        They may make its attention half as dear again, or any dearer where that is cheap beside the rest of the model.
-        """
-        if not self._active:
-            return True
+        """Whether a prompt should join the answers that grow."""
         branch = self.plan.branches[place]
         waiting = sum(len(answer.waiting) for answer in self._active)
-        strangers = self.memory.used_cells + waiting - branch.kept
-        return strangers <= max(branch.length // 2, self.memory.cheap_cells)
+        return joining_pays(
+            new=branch.length - branch.kept,
+            budget=budget(self.requests[branch.index]),
+            strangers=self.memory.used_cells + waiting - branch.kept,
+            growing=[budget(answer.request) - answer.made for answer in self._active],
+            max_step=self.memory.max_step,
+            pass_price=self.memory.pass_price,
+        )
 
     def _fits(self, place: int) -> bool:
         """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""
@@ -148,8 +157,7 @@ class Batch:
 
     def _longest(self, place: int) -> int:
         branch = self.plan.branches[place]
-        request = self.requests[branch.index]
-        return branch.length + request.thinking_tokens + request.max_new_tokens
+        return branch.length + budget(self.requests[branch.index])
 
     def _turn_trunk_to(self, place: int) -> None:
         """Cut the trunk back to what a prompt shares with the one before it; once for each prompt."""
@@ -196,21 +204,25 @@ class Batch:
     def _pass(self, items: Sequence[Extend], told: Sequence[_Answer | None]) -> Iterator[tuple[int, Completion]]:
         start = time.perf_counter()
         found = self.memory.extend(items)
-        share = (time.perf_counter() - start) / sum(len(item.tokens) for item in items)
+        tokens = sum(len(item.tokens) for item in items)
+        share = (time.perf_counter() - start) / tokens
+        if self.computed:
+            self.computed(tokens)
         for item, answer, logits in zip(items, told, found, strict=True):
             seconds = share * len(item.tokens)
             if answer is None:
                 self._trunk_s += seconds
-                self.computed += len(item.tokens)
+                self.prompt_tokens += len(item.tokens)
                 continue
             if answer.next_token is None:
                 answer.prefill_s += seconds
-                self.computed += len(item.tokens)
+                self.prompt_tokens += len(item.tokens)
             else:
                 answer.decode_s += seconds
             if logits is None:
                 continue
             answer.next_token = answer.decoding.take(logits)
+            answer.made += 1
             if answer.next_token is None:
                 self._active.remove(answer)
                 self.memory.drop(answer.sequence)

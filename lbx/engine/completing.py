@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lbx.backends.base import Backend, ConcurrentBackend
-from lbx.backends.sequences import SequenceMemory
 from lbx.engine.batching import Batch, BatchFailedError
 from lbx.engine.prefix import plan_prefixes
 from lbx.errors import BackendError, PromptError
@@ -40,9 +39,10 @@ def complete_all(
     if memory is None or memory.max_sequences < _LEAST_SEQUENCES:
         yield from _one_by_one(backend, requests, range(len(requests)), computed)
         return
-    together = [index for index, request in enumerate(requests) if _fits(request, memory)]
-    alone = [index for index, request in enumerate(requests) if not _fits(request, memory)]
-    batch = Batch(memory, [requests[index] for index in together], backend.tokenizer, backend.eos_ids)
+    room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window
+    together = [index for index, request in enumerate(requests) if _fits(request, room)]
+    alone = [index for index, request in enumerate(requests) if not _fits(request, room)]
+    batch = Batch(memory, [requests[index] for index in together], backend.tokenizer, backend.eos_ids, computed)
     try:
         for place, completion in batch.run():
             yield together[place], completion
@@ -52,9 +52,9 @@ def complete_all(
     yield from _one_by_one(backend, requests, alone, computed)
 
 
-def _fits(request: Request, memory: SequenceMemory) -> bool:
+def _fits(request: Request, room: int) -> bool:
     needed = len(request.token_ids) + request.thinking_tokens + request.max_new_tokens
-    return bool(request.token_ids) and request.max_new_tokens > 0 and needed <= memory.max_cells
+    return bool(request.token_ids) and request.max_new_tokens > 0 and needed <= room
 
 
 def _one_by_one(

@@ -74,6 +74,33 @@ def plan_prefixes(prompts: Sequence[Sequence[int]]) -> PrefixPlan:
     return PrefixPlan(tuple(branches), tree)
 
 
+def joining_pays(
+    *, new: int, budget: int, strangers: int, growing: Sequence[int], max_step: int, pass_price: int
+) -> bool:
+    """Whether a prompt should join answers that grow now, rather than wait until some of them have ended.
+
+    Together they take fewer passes, each of which has a price whatever is in it. In return every token of a pass
+    attends to every cell in use, and looks in vain at those that are not its own sequence's.
+
+    Args:
+        new: tokens of the prompt that must be computed.
+        budget: how many its answer may take.
+        strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
+        growing: how many tokens each answer may still take.
+        max_step: tokens of a pass.
+        pass_price: of ``lbx.backends.sequences.SequenceMemory``.
+    """
+    if not growing:
+        return True
+    reading, longest = -(-new // max_step), max(growing)
+    riding = min(reading, longest)  # passes that read the prompt and take the others' next tokens along
+    together = min(longest - riding, budget)  # passes that all answers grow in
+    others = len(growing)
+    in_vain = min(new, riding * max_step) * strangers + riding * others * new // 2
+    in_vain += together * (strangers + others * new)
+    return in_vain <= (riding + together) * pass_price
+
+
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """How many leading tokens two prompts share."""
     n = min(len(first), len(second))

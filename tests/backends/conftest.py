@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import sys
 from pathlib import Path
@@ -36,7 +37,8 @@ def tiny_gguf(tiny_hf) -> Path:
 def _loaded(path: Path):
     from lbx.backends import load, resolve_model
 
-    return load(resolve_model(str(path)))
+    card = resolve_model(str(path))
+    return load(dataclasses.replace(card, options=dataclasses.replace(card.options, prefill_chunk=512)))
 
 
 @pytest.fixture(scope="session")

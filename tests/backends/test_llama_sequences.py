@@ -17,8 +17,9 @@ from lbx.backends.llama.sequences import SharedCells
 from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
 from lbx.backends.sequences import Extend
-from lbx.errors import BackendError, UsageError
-from lbx.records import Request, SampleKey
+from lbx.engine.completing import complete_all
+from lbx.errors import BackendError, PromptError, UsageError
+from lbx.records import Completion, Request, SampleKey
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 
@@ -300,6 +301,22 @@ def test_questions_of_one_document_are_answered_together_as_alone(llama):
     ]
     together = lockstep(llama, requests)
     assert [said(done) for done in together] == [said(llama.generate(request)) for request in requests]
+
+
+def test_the_window_is_the_limit_however_large_the_memory(tiny_gguf):
+    """What does not fit the context window is refused in a batch as alone, whole, and takes nobody with it."""
+    backend = loaded(tiny_gguf, 256, kv_cells=1024)
+    document = tokens(230)
+    requests = [
+        Request(SampleKey("made", "up", str(n)), (*document, *tokens(length, n)), max_new_tokens=8)
+        for n, length in enumerate((10, 18, 19, 700, 0))
+    ]
+    found = dict(complete_all(backend, requests, batching=True))
+    assert [type(found[n]) for n in range(5)] == [Completion, Completion, PromptError, PromptError, Completion]
+    assert "the context window is 256" in str(found[2])
+    for n in (0, 1, 4):
+        assert said(found[n]) == said(backend.generate(requests[n]))
+    backend.close()
 
 
 # --- one context for both paths

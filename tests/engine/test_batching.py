@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
 
 from lbx.backends.loop import answer
+from lbx.backends.sequences import NO_STRANGERS, Extend
 from lbx.engine.batching import Batch, BatchFailedError
-from lbx.engine.prefix import common_prefix, plan_prefixes
+from lbx.engine.prefix import common_prefix, joining_pays, plan_prefixes
 from lbx.records import Completion, Request, SampleKey
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
@@ -27,8 +28,12 @@ def test_every_prompt_once_and_every_prefix_once(prompts: list[list[int]]) -> No
     plan = plan_prefixes(prompts)
     assert sorted(branch.index for branch in plan.branches) == list(range(len(prompts)))
     assert plan.tree_tokens == tree_size(prompts)
-    begun_with = sum(any(p == q[: len(p)] for j, q in enumerate(prompts) if j != i) for i, p in enumerate(prompts))
-    assert plan.tree_tokens <= plan.computed_tokens <= plan.tree_tokens + begun_with
+    # The logits after a prompt's last token are its own: where another one goes on from there, it is computed again.
+    again = sum(
+        any(p == q[: len(p)] and (len(p) < len(q) or i < j) for j, q in enumerate(prompts) if j != i)
+        for i, p in enumerate(prompts)
+    )
+    assert plan.computed_tokens == plan.tree_tokens + again
     for before, branch in zip(plan.branches, plan.branches[1:], strict=False):
         assert prompts[before.index][: branch.kept] == prompts[branch.index][: branch.kept]
         assert branch.kept <= before.trunk
@@ -66,21 +71,42 @@ def said(completion: Completion) -> tuple[str, int, str]:
 
 
 @settings(deadline=None)
-@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.integers(0, 60), st.integers(0, 60))
+@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.integers(0, 60), st.integers(0, 600))
 def test_answers_are_those_of_one_at_a_time(
-    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, cheap: int
+    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, price: int
 ) -> None:
+    """The toy refuses more cells, sequences or tokens of a pass than it has."""
     requests = [request(n, prompt, new, thinking=n % 3) for n, prompt in enumerate(prompts)]
     need = max(len(r.token_ids) + r.thinking_tokens + r.max_new_tokens for r in requests)
-    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, cheap_cells=cheap)
-    batch = Batch(memory, requests, TOKENIZER, {EOS})
+    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, pass_price=price)
+    told: list[int] = []
+    batch = Batch(memory, requests, TOKENIZER, {EOS}, told.append)
     found = dict(batch.run())
     assert {index: said(completion) for index, completion in found.items()} == {
         index: said(alone(one)) for index, one in enumerate(requests)
     }
-    assert batch.computed == batch.plan.computed_tokens
-    assert memory.computed == batch.computed + sum(c.output_tokens for c in found.values()) - uncounted(found)
+    assert batch.prompt_tokens == batch.plan.computed_tokens
+    assert memory.computed == batch.prompt_tokens + sum(c.output_tokens for c in found.values()) - uncounted(found)
+    assert told == [sum(len(item.tokens) for item in items) for items in memory.passes]
     assert not memory.sequences
+
+
+@settings(deadline=None)
+@given(PROMPTS, st.integers(3, 9), st.integers(1, 20), st.integers(0, 60), st.randoms())
+def test_shuffled_requests_take_the_same_passes(
+    prompts: list[list[int]], sequences: int, step: int, spare: int, chance: random.Random
+) -> None:
+    need = max(map(len, prompts)) + 5
+
+    def passes(given_prompts: Sequence[Sequence[int]]) -> list[tuple[Extend, ...]]:
+        memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, pass_price=100)
+        requests = [request(n, prompt, 5) for n, prompt in enumerate(given_prompts)]
+        assert len(dict(Batch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
+        return memory.passes
+
+    shuffled = list(prompts)
+    chance.shuffle(shuffled)
+    assert passes(shuffled) == passes(prompts)
 
 
 def uncounted(found: dict[int, Completion]) -> int:
@@ -94,17 +120,17 @@ def test_questions_on_one_document_share_it() -> None:
     memory = ToyMemory(max_sequences=12, max_step=32, max_cells=400)
     batch = Batch(memory, requests, TOKENIZER, {EOS})
     assert len(dict(batch.run())) == 20
-    assert batch.computed == 100 + 1 + 20
+    assert batch.prompt_tokens == 100 + 1 + 20
     assert memory.most_cells <= 100 + 1 + 10 * 5
     assert memory.steps < 30  # ten answers grow at once
 
 
 def test_strangers_wait_where_attention_is_dear() -> None:
     requests = [request(n, [n] * 60, 8) for n in range(6)]
-    dear = ToyMemory(max_step=64, cheap_cells=0)
+    dear = ToyMemory(max_step=64, pass_price=100)
     assert len(dict(Batch(dear, requests, TOKENIZER, {EOS}).run())) == 6
     assert dear.most_cells <= 60 + 8
-    cheap = ToyMemory(max_step=64, cheap_cells=1000)
+    cheap = ToyMemory(max_step=64, pass_price=NO_STRANGERS)
     assert len(dict(Batch(cheap, requests, TOKENIZER, {EOS}).run())) == 6
     assert cheap.most_cells > dear.most_cells
     assert cheap.steps < dear.steps
@@ -114,7 +140,32 @@ def test_iterations_cost_a_token_each() -> None:
     requests = [request(n, [7] * 50, 3) for n in range(6)]
     batch = Batch(ToyMemory(), requests, TOKENIZER, {EOS})
     assert len(dict(batch.run())) == 6
-    assert batch.computed == 50 + 5
+    assert batch.prompt_tokens == 50 + 5
+
+
+DOCUMENT, QUESTION, ANSWER, WIDTH = 8000, 100, 32, 4096
+CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
+
+
+@pytest.mark.parametrize(
+    ("new", "strangers", "growing", "price", "pays"),
+    [
+        (DOCUMENT, DOCUMENT, [ANSWER], CPU, False),  # another document: a third more work to read it
+        (DOCUMENT, DOCUMENT, [ANSWER], GPU, True),  # where a step for one answer is as long as one for many
+        (DOCUMENT, DOCUMENT, [ANSWER], NO_STRANGERS, True),
+        (QUESTION, 15 * (QUESTION + ANSWER), [ANSWER] * 15, CPU, True),  # the next question on one document
+        (4000, 4000, [ANSWER], CPU, False),  # on one document that was cut for each question elsewhere
+        (300, 300, [ANSWER], CPU, True),  # short documents
+        (300, 300, [2], CPU, True),
+        (DOCUMENT, 2 * QUESTION, [1], CPU, True),  # its last step is taken along
+        (DOCUMENT, DOCUMENT, [1], CPU, False),
+        (DOCUMENT, 10 * DOCUMENT, [], 0, True),  # nobody grows
+    ],
+)
+def test_when_joining_pays(new: int, strangers: int, growing: list[int], price: int, pays: bool) -> None:
+    assert pays is joining_pays(
+        new=new, budget=ANSWER, strangers=strangers, growing=growing, max_step=256, pass_price=price
+    )
 
 
 def test_a_failing_model_says_who_is_left() -> None:

@@ -35,10 +35,11 @@ class ToyMemory:
     max_cells: int = 400
     max_step: int = 16
     cheap_cells: int = 10_000
+    pass_price: int = 40_000
     fails_on: int | None = None
     computed: int = 0
     most_cells: int = 0
-    steps: int = 0
+    passes: list[tuple[Extend, ...]] = field(default_factory=list)
     sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     _cell: int = 0
 
@@ -68,11 +69,16 @@ class ToyMemory:
                 self._cell += 1
             found.append(logits_after([token for _, token in held]) if item.wants_logits else None)
         self.computed += added
-        self.steps += 1
+        self.passes.append(tuple(items))
         self.most_cells = max(self.most_cells, self.used_cells)
         return found
 
+    @property
+    def steps(self) -> int:
+        return len(self.passes)
+
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
+        assert all(0 <= one < self.max_sequences for one in (source, *targets))
         assert length <= self.length(source)
         for target in targets:
             self.sequences[target] = list(self.sequences.get(source, ())[:length])

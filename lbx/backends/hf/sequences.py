@@ -19,7 +19,7 @@ from lbx.backends.hf.attention import Layout, Part, Rows, in_parts, make_mask
 from lbx.backends.hf.cells import CellStore, Pass
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
-from lbx.backends.sequences import Extend
+from lbx.backends.sequences import NO_STRANGERS, Extend
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 _BLOCK = 256
+_PASS_TOKENS = {False: 8, True: 256}  # as many take as long as starting a pass does: on a CPU, on a GPU
 _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card."
 
 
@@ -66,9 +67,9 @@ class HfSequences:
         self._parts = parts
         self._device = input_device(model)
         self._max_step = max(max_step, max_sequences)
+        self._cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence looks at its own cells only, whoever else grows in the same pass.
-        hidden = int(getattr(model.config.get_text_config(), "hidden_size", 0))
-        self._cheap_cells = max_cells if parts else 6 * hidden
+        self._pass_price = NO_STRANGERS if parts else _PASS_TOKENS[self._device.type == "cuda"] * self._cheap_cells
         self._table = CellTable(max_sequences, max_cells)
         self._store = CellStore(layers)
         self._cell_bytes = 0
@@ -85,6 +86,10 @@ class HfSequences:
     @property
     def cheap_cells(self) -> int:
         return self._cheap_cells
+
+    @property
+    def pass_price(self) -> int:
+        return self._pass_price
 
     @property
     def max_step(self) -> int:
@@ -293,7 +298,7 @@ class HfSequences:
         if top <= room:
             return room
         sizes = [min(self.max_cells, -(-cells // _BLOCK) * _BLOCK) for cells in (max(top, room * 5 // 4), top)]
-        free = _free_bytes(self._device) if self._cell_bytes else None
+        free = _free_bytes(self._model) if self._cell_bytes else None
         for cells in sizes:
             # Each layer in turn is copied into its larger room while the old one is still there.
             needed = (cells - room) * self._cell_bytes + room * self._cell_bytes // max(1, self._layers)
@@ -321,8 +326,10 @@ class HfSequences:
             raise ValueError(f"there is no sequence {sequence} among {self.max_sequences}")
 
 
-def _free_bytes(device: torch.device) -> int | None:
-    if device.type != "cuda":
+def _free_bytes(model: Any) -> int | None:
+    """On all devices that hold a layer."""
+    devices = {parameter.device for parameter in model.parameters()}
+    if any(device.type != "cuda" for device in devices):
         return available_bytes()
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0]) + unused
+    unused = (torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) for device in devices)
+    return sum(int(torch.cuda.mem_get_info(device)[0]) for device in devices) + sum(unused)

@@ -90,6 +90,7 @@ class LlamaBackend:
                 vocabulary=tokenizer.size,
                 take_over=self._forget_prefix,
                 sliding=room.sliding,
+                on_gpu=info.on_gpu,
             )
 
     @property

@@ -16,33 +16,14 @@ from typing import Any
 import duckdb
 
 from lbx.errors import StoreError
-from lbx.records import SampleKey, sha256_text
+from lbx.records import SampleKey
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
 from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
-
-_UNKNOWN = sha256_text("")
-"""The document's hash where an imported file does not hold the document."""
-
-_NEWLY_KNOWN = {
-    '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
-    "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
-}
-"""What a row that knows more of a sample may yet not know of it."""
-
-_ALL_OF_A_SAMPLE = (
-    "language",
-    "length",
-    "length_unit",
-    '"references"',
-    "question",
-    "context_sha256",
-    "meta",
-    "position",
-)
 
 
 class Store:
@@ -200,8 +181,7 @@ class Store:
         scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
         with self.transaction() as connection:
             insert(connection, "samples", samples, replace=False)
-            self._refuse_other_samples(connection, samples)
-            self._complete_samples(connection, samples)
+            self._match_samples(connection, samples)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
             self._forget_results(connection, answered, scored)
@@ -238,50 +218,18 @@ class Store:
                 f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {version}", [*run_version]
             )
 
-    def _refuse_other_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """One name, one sample: rows of another data revision under the same ids would be scored against these."""
+    def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
+        """Hold new samples against those of the same names, and complete these."""
         if not samples:
             return
-        other = connection.execute(
-            f"""
-            SELECT new.benchmark, new.task, new.sample_id
-            FROM ({rows_of_json(connection, "samples")}) new
-            JOIN samples old USING (benchmark, task, sample_id)
-            WHERE (old.context_sha256 <> new.context_sha256
-                   AND '{_UNKNOWN}' NOT IN (old.context_sha256, new.context_sha256))
-               OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
-               OR (old."references"::VARCHAR <> new."references"::VARCHAR
-                   AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
-            LIMIT 1
-            """,
-            [as_parameter(samples)],
-        ).fetchone()
-        if other:
+        rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
+        if other := other_sample(connection, rows, parameters):
             raise StoreError(
                 f"{self.path} already holds another sample under the name {'/'.join(other)}, from another revision of "
                 "the data.",
                 fix="Write this run to a results file of its own (-o FILE).",
             )
-
-    def _complete_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """What an imported file did not know of a sample is taken from rows that do."""
-        for rows, unknown, columns in (
-            ([row for row in samples if row.sample.context], f"old.context_sha256 = '{_UNKNOWN}'", _ALL_OF_A_SAMPLE),
-            (
-                [row for row in samples if row.sample.references],
-                "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
-                ('"references"', "question", "meta"),
-            ),
-            ([row for row in samples if row.sample.question], "old.question = ''", ("question",)),
-        ):
-            if rows:
-                taken = ", ".join(f"{column} = {_NEWLY_KNOWN.get(column, f'new.{column}')}" for column in columns)
-                connection.execute(
-                    f"UPDATE samples old SET {taken} FROM ({rows_of_json(connection, 'samples')}) new "
-                    "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
-                    f"AND {unknown}",
-                    [as_parameter(rows)],
-                )
+        complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[ResultRow], groups: Sequence[GroupRow] = ()) -> None:
         """Replace tasks' numbers, and a benchmark's numbers over them.

@@ -1,0 +1,77 @@
+"""One name, one sample: what two rows of a sample may differ in, and how they complete each other.
+
+An imported file may not know a sample's document, its references or its question. What is not known differs from
+nothing, and is taken from a row that knows it. Both functions take new rows as SQL, a SELECT of ``samples``' columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from lbx.records import sha256_text
+
+_UNKNOWN = sha256_text("")
+"""The document's hash where an imported file does not hold the document."""
+
+_NEWLY_KNOWN = {
+    '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
+    "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
+}
+"""What a row that knows more of a sample may yet not know of it."""
+
+_ALL_OF_A_SAMPLE = (
+    "language",
+    "length",
+    "length_unit",
+    '"references"',
+    "question",
+    "context_sha256",
+    "meta",
+    "position",
+)
+
+
+def other_sample(
+    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
+) -> tuple[str, ...] | None:
+    """The name of a sample that the file holds with another document, question or references; None: there is none.
+
+    Rows of another data revision under the same names would be scored against these.
+    """
+    return connection.execute(
+        f"""
+        SELECT new.benchmark, new.task, new.sample_id
+        FROM ({new_rows}) new
+        JOIN samples old USING (benchmark, task, sample_id)
+        WHERE (old.context_sha256 <> new.context_sha256
+               AND '{_UNKNOWN}' NOT IN (old.context_sha256, new.context_sha256))
+           OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
+           OR (old."references"::VARCHAR <> new."references"::VARCHAR
+               AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
+        LIMIT 1
+        """,
+        list(parameters),
+    ).fetchone()
+
+
+def complete_samples(
+    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
+) -> None:
+    """Take what the file does not know of its samples from rows that do."""
+    for unknown, columns in (
+        (f"old.context_sha256 = '{_UNKNOWN}' AND new.context_sha256 <> '{_UNKNOWN}'", _ALL_OF_A_SAMPLE),
+        (
+            "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
+            ('"references"', "question", "meta"),
+        ),
+        ("old.question = '' AND new.question <> ''", ("question",)),
+    ):
+        taken = ", ".join(f"{column} = {_NEWLY_KNOWN.get(column, f'new.{column}')}" for column in columns)
+        connection.execute(
+            f"UPDATE samples old SET {taken} FROM ({new_rows}) new "
+            "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
+            f"AND {unknown}",
+            list(parameters),
+        )

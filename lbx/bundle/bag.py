@@ -3,9 +3,13 @@
     bagit.txt, bag-info.txt     what it is
     manifest-sha256.txt         the sum of every payload file (``data/...``)
     tagmanifest-sha256.txt      the sum of every other tag file; its own sum is the bundle's digest
+    tagmanifest-sha256.txt.sig  where the bundle is signed: an SSH signature of the tag manifest
     lbx/bundle.json             {"format", "name", "description", "sources": [{..., "files": [{path, size, sha256}]}]}
+    fetch.txt                   only in a delta, which has "base": {"name", "digest"} in bundle.json: the payload files
+                                that are not in the tar but in the base, "lbx-base://BASE/PATH-THERE size path-here"
 
-Every payload file belongs to exactly one source, so bundle.json gives each one's size.
+Every payload file belongs to exactly one source, so bundle.json gives each one's size. A delta lists the
+files of its base like its own; the same content may lie elsewhere in the base, so fetch.txt gives both paths.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote, unquote
 
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.errors import BundleError
@@ -24,9 +29,13 @@ from lbx.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, TAG_MANIFEST
 
 FORMAT = 1
 PAYLOAD = "data/"
+TAG_SIGNATURE = f"{TAG_MANIFEST}.sig"
+FETCH = "fetch.txt"
 _DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 _REQUIRED = (BAGIT, BAG_INFO, MANIFEST, TAG_MANIFEST, BUNDLE_JSON)
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FETCH_LINE = re.compile(r"lbx-base://([^/ ]+)/([^ ]+) (\d{1,19}) (.+)")
 _OXUM = re.compile(r"^Payload-Oxum: (\d{1,20})\.(\d{1,12})$", re.MULTILINE)
 
 
@@ -47,6 +56,8 @@ class Contents:
         digest: SHA-256 of the tag manifest, hex; equals ``lbx.layout.Bundle.digest``.
         entries: every payload file by its path.
         sources: bundle.json's sources, as they are.
+        base: of a delta, the name and digest of the bundle that it needs.
+        fetched: of a delta, the payload files that the base holds: path here -> path there.
     """
 
     name: str
@@ -54,21 +65,37 @@ class Contents:
     digest: str
     entries: Mapping[str, Entry]
     sources: Sequence[Mapping[str, Any]]
+    base: Mapping[str, str] = field(default_factory=dict)
+    fetched: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def payload_bytes(self) -> int:
         return sum(entry.size for entry in self.entries.values())
 
 
-def render_tags(name: str, description: str, sources: Sequence[Mapping[str, Any]], epoch: int) -> dict[str, bytes]:
+def render_tags(
+    name: str,
+    description: str,
+    sources: Sequence[Mapping[str, Any]],
+    epoch: int,
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    base: Mapping[str, str] | None = None,
+    held: Mapping[str, str] | None = None,
+) -> dict[str, bytes]:
     """The tag files of a bag, by path, sorted; a function of its arguments alone.
 
     Args:
         sources: as in bundle.json, each with its ``files``.
         epoch: seconds since 1970 that stand for "now", so that the same inputs give the same bytes.
+        extra: further tag files.
+        base: of a delta: name and digest of the bundle that it builds on.
+        held: of a delta: payload path here -> payload path in the base, of every file that is not packed.
     """
     files = sorted((file for source in sources for file in source["files"]), key=lambda file: file["path"])
-    described = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
+    described: dict[str, Any] = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
+    if base is not None:
+        described["base"] = dict(base)
     info = [
         f"Bagging-Date: {datetime.fromtimestamp(epoch, UTC):%Y-%m-%d}",
         "Bag-Software-Agent: lbx",
@@ -76,17 +103,27 @@ def render_tags(name: str, description: str, sources: Sequence[Mapping[str, Any]
         f"Payload-Oxum: {sum(file['size'] for file in files)}.{len(files)}",
     ]
     tags = {
+        **(extra or {}),
         BAG_INFO: "".join(line + "\n" for line in info).encode(),
         BAGIT: _DECLARATION,
         BUNDLE_JSON: (json.dumps(described, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(),
         MANIFEST: _render_manifest((file["sha256"], file["path"]) for file in files),
     }
+    if base is not None and held:
+        tags[FETCH] = _render_fetch(files, base["name"], held)
     tags[TAG_MANIFEST] = _render_manifest((hashlib.sha256(tags[path]).hexdigest(), path) for path in sorted(tags))
     return dict(sorted(tags.items()))
 
 
 def _render_manifest(lines: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{digest}  {path}\n" for digest, path in lines).encode()
+
+
+def _render_fetch(files: Iterable[Mapping[str, Any]], base: str, held: Mapping[str, str]) -> bytes:
+    lines = (
+        f"lbx-base://{base}/{quote(held[f['path']])} {f['size']} {f['path']}\n" for f in files if f["path"] in held
+    )
+    return "".join(lines).encode()
 
 
 def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
@@ -112,7 +149,50 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
     entries = _entries(described, sums, where)
     _check_oxum(tags[BAG_INFO], entries, where)
     digest = hashlib.sha256(tags[TAG_MANIFEST]).hexdigest()
-    return Contents(described["name"], described["description"], digest, entries, described["sources"])
+    base = _base(described, where)
+    fetched = _parse_fetch(tags.get(FETCH), base, entries, where)
+    return Contents(described["name"], described["description"], digest, entries, described["sources"], base, fetched)
+
+
+def _base(described: Mapping[str, Any], where: str) -> dict[str, str]:
+    base = described.get("base")
+    if base is None:
+        return {}
+    if not isinstance(base, dict) or not is_bundle_name(str(base.get("name"))):
+        raise BundleError(f"{where}: {BUNDLE_JSON} does not say which bundle is its base.", fix="Bundle anew.")
+    digest = str(base.get("digest", ""))
+    if digest and not _DIGEST.fullmatch(digest):
+        raise BundleError(f"{where}: {BUNDLE_JSON} gives its base no valid digest.", fix="Bundle anew.")
+    return {"name": str(base["name"]), "digest": digest}
+
+
+def _parse_fetch(
+    content: bytes | None, base: Mapping[str, str], entries: Mapping[str, Entry], where: str
+) -> dict[str, str]:
+    """Paths here -> paths in the base; each must be listed in the manifest with the same size."""
+    fetched: dict[str, str] = {}
+    if content is None:
+        return fetched
+    if not base:
+        raise BundleError(f"{where} has a {FETCH}, but names no base.", fix="Do not trust this bundle.")
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as exc:
+        raise BundleError(f"{where}: {FETCH} is not UTF-8.", fix="Copy it again.") from exc
+    for number, line in enumerate(lines, 1):
+        match = _FETCH_LINE.fullmatch(line)
+        if match is None or match[1] != base["name"]:
+            raise BundleError(f"{where}: line {number} of {FETCH} names no file of the base.", fix="Bundle anew.")
+        there, size, path = unquote(match[2]), int(match[3]), match[4]
+        if path not in entries or entries[path].size != size or path in fetched:
+            raise BundleError(
+                f"{where}: {FETCH} and {MANIFEST} disagree about {path!r}.", fix="Do not trust this bundle."
+            )
+        reason = why_unsafe(there) or ("" if there.startswith(PAYLOAD) else "it is no payload file")
+        if reason:
+            raise BundleError(f"{where}: {FETCH} takes {there!r} of the base, and {reason}.", fix="Do not trust it.")
+        fetched[path] = there
+    return fetched
 
 
 def _check_tag_sums(tags: Mapping[str, bytes], where: str) -> None:
@@ -122,7 +202,7 @@ def _check_tag_sums(tags: Mapping[str, bytes], where: str) -> None:
             raise BundleError(f"{where}: {path} is missing, though {TAG_MANIFEST} lists it.", fix="Copy it again.")
         if hashlib.sha256(tags[path]).hexdigest() != digest:
             raise BundleError(f"{where}: {path} has changed since the bundle was made.", fix="Copy it again.")
-    for path in sorted(set(tags) - {TAG_MANIFEST} - set(listed)):
+    for path in sorted(set(tags) - {TAG_MANIFEST, TAG_SIGNATURE} - set(listed)):
         raise BundleError(f"{where}: {path} is not listed in {TAG_MANIFEST}.", fix="Do not trust this bundle.")
 
 

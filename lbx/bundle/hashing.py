@@ -18,7 +18,8 @@ class BackgroundSha256:
         self._thread = ThreadPoolExecutor(1, "sha256")
         self._last: Future[None] | None = None
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
+        """``data`` must not change any more."""
         if self._last is not None:
             self._last.result()
         self._last = self._thread.submit(self._sha256.update, data)

@@ -1,0 +1,334 @@
+"""Signatures in OpenSSH's format SSHSIG, as ``ssh-keygen -Y sign`` and ``-Y verify`` write and read them.
+
+Signing is left to ssh-keygen, which knows passphrases, agents and smart cards. Verifying is done here, because the
+machine inside the gap may have no OpenSSH: Ed25519, ECDSA and RSA keys, listed in a file of public keys or in an
+allowed_signers file. The format is described in OpenSSH's PROTOCOL.sshsig, the file of keys in ssh-keygen(1),
+"ALLOWED SIGNERS".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from lbx.bundle import publickey
+from lbx.errors import BundleError, UsageError
+
+NAMESPACE = "lbx-bundle"
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_MAGIC = b"SSHSIG"
+_HASHES = ("sha512", "sha256")
+_SIGNATURE_LIMIT = 64 << 10
+_KEY_FILE_LIMIT = 4 << 20
+_WORD = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+_KEY_WORD = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One SSHSIG signature, parsed but not checked.
+
+    Attributes:
+        key: the signer's public key as in authorized_keys, without the base64.
+        namespace: what it was made for.
+        digest: "sha512" or "sha256", which the message was hashed with first.
+        method, value: the signature's own kind and bytes.
+    """
+
+    key: bytes
+    namespace: str
+    digest: str
+    method: str
+    value: bytes
+
+    @property
+    def key_type(self) -> str:
+        return _Fields(self.key).text()
+
+    @property
+    def fingerprint(self) -> str:
+        """As ssh-keygen -l shows the key."""
+        return fingerprint(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """One line of a file of keys.
+
+    Attributes:
+        key: as in ``Signature``.
+        owner: the principals of an allowed_signers line, or the comment of a public key; may be empty.
+        namespaces: patterns; empty for all.
+        valid_after, valid_before: None where the line says nothing.
+    """
+
+    key: bytes
+    owner: str
+    namespaces: tuple[str, ...] = ()
+    valid_after: datetime | None = None
+    valid_before: datetime | None = None
+
+    def why_not(self, now: datetime) -> str:
+        """Why the key may not sign a bundle at this time, or "" when it may."""
+        if self.namespaces and not any(fnmatchcase(NAMESPACE, pattern) for pattern in self.namespaces):
+            return f"it is not trusted for the namespace {NAMESPACE}"
+        if self.valid_after is not None and now < self.valid_after:
+            return "it is not valid yet (by this machine's clock)"
+        if self.valid_before is not None and now > self.valid_before:
+            return "it is no longer valid (by this machine's clock)"
+        return ""
+
+
+def fingerprint(key: bytes) -> str:
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+
+
+def sign(data: bytes, key: Path) -> bytes:
+    """The text of a signature file, made by ssh-keygen (which asks for a passphrase on the terminal where it must).
+
+    Args:
+        data: what to sign: the bytes of NAME.SHA256SUMS, or of the tag manifest.
+        key: a private key, or a public key whose private half an agent holds.
+
+    Raises:
+        UsageError: there is no ssh-keygen, or it cannot sign with this key, or lbx could not verify it.
+    """
+    if not key.is_file():
+        raise UsageError(f"There is no key {key}.", fix="Make one.", command="ssh-keygen -t ed25519 -f KEY")
+    try:
+        done = subprocess.run(
+            ["ssh-keygen", "-Y", "sign", "-q", "-f", f"{key}", "-n", NAMESPACE],
+            input=data,
+            capture_output=True,
+            check=False,
+        )
+    except OSError as exc:
+        raise UsageError(
+            f"Signing needs ssh-keygen, and it cannot be started: {exc.strerror}.", fix="Install OpenSSH's client."
+        ) from exc
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
+        raise UsageError(f"ssh-keygen does not sign with {key}: {said[-1]}.", fix="Give another key.")
+    try:
+        check(parse(done.stdout, "the new signature"), data, "the new signature")
+    except BundleError as exc:
+        raise UsageError(
+            f"{key} makes signatures that lbx cannot verify: {exc.cause}", fix="Use an Ed25519 key."
+        ) from exc
+    return done.stdout
+
+
+def parse(content: bytes, where: str) -> Signature:
+    """Read a signature file.
+
+    Raises:
+        BundleError: it is none, or for something other than a bundle.
+    """
+    try:
+        signature = _parse(content)
+    except (ValueError, IndexError, binascii.Error) as exc:
+        raise BundleError(f"{where} is not an SSH signature ({exc}).", fix="Copy it again, or sign anew.") from exc
+    if signature.namespace != NAMESPACE:
+        raise BundleError(
+            f"{where} was made for {signature.namespace!r}, not for {NAMESPACE!r}.",
+            fix="Sign anew with `lbx bundle --sign`.",
+        )
+    return signature
+
+
+def _parse(content: bytes) -> Signature:
+    lines = [line.strip() for line in content.decode("ascii").strip().splitlines()]
+    if len(content) > _SIGNATURE_LIMIT or lines[0] != _BEGIN or lines[-1] != _END:
+        raise ValueError("its first or last line is another")
+    data = base64.b64decode("".join(lines[1:-1]), validate=True)
+    fields = _Fields(data[len(_MAGIC) :])
+    if not data.startswith(_MAGIC) or fields.number() != 1:
+        raise ValueError("it has another format or version")
+    key, namespace, _, digest, value = fields.take(), fields.text(), fields.take(), fields.text(), fields.take()
+    fields.end()
+    inner = _Fields(value)
+    method, bare = inner.text(), inner.take()
+    inner.end()
+    if digest not in _HASHES or not _KEY_WORD.fullmatch(_Fields(key).text()):
+        raise ValueError("its hash or its key is of an unknown kind")
+    return Signature(key, namespace, digest, method, bare)
+
+
+def check(signature: Signature, data: bytes, where: str) -> None:
+    """Whether the holder of the signature's own key has signed ``data``; who that is must be asked elsewhere.
+
+    Raises:
+        BundleError: no, or by a method that is not known here.
+    """
+    message = _MAGIC + b"".join(
+        _string(part)
+        for part in (
+            signature.namespace.encode(),
+            b"",
+            signature.digest.encode(),
+            hashlib.new(signature.digest, data).digest(),
+        )
+    )
+    try:
+        right = _is_right(signature, message, where)
+    except ValueError as exc:
+        raise BundleError(f"{where} has a garbled key or signature ({exc}).", fix="Copy it again.") from exc
+    if not right:
+        raise BundleError(
+            f"{where} does not fit: what it signs has been changed, or it belongs to another bundle.",
+            fix="Copy both again from where they were made; do not use the bundle if that does not help.",
+        )
+
+
+def _is_right(signature: Signature, message: bytes, where: str) -> bool:
+    key = _Fields(signature.key)
+    kind = key.text()
+    if kind == "ssh-ed25519" and signature.method == kind:
+        return publickey.ed25519(key.last(), signature.value, message)
+    if kind == "ssh-rsa" and signature.method in ("rsa-sha2-256", "rsa-sha2-512"):
+        exponent, modulus = key.integer(), key.integer()
+        key.end()
+        return publickey.rsa(modulus, exponent, signature.value, message, digest=f"sha{signature.method[-3:]}")
+    curve = kind.removeprefix("ecdsa-sha2-")
+    if kind.startswith("ecdsa-sha2-") and curve in publickey.CURVES and signature.method == kind:
+        numbers = _Fields(signature.value)
+        r, s = numbers.integer(), numbers.integer()
+        numbers.end()
+        if key.text() != curve:
+            raise ValueError("two curves")
+        return publickey.ecdsa(publickey.CURVES[curve], key.last(), r, s, message)
+    raise BundleError(
+        f"{where} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
+        fix="Sign with an Ed25519, ECDSA or RSA key, or let ssh-keygen check it.",
+        command=f"ssh-keygen -Y verify -f KEYS -I SIGNER -n {NAMESPACE} -s FILE.sig < FILE",
+    )
+
+
+def load_keys(path: Path) -> tuple[TrustedKey, ...]:
+    """The keys of an allowed_signers file, or of a file of public keys (``id_ed25519.pub``, authorized_keys).
+
+    Certificate authorities are passed over: lbx reads no certificates.
+
+    Raises:
+        UsageError: the file cannot be read, holds no key, or a line is neither; names the line.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_KEY_FILE_LIMIT).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise UsageError(f"The trusted keys {path} cannot be read: {reason}.", fix="Give another --trust.") from exc
+    if "PRIVATE KEY-----" in text:
+        raise UsageError(f"{path} is a private key, which no one else should have.", fix=f"Give {path}.pub.")
+    keys = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                key = _parse_line(line.strip())
+            except (ValueError, binascii.Error) as exc:
+                raise UsageError(
+                    f"Line {number} of {path} is neither a public key nor an allowed_signers line ({exc}).",
+                    fix='Write: SIGNER namespaces="lbx-bundle" ssh-ed25519 AAAA...',
+                ) from exc
+            keys += [key] if key is not None else []
+    if not keys:
+        raise UsageError(f"{path} holds no public key.", fix="Put the bundler's public key there.")
+    return tuple(keys)
+
+
+def _parse_line(line: str) -> TrustedKey | None:
+    words = _WORD.findall(line)
+    place = next((n for n, word in enumerate(words[:3]) if _KEY_WORD.fullmatch(word)), None)
+    if place is None or place + 1 >= len(words):
+        raise ValueError("no key")
+    key = base64.b64decode(words[place + 1], validate=True)
+    if _Fields(key).text() != words[place]:
+        raise ValueError("the key is not of the type that it says")
+    owner = words[0].strip('"') if place else " ".join(words[2:])
+    options = _options(words[1]) if place == 2 else {}
+    if "cert-authority" in options:
+        return None
+    patterns = tuple(part for part in options.get("namespaces", "").split(",") if part)
+    return TrustedKey(key, owner, patterns, _time(options.get("valid-after")), _time(options.get("valid-before")))
+
+
+def _options(text: str) -> dict[str, str]:
+    options = {}
+    for part in re.findall(r'(?:[^,"]|"[^"]*")+', text):
+        name, _, value = part.partition("=")
+        if name.lower() not in ("namespaces", "valid-after", "valid-before", "cert-authority"):
+            raise ValueError(f"an option {name}")
+        options[name.lower()] = value.strip('"')
+    return options
+
+
+def _time(text: str | None) -> datetime | None:
+    """YYYYMMDD or YYYYMMDDHHMM[SS], local time, or UTC with a Z behind it."""
+    if text is None:
+        return None
+    digits = text.removesuffix("Z")
+    if len(digits) not in (8, 12, 14):
+        raise ValueError(f"a time {text}")
+    found = datetime.strptime(digits, "%Y%m%d%H%M%S"[: {8: 6, 12: 10, 14: 12}[len(digits)]])
+    return found.replace(tzinfo=UTC) if text.endswith("Z") else found.astimezone()
+
+
+def find_key(signature: Signature, keys: Sequence[TrustedKey]) -> tuple[TrustedKey | None, str]:
+    """The line that trusts the signer, or None and why there is none."""
+    reason = "it is not among the trusted keys"
+    for key in keys:
+        if key.key == signature.key:
+            reason = key.why_not(datetime.now(UTC))
+            if not reason:
+                return key, ""
+    return None, reason
+
+
+def _string(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+class _Fields:
+    """A reader of SSH's wire format (RFC 4251, section 5). Raises ValueError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def number(self) -> int:
+        if len(self._data) < 4:
+            raise ValueError("it is cut short")
+        value, self._data = int.from_bytes(self._data[:4], "big"), self._data[4:]
+        return value
+
+    def take(self) -> bytes:
+        size = self.number()
+        if size > len(self._data):
+            raise ValueError("it is cut short")
+        value, self._data = self._data[:size], self._data[size:]
+        return value
+
+    def text(self) -> str:
+        return self.take().decode("ascii")
+
+    def integer(self) -> int:
+        data = self.take()
+        if data[:1] >= b"\x80":
+            raise ValueError("a negative number")
+        return int.from_bytes(data, "big")
+
+    def last(self) -> bytes:
+        data = self.take()
+        self.end()
+        return data
+
+    def end(self) -> None:
+        if self._data:
+            raise ValueError("there is more behind it")

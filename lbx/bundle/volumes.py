@@ -1,0 +1,178 @@
+"""An archive as a set of files on a disk: NAME.tar, or NAME.tar.001, NAME.tar.002 ... beside NAME.SHA256SUMS.
+
+A volume is a slice of the archive, so that `cat NAME.tar.0*` gives the whole; lbx never makes that copy. What may
+travel on FAT32 is at most 4,294,967,295 bytes long.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from lbx.bundle.disk import sync_folder
+from lbx.bundle.hashing import BackgroundSha256
+from lbx.errors import UsageError
+
+MAX_VOLUME = 4_294_967_295
+MIN_VOLUME = 1 << 16
+SUMS = ".SHA256SUMS"
+_VOLUME = re.compile(r"(?P<archive>(?P<name>.+)\.tar(?:\.zst)?)(?:\.(?P<number>[0-9]{3,6}))?")
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One file of an archive: its name, its SHA-256 in hex, its size in bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+def parse_volume_size(text: str) -> int:
+    """Bytes of "650M", "4GiB", "4294967295" ... (K, M and G are powers of 1000, Ki, Mi and Gi of 1024).
+
+    Raises:
+        UsageError: it is no size, or not between 64 KiB and what FAT32 can hold.
+    """
+    match = re.fullmatch(r"(\d{1,15})\s*([KMG]?I?)B?", text.strip().upper())
+    if match is None or match[2] not in _UNITS:
+        raise UsageError(f"--volume-size {text!r} is not a size.", fix="Write it as 4294967295, 650M or 2GiB.")
+    size = int(match[1]) * _UNITS[match[2]]
+    if not MIN_VOLUME <= size <= MAX_VOLUME:
+        raise UsageError(
+            f"--volume-size {text} is out of range.", fix=f"Give {MIN_VOLUME} to {MAX_VOLUME} bytes (FAT32's limit)."
+        )
+    return size
+
+
+def volume_name(archive: str, number: int) -> str:
+    """("demo.tar", 1) -> "demo.tar.001"."""
+    return f"{archive}.{number:03}"
+
+
+def split_name(file: str) -> tuple[str, int] | None:
+    """("demo.tar.001") -> ("demo.tar", 1), ("demo.tar") -> ("demo.tar", 0); None for no part of an archive."""
+    match = _VOLUME.fullmatch(file)
+    return (match["archive"], int(match["number"] or 0)) if match else None
+
+
+class VolumeWriter:
+    """Takes an archive's bytes and cuts them into volumes, each hashed while it is written and flushed to the disk.
+
+    What an earlier, killed run left of the same archive in ``folder`` is removed first. One volume alone gets the
+    archive's own name, so that small bundles stay one NAME.tar.
+
+    Args:
+        folder: where the drafts go; a hidden folder on the disk of the later place.
+        archive: "NAME.tar" or "NAME.tar.zst".
+        volume_size: bytes of each volume but the last.
+    """
+
+    def __init__(self, folder: Path, archive: str, volume_size: int = MAX_VOLUME) -> None:
+        self._folder = folder
+        self._archive = archive
+        self._volume_size = volume_size
+        self._done: list[Volume] = []
+        self._out: IO[bytes] | None = None
+        self._sha256 = BackgroundSha256()
+        self._size = 0
+        _remove_parts(folder, (archive,), keep=())
+
+    def write(self, data: bytes, /) -> int:
+        """Add ``data`` to the archive. Raises OSError."""
+        view = memoryview(data)
+        while view:
+            if self._out is None or self._size == self._volume_size:
+                self._next()
+            assert self._out is not None
+            part = view[: self._volume_size - self._size]
+            self._sha256.update(part)
+            self._out.write(part)
+            self._size += len(part)
+            view = view[len(part) :]
+        return len(data)
+
+    def close(self) -> list[Volume]:
+        """End the last volume; all of them in order."""
+        if self._out is None:
+            self._next()
+        self._finish()
+        if len(self._done) == 1:
+            (only,) = self._done
+            (self._folder / only.name).replace(self._folder / self._archive)
+            self._done = [Volume(self._archive, only.sha256, only.size)]
+        return self._done
+
+    def abort(self) -> None:
+        """Close what is open and remove every volume written so far."""
+        if self._out is not None:
+            self._out.close()
+            self._out = None
+            self._sha256.hexdigest()
+        _remove_parts(self._folder, (self._archive,), keep=())
+
+    def _next(self) -> None:
+        if self._out is not None:
+            self._finish()
+        self._out = (self._folder / volume_name(self._archive, len(self._done) + 1)).open("wb")
+        self._sha256, self._size = BackgroundSha256(), 0
+
+    def _finish(self) -> None:
+        assert self._out is not None
+        self._out.flush()
+        os.fsync(self._out.fileno())
+        self._out.close()
+        self._out = None
+        name = volume_name(self._archive, len(self._done) + 1)
+        self._done.append(Volume(name, self._sha256.hexdigest(), self._size))
+
+
+def render_sums(volumes: Iterable[Volume]) -> bytes:
+    """The text of NAME.SHA256SUMS, as ``sha256sum -c`` reads it."""
+    return "".join(f"{volume.sha256}  {volume.name}\n" for volume in volumes).encode()
+
+
+def publish(
+    folder: Path, out_dir: Path, name: str, volumes: Sequence[Volume], signature: bytes | None = None
+) -> tuple[list[Path], Path]:
+    """Move the volumes from ``folder`` to ``out_dir``, and write NAME.SHA256SUMS (and .sig) last.
+
+    The old sums go first, and with them every volume of an older archive of this name: a kill in between leaves an
+    archive without sums, never one with the sums of another.
+
+    Args:
+        signature: what ``signature.sign(render_sums(volumes), key)`` gave.
+
+    Returns:
+        The volumes in order, and the file of sums. Raises OSError.
+    """
+    sums = out_dir / f"{name}{SUMS}"
+    signed = sums.with_name(f"{sums.name}.sig")
+    for path in (signed, sums):
+        path.unlink(missing_ok=True)
+    _remove_parts(out_dir, (f"{name}.tar", f"{name}.tar.zst"), keep=[volume.name for volume in volumes])
+    for volume in volumes:
+        (folder / volume.name).replace(out_dir / volume.name)
+    sync_folder(out_dir)
+    for path, content in ((signed, signature), (sums, render_sums(volumes))):
+        if content is not None:
+            draft = folder / path.name
+            with draft.open("wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            draft.replace(path)
+    sync_folder(out_dir)
+    return [out_dir / volume.name for volume in volumes], sums
+
+
+def _remove_parts(folder: Path, archives: Sequence[str], keep: Sequence[str]) -> None:
+    for path in list(folder.iterdir()):
+        parts = split_name(path.name)
+        if parts is not None and parts[0] in archives and path.name not in keep and not path.is_dir():
+            path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,6 +108,8 @@ def plan(
     tasks = choose_tasks(opened, task_names, settings)
     finder = finder_for(Retrieval(rag, retriever, chunk_words), opened)
     free = Free.now()
+    if workers:
+        _take_share_of(workers)
     try:
         loaded = load_model(opened, tasks, model, backend)
     except DoesNotFitError as error:
@@ -126,6 +129,17 @@ def plan(
         typer.echo(json.dumps(outlook.to_json(), ensure_ascii=False))
     else:
         show(outlook)
+
+
+def _take_share_of(workers: int) -> None:
+    """Have this process compute on what the first of so many workers would get."""
+    from lbx.engine.devices import VISIBLE, share_out
+
+    share = share_out(workers)[0]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, share.cores)
+    if share.gpus is not None:
+        os.environ[VISIBLE] = share.gpus
 
 
 def _known(output: Path | None, loaded: Loaded, work: Work, workers: int) -> Costs | None:

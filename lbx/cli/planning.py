@@ -70,14 +70,13 @@ def brief(outlook: Outlook) -> list[str]:
 
 def memory_line(memory: MemoryFit) -> str:
     """What the model needs beside what there is, and whether that is enough."""
-    parts = [f"weights {size(memory.weights_bytes)}" if memory.weights_bytes is not None else "weights unknown"]
+    parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
     if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
         parts.append("KV cache unknown (this kind of model keeps other amounts in other layers)")
     else:
-        copies = f" in each of {memory.copies} processes" if memory.copies > 1 else ""
         parts.append(
             f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
-            f"{memory.kv_cells:,} tokens{copies})"
+            f"{memory.kv_cells:,} tokens{_each(memory.copies)})"
         )
     parts.append(f"free {memory.device} {size(memory.available_bytes)}")
     verdict = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[memory.fits]
@@ -85,6 +84,10 @@ def memory_line(memory: MemoryFit) -> str:
         window = memory.window_that_fits
         verdict += f"; a context window of {window:,} tokens would" if window else ": the weights alone are too large"
     return f"Memory: {', '.join(parts)}: {verdict}"
+
+
+def _each(copies: int) -> str:
+    return f" in each of {copies} processes" if copies > 1 else ""
 
 
 def time_line(time: Estimate) -> str:

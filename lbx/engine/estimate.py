@@ -17,6 +17,9 @@ from lbx.engine.plan import Plan, Walk
 from lbx.engine.prefix import joining_pays
 from lbx.store.sessions import History, Sums
 
+_SAME_LENGTH = 1e-9
+"""Prompts whose lengths differ by less of themselves cannot tell the two costs apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -33,6 +36,8 @@ class Costs:
         answers: {task: tokens of an answer}, as far as known; "" stands for the share of its budget that an answer
             takes elsewhere.
         basis: where all this is from, a sentence's end: "a calibration of 4 s".
+        by_prompt: whether these are means over prompts as they were answered, many at a time or not, and what else
+            was in the memory is in them.
     """
 
     token_s: float
@@ -43,6 +48,7 @@ class Costs:
     wall_factor: float
     answers: Mapping[str, float]
     basis: str
+    by_prompt: bool = False
 
     def answer_tokens(self, task: str, most: int) -> int:
         """How long an answer is expected to be; as long as it may be, where nothing is known."""
@@ -111,20 +117,21 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
         wall_factor=history.wall_s / model_s,
         answers=answers,
         basis=f"session {number} of {run_id}{more}",
+        by_prompt=True,
     )
 
 
 def _two_costs(sums: Sums) -> tuple[float, float]:
-    """Least squares of y = a x1 + b x2, with neither below 0."""
-    alone = sums.x1y / sums.x1x1 if sums.x1x1 else 0.0
-    determinant = sums.x1x1 * sums.x2x2 - sums.x1x2**2
-    if determinant <= 1e-9 * sums.x1x1 * sums.x2x2:
-        return alone, 0.0  # prompts of one length
-    token_s = (sums.x1y * sums.x2x2 - sums.x2y * sums.x1x2) / determinant
-    seen_s = (sums.x2y * sums.x1x1 - sums.x1y * sums.x1x2) / determinant
-    if seen_s < 0:
-        return alone, 0.0
-    return (token_s, seen_s) if token_s >= 0 else (0.0, sums.x2y / sums.x2x2)
+    """Least squares of y = a x1 + b x2, with neither below 0, scaled to give the sum of y, which the fit does not."""
+    alone, determinant = (1.0, 0.0), sums.x1x1 * sums.x2x2 - sums.x1x2**2
+    shape = alone
+    if determinant > _SAME_LENGTH * sums.x1x1 * sums.x2x2:
+        a = sums.x1y * sums.x2x2 - sums.x2y * sums.x1x2
+        b = sums.x2y * sums.x1x1 - sums.x1y * sums.x1x2
+        shape = alone if b < 0 else (max(0.0, a), b)
+    fitted = shape[0] * sums.x1 + shape[1] * sums.x2
+    scale = sums.y / fitted if fitted > 0 else 0.0
+    return shape[0] * scale, shape[1] * scale
 
 
 @dataclass(slots=True)
@@ -151,10 +158,10 @@ def estimate(plan: Plan, costs: Costs, room: Room, other_s: float = 0.0, *, proc
         ]
         for task, tokens in zip(walk.task.tolist(), new, strict=True):
             answer_tokens[names[task]] += tokens
-        if room.answers > 1:
+        if room.answers > 1 and not costs.by_prompt:
             _Together(walk, new, costs, room, total).run()
         else:
-            _one_by_one(walk, new, costs, room, total)
+            _one_by_one(walk, new, costs, 1 if room.answers > 1 else room.step, total)
     model_s = total.prefill_s + total.decode_s
     return Estimate(
         total.prefill_s,
@@ -167,9 +174,10 @@ def estimate(plan: Plan, costs: Costs, room: Room, other_s: float = 0.0, *, proc
     )
 
 
-def _one_by_one(walk: Walk, new: list[int], costs: Costs, room: Room, total: _Sum) -> None:
+def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Sum) -> None:
+    """Kept prefixes are reused in pieces of so many tokens; 0: not at all."""
     for length, kept, tokens in zip(walk.length.tolist(), walk.kept.tolist(), new, strict=True):
-        reused = min(kept, max(0, length - 1)) // room.step * room.step if room.step else 0
+        reused = min(kept, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused
         total.computed += computed
         total.prefill_s += computed * (costs.token_s + costs.seen_s * (reused + computed / 2))

@@ -35,6 +35,7 @@ class MemoryFit:
         device: "RAM" or "GPU memory".
         weights_bytes, kv_bytes_per_token, kv_cells: as of ``BackendInfo``.
         copies: how many worker processes hold a cache each.
+        weights_copies: and weights; 1 where they map the same file.
         available_bytes: what was free before the model was loaded; None: unknown.
         context_window: of the model.
     """
@@ -44,6 +45,7 @@ class MemoryFit:
     kv_bytes_per_token: int | None
     kv_cells: int
     copies: int
+    weights_copies: int
     available_bytes: int | None
     context_window: int
 
@@ -57,7 +59,7 @@ class MemoryFit:
         """None: unknown."""
         if self.kv_bytes is None or self.weights_bytes is None or self.available_bytes is None:
             return None
-        return self.weights_bytes + self.kv_bytes <= self.available_bytes
+        return self.weights_bytes * self.weights_copies + self.kv_bytes <= self.available_bytes
 
     @property
     def window_that_fits(self) -> int | None:
@@ -67,7 +69,7 @@ class MemoryFit:
         """
         if self.fits is None or not self.kv_bytes_per_token:
             return None
-        room = (self.available_bytes or 0) - (self.weights_bytes or 0)
+        room = (self.available_bytes or 0) - (self.weights_bytes or 0) * self.weights_copies
         tokens = max(0, room // (self.kv_bytes_per_token * self.copies))
         return tokens // 1024 * 1024 if tokens >= 1024 else tokens
 
@@ -78,12 +80,15 @@ class MemoryFit:
 
 def fit_of(info: BackendInfo, free: Free, *, workers: int = 0) -> MemoryFit:
     """A loaded model beside the memory that was free before."""
+    copies = max(1, workers)
+    maps_weights = info.name == "llamacpp" and not info.on_gpu
     return MemoryFit(
         "GPU memory" if info.on_gpu else "RAM",
         info.weights_bytes,
         info.kv_bytes_per_token,
         info.kv_cells,
-        max(1, workers),
+        copies,
+        1 if maps_weights else copies,
         free.gpu if info.on_gpu else free.ram,
         info.context_window,
     )

@@ -24,6 +24,9 @@ _NEWEST = 3
 class Sums:
     """Over answers: x1 the tokens computed for each, x2 those times the tokens that each attended to, y seconds."""
 
+    x1: float
+    x2: float
+    y: float
     x1x1: float
     x1x2: float
     x2x2: float
@@ -142,8 +145,8 @@ def _sums(store: Store, sessions: Sequence[tuple[str, int]], x1: str, x2: str, y
             JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INTEGER[]) AS session) USING (run_id, session)
             WHERE g.created_at BETWEEN s.started_at AND s.finished_at AND g.error IS NULL AND g.steps IS NULL
         )
-        SELECT coalesce(sum(x1 * x1), 0), coalesce(sum(x1 * x2), 0), coalesce(sum(x2 * x2), 0),
-               coalesce(sum(x1 * y), 0), coalesce(sum(x2 * y), 0)
+        SELECT coalesce(sum(x1), 0), coalesce(sum(x2), 0), coalesce(sum(y), 0), coalesce(sum(x1 * x1), 0),
+               coalesce(sum(x1 * x2), 0), coalesce(sum(x2 * x2), 0), coalesce(sum(x1 * y), 0), coalesce(sum(x2 * y), 0)
         FROM made
         """,
         [list(column) for column in zip(*sessions, strict=True)],

@@ -105,6 +105,9 @@ def test_equal_prompts_cost_a_token_each() -> None:
 
 def sums(rows: Sequence[tuple[float, float]], seconds: Sequence[float]) -> Sums:
     return Sums(
+        sum(a for a, _ in rows),
+        sum(b for _, b in rows),
+        sum(seconds),
         sum(a * a for a, _ in rows),
         sum(a * b for a, b in rows),
         sum(b * b for _, b in rows),
@@ -131,6 +134,22 @@ def test_earlier_sessions_give_their_prices_back() -> None:
     found = estimate(plan_of([[1] * 10], 100), costs, Room(8, 1000, 100, 64))
     assert found.answer_tokens == {TASK: 7}
     assert found.decode_s == pytest.approx(7 * (0.004 + 3e-7 * 13.5))
+
+
+def test_an_estimate_from_a_session_gives_the_session_back() -> None:
+    """Whatever stood in the memory beside each prompt is in the prices already."""
+    prompts = [[n] * 100 + [7] * (10 * n) for n in range(1, 9)] * 2
+    plan = plan_of(prompts, 30)
+    (walk,) = plan.walks
+    computed = [(n - k, (n * n - k * k) / 2) for n, k in zip(walk.length, walk.kept, strict=True)]
+    made = [(30, 30 * (n + 15)) for n in walk.length]
+    read_s, made_s = [0.002 * a + 1e-5 * b for a, b in computed], [0.01 * a + 1e-6 * b for a, b in made]
+    history = History(
+        [("r1", 1)], 1000, 480, sum(read_s), sum(made_s), 2 * sum(read_s + made_s),
+        prefill=sums(computed, read_s), decode=sums(made, made_s),
+    )  # fmt: skip
+    found = estimate(plan, costs_from(history, {TASK: 30.0}), Room(8, 100_000, 10_000, 64))
+    assert found.total_s == pytest.approx(history.wall_s, rel=0.01)
 
 
 @pytest.mark.parametrize("rows", [[(10.0, 50.0)], [(10.0, 50.0), (20.0, 200.0)], []])

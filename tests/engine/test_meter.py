@@ -11,7 +11,7 @@ from lbx.engine.outlook import Outlook
 from lbx.engine.plan import TaskPlan
 from lbx.store import GenerationRow
 
-FIT = MemoryFit("RAM", None, None, 0, 1, None, 4096)
+FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)
 TASKS = [
     TaskPlan("b/long", samples=10, prompt_tokens=9_000, distinct_tokens=5_000, new_tokens=1_000),
     TaskPlan("b/short", samples=10, prompt_tokens=1_000, distinct_tokens=1_000, new_tokens=100),

@@ -6,6 +6,7 @@
     ROOT/data/hub/datasets--org--name/snapshots/<commit>/...    regular files only
     ROOT/data/hub/models--org--name/...
     ROOT/data/files/<to>                       files of https and path sources
+    ROOT/data/images/<name>                    container images (OCI archives)
 
 ``data/hub`` is a Hugging Face hub cache without symlinks: ``HF_HUB_CACHE`` may point at it, read-only.
 """
@@ -26,6 +27,7 @@ TAG_MANIFEST = "tagmanifest-sha256.txt"
 BUNDLE_JSON = "lbx/bundle.json"
 HUB = "data/hub"
 FILES = "data/files"
+IMAGES = "data/images"
 
 
 def repo_folder(kind: str, repo: str) -> str:

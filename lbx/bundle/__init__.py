@@ -6,18 +6,24 @@ without links. ``sha256sum`` and ``tar`` alone can check and unpack it.
 
 from lbx.bundle.check import VerifyReport, verify, verify_folder
 from lbx.bundle.extract import UnpackResult, unpack
-from lbx.bundle.pack import CreateResult, create
+from lbx.bundle.outline import Outline
+from lbx.bundle.pack import CreateResult, create, survey
 from lbx.bundle.progress import Progress
+from lbx.bundle.request import RequestResult, write_request
 from lbx.bundle.retry import Retry
 
 __all__ = [
     "CreateResult",
+    "Outline",
     "Progress",
+    "RequestResult",
     "Retry",
     "UnpackResult",
     "VerifyReport",
     "create",
+    "survey",
     "unpack",
     "verify",
     "verify_folder",
+    "write_request",
 ]

@@ -1,7 +1,8 @@
 """Download files and believe none of them before its content has been hashed.
 
 A finished file lies in the store under the hash that was expected of it, an unfinished one beside it as
-``.part``: a later attempt, or a later run, goes on from there with a Range request.
+``.part``: a later attempt, or a later run, goes on from there with a Range request, if the server still says the
+ETag and the size it said when the file was begun.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Fetcher:
         import httpx2
 
         self._store = store
-        self._retry = retry
+        self.retry = retry
+        self._begun_anew: set[str] = set()
         self._client = httpx2.Client(
             verify=_certificates(),
             follow_redirects=True,
@@ -100,7 +102,19 @@ class Fetcher:
             length = response.headers.get("Content-Length", "")
             return int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
 
-        return persist(self._retry, wanted.what, attempt)
+        return persist(self.retry, wanted.what, attempt)
+
+    def refused(self, wanted: Wanted) -> int:
+        """401 or 403 where the server does not let the file be read; 0 where it does, or says something else."""
+
+        def attempt() -> int:
+            with _mapped(wanted, progressed=lambda: False):
+                # Whoever is sent on to a store of files has passed the gate; the store may take no HEAD.
+                response = self._client.head(wanted.url, headers=dict(wanted.headers), follow_redirects=False)
+            status = response.status_code
+            return status if status in (401, 403) else 0
+
+        return persist(self.retry, wanted.what, attempt)
 
     def kept(self, wanted: Wanted) -> int:
         """How many of the file's bytes an earlier run has left in the store."""
@@ -143,9 +157,10 @@ class Fetcher:
                     "try another network or mirror; do not use the file.",
                 )
             part.replace(final)
+            self._etag(wanted).unlink(missing_ok=True)
             return Fetched(final, digests.count, digests.sha256)
 
-        return persist(self._retry, wanted.what, attempt)
+        return persist(self.retry, wanted.what, attempt)
 
     def _stream(self, wanted: Wanted, part: Path, report: Callable[[int], None]) -> _Digests:
         """Bring the rest of ``part`` and give the hashes of all of it."""
@@ -169,6 +184,7 @@ class Fetcher:
             _check_status(response, wanted)
             if start and not _continues(response, start):
                 start, digests = 0, _Digests(wanted, wanted.size or 0)
+            self._check_same(wanted, part, response, start)
             with part.open("ab" if start else "wb") as out:
                 for block in response.iter_bytes():  # as it comes: what a fixed size gathers is lost in a break
                     out.write(block)
@@ -177,6 +193,23 @@ class Fetcher:
                         break
                     report(digests.count)
         return self._whole(wanted, part, digests, start)
+
+    def _check_same(self, wanted: Wanted, part: Path, response: httpx2.Response, start: int) -> None:
+        """Find out before gigabytes have come that the server has another file than was promised, or begun."""
+        length, etag = response.headers.get("Content-Length", ""), response.headers.get("ETag", "")
+        total = start + int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
+        if None not in (wanted.size, total) and total != wanted.size:
+            part.unlink(missing_ok=True)
+            raise AgainError(f"the server has {total:,} bytes, which is not the {wanted.size:,} bytes promised")
+        if not start:
+            self._etag(wanted).write_text(etag, "utf-8")
+            return
+        begun = self._etag(wanted).read_text("utf-8") if self._etag(wanted).exists() else ""
+        # Servers behind one name may each have an ETag of their own; the second time the hash at the end has to do.
+        if etag and begun and etag != begun and wanted.digest not in self._begun_anew:
+            self._begun_anew.add(wanted.digest)
+            part.unlink()
+            raise AgainError("the file there is another than the one that was begun (its ETag has changed)")
 
     def _whole(self, wanted: Wanted, part: Path, digests: _Digests, start: int) -> _Digests:
         if wanted.size is not None and digests.count > wanted.size:
@@ -193,6 +226,9 @@ class Fetcher:
 
     def _part(self, wanted: Wanted) -> Path:
         return self._store / f"{wanted.algorithm}-{wanted.digest}.part"
+
+    def _etag(self, wanted: Wanted) -> Path:
+        return self._store / f"{wanted.algorithm}-{wanted.digest}.etag"
 
 
 @cache

@@ -114,6 +114,18 @@ class Hub:
         what = f"{file.path} of the {snapshot.type} {snapshot.repo}"
         return Wanted(what, url, file.algorithm, file.digest, file.size, self._headers)
 
+    def gated(self, repo: str, kind: str, licence: str = "") -> FetchError:
+        """Why a gated repository cannot be bundled yet, and the way to it."""
+        page = f"{self._api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
+        has_token = any(name.lower() == "authorization" for name in self._headers)
+        why = "the token that is set may not read it" if has_token else "no token is set"
+        stated = f" (licence: {licence})" if licence else ""
+        return FetchError(
+            f"The {kind} {repo} is gated{stated}: its readers must have accepted its conditions, and {why}.",
+            fix=f"Accept them at {page}, and set HF_TOKEN to a token of that account that may read it.",
+            command="HF_TOKEN=hf_YOUR_TOKEN lbx bundle RECIPE... -o DIR",
+        )
+
     def _ask(self, repo: str, kind: str, revision: str) -> Snapshot:
         info = self._api.repo_info(repo, repo_type=kind, revision=revision, timeout=self._retry.read_s)
         entries = self._api.list_repo_tree(info.id, repo_type=kind, revision=info.sha, recursive=True)
@@ -125,12 +137,9 @@ class Hub:
         import httpx2
 
         errors, where = self._library.errors, self._api.endpoint
+        if isinstance(exc, errors.GatedRepoError):
+            return self.gated(repo, kind)
         refusals = (
-            (
-                errors.GatedRepoError,
-                "is gated, and may not be read",
-                f"Accept its conditions at {where}, set HF_TOKEN.",
-            ),
             (errors.RevisionNotFoundError, f"has no revision {revision}", "Correct the recipe's revision."),
             (errors.RepositoryNotFoundError, f"is not at {where}, or is private", _WRONG_REPO),
             (errors.OfflineModeIsEnabled, "cannot be fetched: HF_HUB_OFFLINE is set", "Unset it."),

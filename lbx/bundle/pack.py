@@ -2,34 +2,41 @@
 
 Everything is fetched into ``OUT/.NAME.partial`` first, under the hash that was promised. A run that was killed
 leaves the folder, and the next one goes on with it; the archive appears under its name only when it is whole.
+A fetched byte is written twice (download, archive) and read once between; a local one is read twice, written once.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lbx.bundle.archive import publish, write_archive
 from lbx.bundle.bag import render_tags
-from lbx.bundle.disk import sync_folder
+from lbx.bundle.delta import Held, HeldFile, read_base
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
+from lbx.bundle.fetch import Fetched, Fetcher, Wanted
 from lbx.bundle.formats import names_code, why_refused
 from lbx.bundle.hub import Hub
+from lbx.bundle.outline import Line, Outline, free_space, label, require_space
 from lbx.bundle.plan import Item, Planned, Planner, refusal
 from lbx.bundle.progress import Meter, Progress, silent
-from lbx.bundle.recipe import load_recipes
+from lbx.bundle.recipe import Recipe
+from lbx.bundle.request import read_inputs
 from lbx.bundle.retry import Retry
-from lbx.bundle.tar import TarWriter, size_of_tar
-from lbx.errors import FetchError, UsageError
+from lbx.bundle.sbom import SBOM, render_sbom
+from lbx.bundle.sources import ImageSource
+from lbx.bundle.tar import size_of_tar
+from lbx.bundle.workshop import Workshop, clear, workshop
+from lbx.errors import UsageError
 from lbx.layout import TAG_MANIFEST
+
+OnOutline = Callable[[Outline], None]
+Content = Fetched | HeldFile
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class CreateResult(Evidence):
         archive, sums: NAME.tar, and NAME.SHA256SUMS for ``sha256sum -c``.
         digest: the bundle's digest, as ``lbx verify`` shows it.
         files, bytes: number and total size of the payload files.
+        held_files, held_bytes: of those, what the base has and this archive has not.
         sources: as in bundle.json.
     """
 
@@ -49,7 +57,21 @@ class CreateResult(Evidence):
     digest: str
     files: int
     bytes: int
+    held_files: int
+    held_bytes: int
     sources: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A bundle whose files are known, with what is needed to fetch them."""
+
+    recipe: Recipe
+    base: Held | None
+    shop: Workshop
+    fetcher: Fetcher
+    planned: Sequence[Planned]
+    outline: Outline
 
 
 def create(
@@ -59,6 +81,10 @@ def create(
     name: str | None = None,
     hub: str | None = None,
     mirror: str | None = None,
+    work: Path | None = None,
+    base: Path | None = None,
+    images: Sequence[Path] = (),
+    on_outline: OnOutline | None = None,
     progress: Progress | None = None,
     retry: Retry | None = None,
 ) -> CreateResult:
@@ -67,34 +93,108 @@ def create(
     The archive's bytes depend on the recipes and the fetched contents alone (and SOURCE_DATE_EPOCH).
 
     Args:
-        recipes: TOML files; see ``lbx.bundle.recipe``.
+        recipes: recipes or model cards, see ``lbx.bundle.recipe``; or one request, see ``lbx.bundle.request``.
         name: of the bundle; the recipes' own names joined by "+" when None.
         hub: address of a Hugging Face hub instead of the public one (or HF_ENDPOINT).
         mirror: address that stands for scheme and host of every https source: ``mirror`` + the url's path.
+        work: folder for downloads, where they are to lie on another disk than the archive.
+        base: a bundle that the other side has, see ``lbx.bundle.delta``: what it holds is not fetched or packed.
+        images: OCI archives that travel with it.
+        on_outline: told what the bundle will be, before the first download.
         progress: see ``lbx.bundle.progress.Progress``.
         retry: how patient to be with the network.
 
     Raises:
-        UsageError: a recipe is wrong, a local source missing, an unsafe format not allowed, the disk too small.
+        UsageError: a recipe is wrong, a local source missing, an unsafe format not allowed, a disk too small.
         FetchError: a source cannot be had, or is not what was promised.
     """
-    progress, retry = progress or silent, retry or Retry()
-    recipe = load_recipes(recipes, name)
-    epoch = _source_date_epoch()
-    with _workshop(out_dir, recipe.name) as work, Fetcher(work / "files", retry) as fetcher:
-        planned = Planner(Hub(hub, retry), mirror, fetcher, progress).plan(recipe.sources)
-        items = [item for entry in planned for item in entry.items]
-        _require_space(items, fetcher, out_dir)
-        contents = _fetch_all(planned, fetcher, work, progress)
-        sources = [_described(entry, contents) for entry in planned]
-        tags = render_tags(recipe.name, recipe.description, sources, epoch)
-        draft = work / "archive.tar"
-        payload = sum(file.size for file in contents.values())
-        meter = Meter(progress, "pack", payload)
-        archive_sha256 = _write_archive(draft, recipe.name, tags, contents, epoch=epoch, meter=meter)
-        archive, sums = _publish(draft, out_dir, recipe.name, archive_sha256)
-    digest = hashlib.sha256(tags[TAG_MANIFEST]).hexdigest()
-    return CreateResult(archive, sums, recipe.name, digest, len(contents), payload, sources)
+    progress, epoch = progress or silent, _source_date_epoch()
+    recipe, held = _read(recipes, name, base, images)
+    with workshop(out_dir, recipe.name, work) as shop, Fetcher(shop.store, retry or Retry()) as fetcher:
+        job = _plan(recipe, held, shop, fetcher, Planner(Hub(hub, fetcher.retry), mirror, fetcher, progress, held))
+        if on_outline:
+            on_outline(job.outline)
+        require_space(job.outline)
+        contents, coded = _fetch_all(job, progress)
+        sources = [_described(entry, contents, coded) for entry in job.planned]
+        made = _write(job, sources, contents, out_dir, epoch=epoch, progress=progress)
+        clear(shop)
+    return made
+
+
+def survey(
+    recipes: Sequence[Path],
+    out_dir: Path,
+    *,
+    name: str | None = None,
+    hub: str | None = None,
+    mirror: str | None = None,
+    work: Path | None = None,
+    base: Path | None = None,
+    images: Sequence[Path] = (),
+    progress: Progress | None = None,
+    retry: Retry | None = None,
+) -> Outline:
+    """What ``create`` would make of the same arguments; downloads nothing.
+
+    Raises:
+        UsageError, FetchError: as ``create`` would, but for the disk, which the outline tells.
+    """
+    recipe, held = _read(recipes, name, base, images)
+    with workshop(out_dir, recipe.name, work) as shop, Fetcher(shop.store, retry or Retry()) as fetcher:
+        planner = Planner(Hub(hub, fetcher.retry), mirror, fetcher, progress or silent, held)
+        return _plan(recipe, held, shop, fetcher, planner).outline
+
+
+def _read(
+    paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
+) -> tuple[Recipe, Held | None]:
+    """What is to be bundled, and what the other side has."""
+    recipe, held = read_inputs(paths, name)
+    if base is not None:
+        if held is not None:
+            raise UsageError("The request says what is held already.", fix="Leave --base out.")
+        held = read_base(base)
+    try:
+        extra = tuple(ImageSource(image, origin="--include-image") for image in images)
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc
+    return replace(recipe, sources=(*recipe.sources, *extra)), held
+
+
+def _plan(recipe: Recipe, held: Held | None, shop: Workshop, fetcher: Fetcher, planner: Planner) -> Job:
+    planned = planner.plan(recipe.sources)
+    items = [item for entry in planned for item in entry.items]
+    packed = [item for item in items if not isinstance(item.origin, HeldFile)]
+    fetched = [(item.size or 0) - fetcher.kept(item.origin) for item in packed if isinstance(item.origin, Wanted)]
+    lines = [_line(entry) for entry in planned]
+    outline = Outline(
+        name=recipe.name,
+        lines=lines,
+        files=len(items),
+        bytes=sum(line.bytes for line in lines),
+        held_bytes=sum(line.held_bytes for line in lines),
+        fetch_bytes=sum(max(missing, 0) for missing in fetched),
+        # The tag files name every file four times: in two lists, in bundle.json and in the bill of materials.
+        archive_bytes=size_of_tar((item.path, item.size or 0) for item in packed)
+        + sum(6 * len(item.path) + 900 for item in items),
+        **free_space(shop.store, shop.drafts),
+    )
+    return Job(recipe, held, shop, fetcher, planned, outline)
+
+
+def _line(entry: Planned) -> Line:
+    record = entry.record
+    return Line(
+        source=label(record),
+        kind=record["kind"],
+        revision=record.get("commit", ""),
+        licence=record.get("licence", ""),
+        gated=record.get("gated", False),
+        files=len(entry.items),
+        bytes=sum(item.size or 0 for item in entry.items),
+        held_bytes=sum(item.size or 0 for item in entry.items if isinstance(item.origin, HeldFile)),
+    )
 
 
 def _source_date_epoch() -> int:
@@ -106,145 +206,87 @@ def _source_date_epoch() -> int:
     return int(value)
 
 
-@contextmanager
-def _workshop(out_dir: Path, name: str) -> Iterator[Path]:
-    """The folder where a bundle is made: locked while in use, kept after a failure, removed after success."""
-    work = out_dir / f".{name}.partial"
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as exc:
-        raise UsageError(
-            f"Nothing can be written to {out_dir}: {exc.strerror}.", fix="Give another folder with -o."
-        ) from exc
-    try:
-        _lock(lock, work)
-        try:
-            yield work
-            shutil.rmtree(work)
-        except OSError as exc:
-            raise UsageError(f"Writing the bundle failed: {exc}.", fix="Give the same command again to go on.") from exc
-    finally:
-        os.close(lock)
+def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[str]]:
+    """Every payload file by its path in the bag, and which of them are configurations that name code.
 
-
-def _lock(folder: int, work: Path) -> None:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        raise UsageError(
-            f"Another `lbx bundle` is writing this bundle right now ({work}).",
-            fix="Wait for it, or give another --name.",
-        ) from exc
-    except OSError:
-        return  # a network file system without locks: two runs at once are then the user's own care
-
-
-def _require_space(items: Sequence[Item], fetcher: Fetcher, out_dir: Path) -> None:
-    """Refuse before the first download when the files and the archive made of them will not fit.
-
-    Raises:
-        UsageError: with what is needed and what is there, in bytes.
+    Small ones come first: a refusal then costs little.
     """
-    missing = sum(
-        max((item.size or 0) - fetcher.kept(item.origin), 0) for item in items if isinstance(item.origin, Wanted)
-    )
-    archive = size_of_tar((item.path, item.size or 0) for item in items)
-    tags = sum(4 * len(item.path) + 400 for item in items)
-    free = shutil.disk_usage(out_dir).free
-    if missing + archive + tags > free:
-        raise UsageError(
-            f"The disk of {out_dir} is too small: {missing:,} bytes are to be fetched and the archive takes "
-            f"{archive + tags:,}, but {free:,} are free.",
-            fix="Free some space, or give a folder on a larger disk with -o.",
-        )
-
-
-def _fetch_all(planned: Sequence[Planned], fetcher: Fetcher, work: Path, progress: Progress) -> dict[str, Fetched]:
-    """Every payload file by its path in the bag. Small ones first: a refusal then costs little."""
     jobs = sorted(
-        ((entry, item) for entry in planned for item in entry.items), key=lambda job: (job[1].size or 0, job[1].path)
+        ((entry, item) for entry in job.planned for item in entry.items),
+        key=lambda pair: (pair[1].size or 0, pair[1].path),
     )
     meter = Meter(progress, "fetch", sum(item.size or 0 for _, item in jobs))
-    contents: dict[str, Fetched] = {}
+    contents: dict[str, Content] = {}
+    coded: set[str] = set()
     for entry, item in jobs:
-        file = _fetch_one(item, fetcher, work, partial(meter.at, item.name))
-        if names_code(item.name, file.path) and not entry.allows(item):
-            raise refusal(entry.source, item, "a configuration that names code to run (auto_map)")
-        contents[item.path] = file
+        file = _fetch_one(item, job, partial(meter.at, item.name))
+        if file.allowed if isinstance(file, HeldFile) else names_code(item.name, file.path):
+            if not entry.allows(item):
+                raise refusal(entry.source, item, "a configuration that names code to run (auto_map)")
+            coded.add(item.path)
+        # A small file of the hub shows only now, by its SHA-256, that the base has it.
+        held = job.base.find("sha256", file.sha256, file.size, item.path) if job.base else None
+        contents[item.path] = held or file
         meter.finish(item.name, file.size)
-    return contents
+    return contents, coded
 
 
-def _fetch_one(item: Item, fetcher: Fetcher, work: Path, report: Callable[[int], None]) -> Fetched:
+def _fetch_one(item: Item, job: Job, report: Callable[[int], None]) -> Content:
     if isinstance(item.origin, Wanted):
-        return fetcher.fetch(item.origin, report)
-    if isinstance(item.origin, Fetched):
+        return job.fetcher.fetch(item.origin, report)
+    if isinstance(item.origin, (Fetched, HeldFile)):
         return item.origin
     digest = hashlib.sha256(item.origin).hexdigest()
-    path = work / f"made-{digest}"
+    path = job.shop.drafts / f"made-{digest}"
     path.write_bytes(item.origin)
     return Fetched(path, len(item.origin), digest)
 
 
-def _described(planned: Planned, contents: Mapping[str, Fetched]) -> dict[str, Any]:
+def _described(planned: Planned, contents: Mapping[str, Content], coded: set[str]) -> dict[str, Any]:
     """A source as bundle.json gives it: what was asked, what it resolved to, its files, what was let through."""
     files = [
-        {"path": path, "size": contents[path].size, "sha256": contents[path].sha256}
-        for path in sorted(item.path for item in planned.items)
+        {"path": item.path, "size": contents[item.path].size, "sha256": contents[item.path].sha256}
+        | ({"git_sha1": item.git_sha1} if item.git_sha1 else {})
+        for item in sorted(planned.items, key=lambda item: item.path)
     ]
-    unsafe = [
-        item.path for item in planned.items if why_refused(item.name) or names_code(item.name, contents[item.path].path)
-    ]
+    unsafe = [item.path for item in planned.items if why_refused(item.name) or item.path in coded]
     return {**planned.record, "allowed": sorted(unsafe), "files": files}
 
 
-def _write_archive(
-    draft: Path, top: str, tags: Mapping[str, bytes], contents: Mapping[str, Fetched], *, epoch: int, meter: Meter
-) -> str:
-    """The tar, tag files first, on disk for good; its SHA-256."""
-    with draft.open("wb") as out:
-        tar = TarWriter(out, epoch)
-        for path, content in sorted(tags.items()):
-            tar.add(f"{top}/{path}", len(content), [content])
-        for path, file in sorted(contents.items()):
-            try:
-                tar.add(f"{top}/{path}", file.size, _unchanged(file, partial(meter.at, path)))
-            except ValueError as exc:
-                raise _changed(file) from exc
-            meter.finish(path, file.size)
-        sha256 = tar.close()
-        out.flush()
-        os.fsync(out.fileno())
-    return sha256
-
-
-def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
-    """A file's blocks; raises where they are not those that the manifest was made of."""
-    digest = hashlib.sha256()
-    count = 0
-    for block in read_blocks(file.path):
-        digest.update(block)
-        yield block
-        count += len(block)
-        report(count)
-    if digest.hexdigest() != file.sha256:
-        raise _changed(file)
-
-
-def _changed(file: Fetched) -> FetchError:
-    return FetchError(
-        f"{file.path} changed while it was being packed.", fix="Leave it alone and give the command again."
+def _write(
+    job: Job,
+    sources: Sequence[Mapping[str, Any]],
+    contents: Mapping[str, Content],
+    out_dir: Path,
+    *,
+    epoch: int,
+    progress: Progress,
+) -> CreateResult:
+    """The archive of what has been fetched, in its place."""
+    name, description = job.recipe.name, job.recipe.description
+    held = {path: content for path, content in contents.items() if isinstance(content, HeldFile)}
+    packed = {path: content for path, content in contents.items() if isinstance(content, Fetched)}
+    tags = render_tags(
+        name,
+        description,
+        sources,
+        epoch,
+        extra={SBOM: render_sbom(name, description, sources, epoch)},
+        base={"name": job.base.name, "digest": job.base.digest} if job.base else None,
+        held={path: content.path for path, content in held.items()},
     )
-
-
-def _publish(draft: Path, out_dir: Path, name: str, sha256: str) -> tuple[Path, Path]:
-    """Put archive and sums in place. The old sums go first: a kill in between must leave no wrong ones."""
-    archive, sums = out_dir / f"{name}.tar", out_dir / f"{name}.SHA256SUMS"
-    sums.unlink(missing_ok=True)
-    draft.replace(archive)
-    listing = draft.with_name("sums")
-    listing.write_text(f"{sha256}  {archive.name}\n", "utf-8")
-    listing.replace(sums)
-    sync_folder(out_dir)
-    return archive, sums
+    draft = job.shop.drafts / "archive.tar"
+    meter = Meter(progress, "pack", sum(file.size for file in packed.values()))
+    sha256 = write_archive(draft, name, tags, packed, epoch=epoch, meter=meter)
+    archive, sums = publish(draft, out_dir, name, sha256)
+    return CreateResult(
+        archive=archive,
+        sums=sums,
+        name=name,
+        digest=hashlib.sha256(tags[TAG_MANIFEST]).hexdigest(),
+        files=len(contents),
+        bytes=sum(content.size for content in contents.values()),
+        held_files=len(held),
+        held_bytes=sum(content.size for content in held.values()),
+        sources=sources,
+    )

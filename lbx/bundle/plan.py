@@ -6,20 +6,22 @@ import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from lbx.bundle.delta import Held, HeldFile
 from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
 from lbx.bundle.formats import why_refused
 from lbx.bundle.hub import Hub, Snapshot
+from lbx.bundle.image import read_image
 from lbx.bundle.names import PathSet, why_unsafe
 from lbx.bundle.progress import Progress
-from lbx.bundle.recipe import HttpsSource, HubSource, PathSource, Source
+from lbx.bundle.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
 from lbx.errors import FetchError, UsageError
-from lbx.layout import FILES, HUB, repo_folder
+from lbx.layout import FILES, HUB, IMAGES, repo_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,16 @@ class Item:
     Attributes:
         path: in the bag, ``data/...``.
         name: inside its source; what ``allow`` refers to.
-        origin: how to fetch it, or the file itself where it is here already.
+        origin: how to fetch it, or the file itself where it is here already, or the base's where that has it.
         size: bytes; None where the server does not say.
+        git_sha1: git's name of the content where the hub told it, or "".
     """
 
     path: str
     name: str
-    origin: Wanted | Fetched | bytes
+    origin: Wanted | Fetched | HeldFile | bytes
     size: int | None
+    git_sha1: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,13 @@ class Planner:
         mirror: an address that stands for scheme and host of every https source, or None.
         fetcher: asks for sizes.
         progress: told of local files being read.
+        base: what need not be fetched, or None.
     """
 
-    def __init__(self, hub: Hub, mirror: str | None, fetcher: Fetcher, progress: Progress) -> None:
+    def __init__(
+        self, hub: Hub, mirror: str | None, fetcher: Fetcher, progress: Progress, base: Held | None = None
+    ) -> None:
+        self._base = base
         self._hub = hub
         self._mirror = mirror.rstrip("/") if mirror else None
         self._fetcher = fetcher
@@ -74,7 +82,7 @@ class Planner:
             UsageError: a local path is missing, an unsafe format is not allowed, two files want one place.
             FetchError: a repository, revision or pattern matches nothing.
         """
-        planned = [self._plan_one(source) for source in sources]
+        planned = [self._less_base(self._plan_one(source)) for source in sources]
         names = PathSet()
         for entry in planned:
             _check_formats(entry)
@@ -87,21 +95,55 @@ class Planner:
         return planned
 
     def _plan_one(self, source: Source) -> Planned:
-        if isinstance(source, HubSource):
-            return self._plan_hub(source)
-        return self._plan_https(source) if isinstance(source, HttpsSource) else self._plan_path(source)
+        match source:
+            case HubSource():
+                return self._plan_hub(source)
+            case HttpsSource():
+                return self._plan_https(source)
+            case PathSource():
+                return self._plan_path(source)
+            case ImageSource():
+                return self._plan_image(source)
+            case HeldSource():
+                return _plan_held(source)
+
+    def _less_base(self, planned: Planned) -> Planned:
+        """The same, with what the base holds taken from there."""
+        return replace(planned, items=tuple(self._from_base(item) for item in planned.items))
+
+    def _from_base(self, item: Item) -> Item:
+        origin = item.origin
+        if self._base is None or not isinstance(origin, Wanted):
+            return item
+        held = self._base.find(origin.algorithm, origin.digest, origin.size, item.path)
+        return item if held is None else replace(item, origin=held, size=held.size)
 
     def _plan_hub(self, source: HubSource) -> Planned:
         snapshot = self._hub.snapshot(source.repo, source.type, source.revision)
         by_path = {file.path: file for file in snapshot.files}
-        chosen = _choose(by_path, source.files, source, f"the {source.type} {source.repo} at {snapshot.commit}")
+        where = f"the {source.type} {source.repo} at {snapshot.commit}"
+        chosen = _choose(by_path, source.files, source, where, source.optional)
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
         items = [
-            Item(f"{root}/snapshots/{snapshot.commit}/{path}", path, self._hub.wanted(snapshot, by_path[path]), size)
+            Item(
+                f"{root}/snapshots/{snapshot.commit}/{path}",
+                path,
+                self._hub.wanted(snapshot, file),
+                file.size,
+                file.digest if file.algorithm == "git" else "",
+            )
             for path in chosen
-            for size in [by_path[path].size]
+            for file in [by_path[path]]
         ]
+        if snapshot.gated:
+            self._check_gate(source, snapshot, items)
         return Planned(source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit)))
+
+    def _check_gate(self, source: HubSource, snapshot: Snapshot, items: Sequence[Item]) -> None:
+        """Ask for one file now: a hub lists a gated repository to everybody, and refuses hours later."""
+        smallest = min(items, key=lambda item: item.size or 0)
+        if isinstance(smallest.origin, Wanted) and self._fetcher.refused(smallest.origin):
+            raise self._hub.gated(source.repo, source.type, snapshot.licence)
 
     def _plan_https(self, source: HttpsSource) -> Planned:
         parts = urlsplit(source.url)
@@ -113,6 +155,13 @@ class Planner:
         wanted = Wanted(wanted.what, url, "sha256", source.sha256, size)
         record = {"kind": "https", "url": source.url, "to": source.to, "licence": source.licence}
         return Planned(source, record, (Item(f"{FILES}/{source.to}", source.to, wanted, size),))
+
+    def _plan_image(self, source: ImageSource) -> Planned:
+        images = read_image(source.path)
+        file = _read_local(source.path, self._progress)
+        name = source.path.name
+        record = {"kind": "image", "to": name, "licence": "", "images": images}
+        return Planned(source, record, (Item(f"{IMAGES}/{name}", name, file, file.size),))
 
     def _plan_path(self, source: PathSource) -> Planned:
         found = _local_files(source)
@@ -141,10 +190,28 @@ def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:
         "resolved_repo": snapshot.resolved_repo,
         "revision": source.revision,
         "commit": snapshot.commit,
-        "licence": snapshot.licence,
+        "licence": snapshot.licence or source.licence,
         "gated": snapshot.gated,
-        "patterns": list(source.files),
+        "patterns": [*source.files, *source.optional],
     }
+
+
+def _plan_held(source: HeldSource) -> Planned:
+    """A source that only the base has: its record and its files as they are there."""
+    record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
+    allowed = set(source.allow)
+    items = [
+        Item(
+            file["path"],
+            file["path"],
+            HeldFile(file["path"], file["size"], file["sha256"], git, unsafe),
+            file["size"],
+            git,
+        )
+        for file in source.record["files"]
+        for git, unsafe in [(file.get("git_sha1", ""), file["path"] in allowed)]
+    ]
+    return Planned(source, record, tuple(items))
 
 
 def _refs(root: str, revision: str, commit: str) -> list[Item]:
@@ -154,21 +221,25 @@ def _refs(root: str, revision: str, commit: str) -> list[Item]:
     return [Item(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
 
 
-def _choose(names: Iterable[str], patterns: Sequence[str], source: Source, where: str) -> list[str]:
-    """The names that any pattern matches, sorted; every pattern must match one."""
+def _choose(
+    names: Iterable[str], patterns: Sequence[str], source: Source, where: str, optional: Sequence[str] = ()
+) -> list[str]:
+    """The names that any pattern matches, sorted; every pattern must match one, but for the optional ones."""
     names = sorted(names)
     if not names:
         raise FetchError(f"{source.origin}: {where} holds no files.", fix="Correct the source.")
     chosen: set[str] = set()
-    for pattern in patterns or ["*"]:
+    for pattern in [*patterns, *optional] or ["*"]:
         matches = {name for name in names if fnmatchcase(name, pattern + "*" * pattern.endswith("/"))}
-        if not matches:
+        if not matches and pattern not in optional:
             close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4) or names[:5]
             raise FetchError(
                 f'{source.origin}: files = "{pattern}" matches nothing in {where}, which has {len(names)} files.',
                 fix=f"It has for instance {', '.join(close)}.",
             )
         chosen |= matches
+    if not chosen:
+        raise FetchError(f"{source.origin}: nothing in {where} matches any pattern.", fix="Correct `optional`.")
     return sorted(chosen)
 
 

@@ -9,6 +9,8 @@
     type = "dataset"                        # or "model"
     revision = "main"                       # branch, tag or commit; "main" when left out
     files = ["data.zip"]                    # glob patterns, "*" also crosses "/"; all files when left out
+    optional = ["LICENSE*"]                 # patterns that may match nothing
+    licence = "MIT"                         # where the hub says none
     allow = ["code.py"]                     # unsafe formats that may travel, each by its name
 
     [[source]]                              # one file from anywhere, pinned
@@ -25,6 +27,7 @@
     files = ["*.json"]
 
 Several recipes make one bundle: sources of one repository at one revision merge, contradictions are refused.
+A model card (``lbx.backends.cards``) stands for a recipe of the one repository that its weights come from.
 """
 
 from __future__ import annotations
@@ -33,110 +36,20 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from lbx.bundle.names import is_bundle_name, why_unsafe
+from lbx.backends.cards import ModelCard, parse_card
+from lbx.bundle.names import is_bundle_name
+from lbx.bundle.sources import KINDS, HttpsSource, HubSource, PathSource, Source
 from lbx.errors import UsageError
 
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_TYPES = ("dataset", "model")
-
-
-@dataclass(frozen=True, slots=True)
-class HubSource:
-    """Files of a repository on the Hugging Face hub. ``files`` empty means all of them."""
-
-    repo: str
-    type: str
-    revision: str = "main"
-    files: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    origin: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        _check_repo(self.repo, self.type)
-        if reason := why_unsafe(self.revision):
-            raise ValueError(f'revision = "{self.revision}" cannot be used: {reason}.')
-
-    @property
-    def place(self) -> str:
-        """What no two sources of a bundle may share."""
-        return f"{self.type} {self.repo}"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpsSource:
-    """One file by its address, pinned by its SHA-256; ``to`` is its place under data/files."""
-
-    url: str
-    sha256: str
-    to: str
-    licence: str = ""
-    allow: tuple[str, ...] = ()
-    origin: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme != "https" or not parts.netloc or not parts.path.strip("/"):
-            raise ValueError(f'url = "{self.url}" is no https address of a file.')
-        if not _SHA256.fullmatch(self.sha256):
-            raise ValueError(f'sha256 = "{self.sha256}" is not 64 lower-case hex digits.')
-        _check_to(self.to)
-
-    @property
-    def place(self) -> str:
-        return f"file {self.to}"
-
-
-@dataclass(frozen=True, slots=True)
-class PathSource:
-    """A file or folder of this machine. It goes under data/files (``to``) or becomes a hub snapshot (``repo``).
-
-    Attributes:
-        path: as the recipe writes it; recorded in the bundle.
-        folder: the recipe's own folder, which ``path`` is relative to.
-    """
-
-    path: str
-    to: str = ""
-    repo: str = ""
-    type: str = "model"
-    files: tuple[str, ...] = ()
-    licence: str = ""
-    allow: tuple[str, ...] = ()
-    folder: Path = field(default=Path(), compare=False)
-    origin: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        if bool(self.to) == bool(self.repo):
-            raise ValueError("a path source takes either `to` or `repo`.")
-        if self.repo:
-            _check_repo(self.repo, self.type)
-        else:
-            _check_to(self.to)
-
-    @property
-    def place(self) -> str:
-        return f"{self.type} {self.repo}" if self.repo else f"file {self.to}"
-
-    @property
-    def full_path(self) -> Path:
-        return (self.folder / self.path).resolve()
-
-
-Source = HubSource | HttpsSource | PathSource
-KINDS: dict[str, type[HubSource] | type[HttpsSource] | type[PathSource]] = {
-    "hub": HubSource,
-    "https": HttpsSource,
-    "path": PathSource,
-}
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
 _NOT_IN_TOML = ("origin", "folder")
-_LISTS = ("files", "allow")
+_LISTS = ("files", "optional", "allow")
+_BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
+_OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +65,7 @@ def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
     """Read recipes and make one of them.
 
     Args:
-        paths: TOML files; several are merged, and the bundle is named after them, joined by "+".
+        paths: recipes or model cards (TOML); several are merged, and the bundle is named after them, joined by "+".
         name: of the bundle instead.
 
     Raises:
@@ -160,7 +73,15 @@ def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
     """
     if not paths:
         raise UsageError("No recipe was given.", command="lbx bundle bundle/longbench.toml -o DIR")
-    recipes = [_load(path) for path in dict.fromkeys(paths)]
+    return join([_load(path) for path in dict.fromkeys(paths)], name)
+
+
+def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
+    """One recipe of several.
+
+    Raises:
+        UsageError: two of them contradict each other, or the name cannot be one.
+    """
     name = name or "+".join(dict.fromkeys(recipe.name for recipe in recipes))
     if not is_bundle_name(name):
         raise UsageError(
@@ -172,6 +93,17 @@ def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
 
 def _load(path: Path) -> Recipe:
     table = _read_toml(path)
+    if "source" not in table and "backend" in table:
+        return _of_card(parse_card(table, path), path)
+    return parse_recipe(table, path)
+
+
+def parse_recipe(table: Mapping[str, Any], path: Path) -> Recipe:
+    """The recipe in a table that was read from ``path``.
+
+    Raises:
+        UsageError: a key is missing, unknown or wrong; names the file, the source and the key.
+    """
     _check_keys(table, {"name": str, "description": str, "source": list}, ("name", "source"), f"{path}")
     if not is_bundle_name(table["name"]):
         raise UsageError(
@@ -181,6 +113,32 @@ def _load(path: Path) -> Recipe:
         raise UsageError(f"{path} has no [[source]].", fix="A recipe lists at least one.")
     sources = tuple(_source(entry, path, number) for number, entry in enumerate(table["source"], 1))
     return Recipe(table["name"], table.get("description", ""), sources)
+
+
+def _of_card(card: ModelCard, path: Path) -> Recipe:
+    """What a model card needs of the hub: its GGUF files, its safetensors with what lies beside, or a tokenizer."""
+    weights, where = card.weights, f"{path}, [{'tokenizer' if card.backend == 'endpoint' else 'weights'}]"
+    if not weights.repo:
+        raise UsageError(
+            f"{where} names no hub repository, so there is nothing to fetch for it.",
+            fix='Say repo = "org/name" there, or make a recipe with kind = "path" for files of this machine.',
+        )
+    files: tuple[str, ...]
+    optional: tuple[str, ...] = _BESIDE_WEIGHTS
+    if card.backend in ("llamacpp", "llamacpp_embedding") or weights.file:
+        files, optional = (weights.file or "*.gguf",), ("LICENSE*",)
+    else:
+        files = ("tokenizer*",)
+        if card.backend != "endpoint":
+            files = ("*.safetensors", "config.json")
+    name = _OUTSIDE_NAMES.sub("-", card.name).strip("-._+")[:100] or "model"
+    try:
+        source = HubSource(
+            weights.repo, "model", weights.revision or "main", files=files, optional=optional, origin=where
+        )
+    except ValueError as exc:
+        raise UsageError(f"{where}: {exc}") from exc
+    return Recipe(name, f"The model {card.name}", (source,))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -247,18 +205,6 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
     return f'Did you mean "{close[0]}"?' if close else f"Known: {', '.join(known)}."
 
 
-def _check_repo(repo: str, kind: str) -> None:
-    if kind not in _TYPES:
-        raise ValueError(f'type = "{kind}" is neither "dataset" nor "model".')
-    if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo or len(repo) > 96:
-        raise ValueError(f'repo = "{repo}" is no repository name such as "THUDM/LongBench".')
-
-
-def _check_to(to: str) -> None:
-    if reason := why_unsafe(to):
-        raise ValueError(f'to = "{to}" cannot be a place in the bundle: {reason}.')
-
-
 def _merge(sources: Iterable[Source]) -> tuple[Source, ...]:
     merged: dict[str, Source] = {}
     for source in sources:
@@ -271,8 +217,10 @@ def _merge_two(a: Source, b: Source) -> Source:
     """One source of two for the same place; they may differ in what they allow, and hub sources in their patterns."""
     allow = tuple(dict.fromkeys(a.allow + b.allow))
     if isinstance(a, HubSource) and isinstance(b, HubSource) and a.revision == b.revision:
-        files = tuple(dict.fromkeys(a.files + b.files)) if a.files and b.files else ()
-        return replace(a, files=files, allow=allow)
+        every = not (a.files or a.optional) or not (b.files or b.optional)
+        files = () if every else tuple(dict.fromkeys(a.files + b.files))
+        optional = () if every else tuple(dict.fromkeys(a.optional + b.optional))
+        return replace(a, files=files, optional=optional, licence=a.licence or b.licence, allow=allow)
     if isinstance(a, HttpsSource) and isinstance(b, HttpsSource) and replace(a, allow=()) == replace(b, allow=()):
         return replace(a, allow=allow)
     if isinstance(a, PathSource) and isinstance(b, PathSource) and _same_path(a, b):

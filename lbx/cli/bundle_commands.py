@@ -1,4 +1,4 @@
-"""``lbx bundle``, ``lbx verify`` and ``lbx unpack``."""
+"""``lbx verify`` and ``lbx unpack``; ``lbx bundle`` is in ``lbx.cli.bundling``."""
 
 from __future__ import annotations
 
@@ -8,38 +8,7 @@ from typing import Annotated
 import typer
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import ByteProgress, note
-
-
-def bundle(
-    *,
-    recipes: Annotated[
-        list[Path], typer.Argument(help="Recipes (TOML); several make one bundle.", metavar="RECIPE...")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the archive.")] = Path(),
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the bundle; the recipes' names joined without.")
-    ] = None,
-    hub: Annotated[str | None, typer.Option("--hub", help="Address of a hub mirror instead of the public hub.")] = None,
-    mirror: Annotated[
-        str | None,
-        typer.Option("--mirror", help="Address that serves the https sources' paths instead of their hosts."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch everything the recipes name, check it, and write one archive. Needs a network (or your mirrors).
-
-    Example: lbx bundle bundle/longbench.toml bundle/leval.toml -o out
-    """
-    from lbx.bundle import create
-
-    with ByteProgress() as progress:
-        made = create(recipes, out, name=name, hub=hub, mirror=mirror, progress=progress)
-    if as_json:
-        typer.echo(made.to_json())
-        return
-    typer.echo(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
-    note(f"Carry it across together with {made.sums.name}, then: lbx unpack {made.archive.name} --to DIR")
+from lbx.cli.output import ByteProgress
 
 
 def verify(

@@ -16,6 +16,7 @@ import typer
 from lbx import __version__
 from lbx.cli import (
     bundle_commands,
+    bundling,
     doctor,
     parity_commands,
     plan_commands,
@@ -53,7 +54,7 @@ def options(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "bundle": bundle_commands.bundle,
+    "bundle": bundling.bundle,
     "verify": bundle_commands.verify,
     "unpack": bundle_commands.unpack,
     "tasks": run_commands.tasks,

@@ -274,7 +274,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_download(
 
 def test_a_tree_that_promises_too_few_bytes_is_found_out(bundle: Make, faults: Faults) -> None:
     faults.sizes = {"big.jsonl": 1000}
-    with pytest.raises(FetchError, match=r"big\.jsonl.*longer than the 1,000 bytes promised"):
+    with pytest.raises(FetchError, match=r"big\.jsonl.*3,145,728 bytes, which is not the 1,000 bytes promised"):
         bundle()
 
 

@@ -1,0 +1,136 @@
+"""What a base bundle holds, so that a delta neither fetches nor packs it again.
+
+Files are the same where their contents are: a new commit of a dataset moves every file to another folder, and most
+of them have not changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lbx.bundle.check import read_contents
+from lbx.bundle.names import why_unsafe
+from lbx.errors import UsageError
+from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A payload file of the base.
+
+    Attributes:
+        path: in the base, ``data/...``.
+        size, sha256: bytes, hex.
+        git_sha1: git's name of the content where the base recorded it, or "".
+        allowed: its format is unsafe, and the base's recipe let it through.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    git_sha1: str = ""
+    allowed: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """A base bundle, known by what it says of itself.
+
+    Attributes:
+        name: of the bundle.
+        digest: its digest, hex; "" where only its bundle.json is known.
+        sources: as in its bundle.json.
+    """
+
+    name: str
+    digest: str
+    sources: Sequence[Mapping[str, Any]]
+
+    @cached_property
+    def files(self) -> tuple[HeldFile, ...]:
+        found = []
+        for source in self.sources:
+            allowed = set(source.get("allowed", ()))
+            for file in source["files"]:
+                git = file.get("git_sha1", "")
+                found.append(HeldFile(file["path"], file["size"], file["sha256"], git, file["path"] in allowed))
+        return tuple(sorted(found, key=lambda file: file.path))
+
+    @cached_property
+    def _by_content(self) -> dict[tuple[str, str, int], dict[str, HeldFile]]:
+        index: dict[tuple[str, str, int], dict[str, HeldFile]] = {}
+        for file in self.files:
+            index.setdefault(("sha256", file.sha256, file.size), {})[file.path] = file
+            if file.git_sha1:
+                index.setdefault(("git", file.git_sha1, file.size), {})[file.path] = file
+        return index
+
+    def find(self, algorithm: str, digest: str, size: int | None, path: str) -> HeldFile | None:
+        """The base's file with this content, the one at ``path`` where several have it; None where none has."""
+        if size is None and algorithm == "sha256":
+            size = next((file.size for file in self.files if file.sha256 == digest), None)
+        same = self._by_content.get((algorithm, digest, size or 0))
+        return (same.get(path) or next(iter(same.values()))) if same else None
+
+
+def read_base(path: Path) -> Held:
+    """The base that a person names.
+
+    Args:
+        path: an unpacked bundle's folder, its lbx/bundle.json or a copy of that, or an archive.
+
+    Raises:
+        UsageError: there is nothing, or no description of a bundle.
+        BundleError: an archive's tag files are damaged.
+    """
+    try:
+        if path.is_dir():
+            root = Bundle(path)
+            return _of_description(root.description, root.digest, path)
+        with path.open("rb") as file:
+            is_json = file.read(1) == b"{"
+        if not is_json:
+            contents = read_contents(path)
+            return Held(contents.name, contents.digest, contents.sources)
+        manifest = path.parent.parent / TAG_MANIFEST
+        in_place = path == path.parent.parent / BUNDLE_JSON and manifest.is_file()
+        digest = hashlib.sha256(manifest.read_bytes()).hexdigest() if in_place else ""
+        return _of_description(json.loads(path.read_bytes()), digest, path)
+    except (OSError, ValueError, RecursionError) as exc:
+        raise UsageError(
+            f"The base {path} cannot be read: {exc}.",
+            fix="Name an unpacked bundle's folder, its lbx/bundle.json, or its archive.",
+        ) from exc
+
+
+def _of_description(described: Any, digest: str, path: Path) -> Held:
+    if not isinstance(described, dict):
+        raise UsageError(f"{path} does not describe a bundle.", fix="Name the bundle's lbx/bundle.json.")
+    return held_from(described.get("name"), digest, described.get("sources"), f"{path}")
+
+
+def held_from(name: object, digest: object, sources: object, where: str) -> Held:
+    """A ``Held`` from what a file says, each value checked.
+
+    Raises:
+        UsageError: something is missing or of another kind.
+    """
+    try:
+        if not isinstance(name, str) or not isinstance(digest, str) or not isinstance(sources, list):
+            raise TypeError("name, digest or sources")  # noqa: TRY301
+        held = Held(name, digest, sources)
+        for file in held.files:
+            texts = (file.path, file.sha256, file.git_sha1)
+            if not all(isinstance(text, str) for text in texts) or type(file.size) is not int or file.size < 0:
+                raise TypeError(f"the file {file.path!r}")  # noqa: TRY301
+            if reason := why_unsafe(file.path):
+                raise ValueError(f"the file {file.path!r}: {reason}")  # noqa: TRY301
+    except (TypeError, KeyError, AttributeError, ValueError) as exc:
+        raise UsageError(f"{where} does not describe a bundle ({exc}).", fix="Make it anew.") from exc
+    return held

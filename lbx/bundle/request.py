@@ -1,0 +1,238 @@
+"""The way back across the gap: a small file that says what is wanted and what is held already.
+
+    inside      lbx bundle RECIPE... --have DIR --request wanted.json      no network; reads the unpacked bundle
+    outside     lbx bundle wanted.json -o out                              answers with a delta
+    inside      lbx unpack NAME.tar --to NEW --base DIR
+
+The file holds names, sizes and hashes, nothing else, so that whoever guards the gap can read all of it. Outside, it
+may name hub and https sources only: a request must not be able to ask for files of the machine that answers it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lbx.bundle.delta import Held, held_from, read_base
+from lbx.bundle.disk import sync_folder
+from lbx.bundle.evidence import Evidence
+from lbx.bundle.outline import label
+from lbx.bundle.recipe import Recipe, join, load_recipes, parse_recipe
+from lbx.bundle.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
+from lbx.errors import UsageError
+
+_FORMAT, _VERSION = "lbx-request", 1
+_LIMIT = 512 << 20
+_KINDS: dict[type[Source], str] = {HubSource: "hub", HttpsSource: "https"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One source of a request.
+
+    Attributes:
+        source: as in an outline.
+        state: "missing"; "held": the base has it and it cannot change; "held, may have moved": the base has a commit
+            of the branch or tag that is asked for; "partly held": the base has the repository at another revision, or
+            other files of it.
+        revision: of a hub source, what is asked for; else "".
+        held_commit: the commit that the base has, or "".
+    """
+
+    source: str
+    state: str
+    revision: str
+    held_commit: str
+
+
+@dataclass(frozen=True)
+class RequestResult(Evidence):
+    """A request that was written.
+
+    Attributes:
+        file: where.
+        base: name of the bundle that is held, or "".
+        base_digest: its digest, or "".
+        asked: one a source.
+    """
+
+    file: Path
+    name: str
+    base: str
+    base_digest: str
+    asked: Sequence[Asked]
+
+
+def write_request(
+    paths: Sequence[Path], file: Path, *, name: str | None = None, have: Path | None = None
+) -> RequestResult:
+    """Write down what the recipes need and what an unpacked bundle has of it. Uses no network.
+
+    Args:
+        paths: recipes or model cards.
+        file: the request, ending in .json.
+        name: of the bundle that answers; the recipes' names joined without.
+        have: the bundle that is held: its folder, archive or bundle.json. None: nothing is.
+
+    Raises:
+        UsageError: a recipe or the base cannot be read, nothing is missing, or a local file is not in the base.
+    """
+    if file.suffix != ".json":
+        raise UsageError(f"A request is a .json file, not {file}.", fix=f"Call it {file.with_suffix('.json').name}.")
+    recipe, base = load_recipes(paths, name), read_base(have) if have else None
+    sources = [_carried(source, base) for source in recipe.sources]
+    asked = [_asked(source, base) for source in sources]
+    if all(line.state == "held" for line in asked):
+        raise UsageError(f"Nothing is missing: {have} holds every source.", fix="Use it as it is.")
+    held = [dict(source.record) for source in sources if isinstance(source, HeldSource)]
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "name": recipe.name,
+        "description": recipe.description,
+        "source": [_table(source) for source in sources if not isinstance(source, HeldSource)],
+        "keep": held,
+        "base": {"name": base.name, "digest": base.digest, "sources": _lists(base)} if base else None,
+    }
+    _write(file, json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    return RequestResult(file, recipe.name, base.name if base else "", base.digest if base else "", asked)
+
+
+def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe, Held | None]:
+    """What ``lbx bundle`` was given: recipes and model cards, or one request; and what the request says is held.
+
+    Raises:
+        UsageError: a file is missing or wrong, or a request does not stand alone.
+    """
+    requests = [path for path in paths if path.suffix == ".json"]
+    if not requests:
+        return load_recipes(paths, name), None
+    if len(paths) > 1:
+        raise UsageError(
+            f"{requests[0]} is a request, and a request is answered alone.",
+            fix="Answer it by itself; add recipes where the request is made.",
+        )
+    recipe, base = read_request(requests[0])
+    return join([recipe], name), base
+
+
+def read_request(file: Path) -> tuple[Recipe, Held | None]:
+    """A request's sources, and what its maker holds.
+
+    Raises:
+        UsageError: it cannot be read, is no request, or asks for something of this machine.
+    """
+    table = _read(file)
+    wanted = {key: table[key] for key in ("name", "description", "source") if key in table}
+    entries = wanted.get("source")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("kind") not in _KINDS.values():
+            raise UsageError(
+                f"{file} asks for a source of kind {entry.get('kind')!r}; a request may ask for hub and https only.",
+                fix="Do not answer it before you know who made it.",
+            )
+    recipe = parse_recipe(wanted, file)
+    base = table.get("base")
+    held = None
+    if base is not None:
+        base = base if isinstance(base, dict) else {}
+        held = held_from(base.get("name"), base.get("digest"), base.get("sources"), f"{file}: base")
+    return replace(recipe, sources=(*recipe.sources, *_kept(table.get("keep", []), held, file))), held
+
+
+def _carried(source: Source, base: Held | None) -> Source:
+    """The source; a local one as the base has it, because those who answer have no such file."""
+    if not isinstance(source, PathSource):
+        return source
+    for record in base.sources if base else ():
+        if record.get("kind") == "path" and label(record) in (source.to, f"{source.type} {source.repo}"):
+            return HeldSource(record, tuple(record.get("allowed", ())), source.origin)
+    raise UsageError(
+        f"{source.origin} is a file of this machine, {source.path}, and the other side has no such file.",
+        fix="Leave it out of the request; bundle it here, with a recipe of its own.",
+    )
+
+
+def _asked(source: Source, base: Held | None) -> Asked:
+    if isinstance(source, HeldSource):
+        return Asked(label(source.record), "held", "", "")
+    if isinstance(source, HttpsSource):
+        held = base is not None and base.find("sha256", source.sha256, None, "") is not None
+        return Asked(source.to, "held" if held else "missing", "", "")
+    assert isinstance(source, HubSource)
+    records = [
+        record
+        for record in (base.sources if base else ())
+        if record.get("kind") == "hub" and (record.get("type"), record.get("repo")) == (source.type, source.repo)
+    ]
+    if not records:
+        return Asked(source.place, "missing", source.revision, "")
+    record, commit = records[0], str(records[0].get("commit", ""))
+    patterns = {*source.files, *source.optional}
+    same_files = patterns <= set(record.get("patterns", ())) if patterns else not record.get("patterns")
+    if same_files and source.revision == commit:
+        return Asked(source.place, "held", source.revision, commit)
+    same = same_files and source.revision == record.get("revision")
+    return Asked(source.place, "held, may have moved" if same else "partly held", source.revision, commit)
+
+
+def _table(source: Source) -> dict[str, Any]:
+    """A hub or https source as a recipe's table."""
+    values = {f.name: getattr(source, f.name) for f in fields(source) if f.name != "origin"}
+    return {"kind": _KINDS[type(source)]} | {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value
+    }
+
+
+def _lists(base: Held) -> list[dict[str, Any]]:
+    """What of the base's description a delta is made by: its files, and which of them were let through."""
+    return [{"files": list(source["files"]), "allowed": list(source.get("allowed", ()))} for source in base.sources]
+
+
+def _kept(records: object, held: Held | None, file: Path) -> Iterable[HeldSource]:
+    """The sources that only the base has; every file of theirs must be one that the base lists."""
+    known = {(entry.path, entry.size, entry.sha256) for entry in held.files} if held else set()
+    listed: list[Any] = records if isinstance(records, list) else [None]
+    for record in listed:
+        try:
+            files = {(entry["path"], entry["size"], entry["sha256"]) for entry in record["files"]}
+            if record["kind"] != "path" or not files <= known:
+                raise ValueError("it is not in the base")  # noqa: TRY301
+            label(record)
+            yield HeldSource(record, tuple(record.get("allowed", ())), f"{file}, keep")
+        except (TypeError, KeyError, ValueError, AttributeError) as exc:
+            raise UsageError(f"{file}: a source to keep is not described ({exc}).", fix="Make it anew.") from exc
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        if file.stat().st_size > _LIMIT:
+            raise ValueError(f"it has more than {_LIMIT:,} bytes")  # noqa: TRY301
+        table = json.loads(file.read_bytes())
+        if not isinstance(table, dict) or table.get("format") != _FORMAT:
+            raise ValueError("it has no such format")  # noqa: TRY301
+    except (OSError, ValueError, RecursionError) as exc:
+        raise UsageError(
+            f"{file} is no request: {exc}.", fix="Make one inside the gap.",
+            command="lbx bundle RECIPE... --have DIR --request wanted.json",
+        ) from exc  # fmt: skip
+    if table.get("version") != _VERSION:
+        raise UsageError(
+            f"{file} is a request of version {table.get('version')!r}; this lbx answers version {_VERSION}.",
+            fix="Use the lbx of the side that made it.",
+        )
+    return table
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f".{file.name}.partial")
+        draft.write_text(text, "utf-8")
+        draft.replace(file)
+        sync_folder(file.parent)
+    except OSError as exc:
+        raise UsageError(f"The request {file} cannot be written: {exc.strerror}.", fix="Give another place.") from exc

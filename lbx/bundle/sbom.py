@@ -1,0 +1,157 @@
+"""The bundle's bill of materials: CycloneDX 1.6 JSON, for scanners and registers that read nothing else.
+
+A source is a component: a dataset is ``data``, a model ``machine-learning-model``, an image ``container``; its files
+are components inside it, each with its SHA-256. https://cyclonedx.org/docs/1.6/json/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from lbx.bundle.outline import label
+
+SBOM = "lbx/sbom.cdx.json"
+_HUB = "https://huggingface.co"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+# The hub writes SPDX's names in small letters; what is not here goes in as a name, which needs no register.
+_SPDX = {
+    name.lower(): name
+    for name in (
+        *("AFL-3.0", "AGPL-3.0", "Apache-2.0", "Artistic-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0"),
+        *("CC-BY-2.0", "CC-BY-2.5", "CC-BY-3.0", "CC-BY-4.0", "CC-BY-NC-2.0", "CC-BY-NC-3.0", "CC-BY-NC-4.0"),
+        *("CC-BY-NC-ND-3.0", "CC-BY-NC-ND-4.0", "CC-BY-NC-SA-2.0", "CC-BY-NC-SA-3.0", "CC-BY-NC-SA-4.0"),
+        *("CC-BY-ND-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "ECL-2.0", "EPL-1.0", "EPL-2.0", "EUPL-1.1", "EUPL-1.2"),
+        *("GPL-2.0", "GPL-3.0", "ISC", "LGPL-2.1", "LGPL-3.0", "MIT", "MPL-2.0", "MS-PL", "NCSA", "ODbL-1.0"),
+        *("OFL-1.1", "OSL-3.0", "PDDL-1.0", "PostgreSQL", "Unlicense", "WTFPL", "Zlib"),
+    )
+}
+
+
+def render_sbom(name: str, description: str, sources: Sequence[Mapping[str, Any]], epoch: int) -> bytes:
+    """The document, a function of its arguments alone.
+
+    Args:
+        sources: as in bundle.json, each with its ``files``.
+        epoch: seconds since 1970 that stand for "now".
+    """
+    body = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "timestamp": f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "tools": {"components": [{"type": "application", "name": "lbx"}]},
+            "component": {"type": "data", "bom-ref": f"bundle:{name}", "name": name}
+            | ({"description": description} if description else {}),
+        },
+        "components": [_component(source) for source in sources],
+        "dependencies": [
+            {"ref": f"bundle:{name}", "dependsOn": sorted(_ref(source) for source in sources)},
+        ],
+    }
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(body, sort_keys=True))
+    document = {"$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json", "serialNumber": f"urn:uuid:{serial}"}
+    return (json.dumps({**document, **body}, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _ref(source: Mapping[str, Any]) -> str:
+    return f"source:{label(source)}"
+
+
+def _component(source: Mapping[str, Any]) -> dict[str, Any]:
+    kind = {"model": "machine-learning-model", "image": "container"}.get(_nature(source), "data")
+    group, _, name = label_of(source).rpartition("/")
+    found: dict[str, Any] = {"type": kind, "bom-ref": _ref(source), "name": name}
+    found |= {"group": group} if group else {}
+    found |= {"version": source["commit"]} if source.get("commit") else {}
+    found |= {"purl": purl} if (purl := _purl(source)) else {}
+    found |= {"licenses": licences} if (licences := _licences(str(source.get("licence", "")))) else {}
+    if kind == "data":
+        found["data"] = [{"type": "dataset", "name": name}]
+    if len(source["files"]) == 1:
+        found["hashes"] = _hashes(source["files"][0])
+    if address := _address(source):
+        # A hash here is of what the address gives, which for a repository is a page.
+        whole = {"hashes": _hashes(source["files"][0])} if source["kind"] == "https" else {}
+        found["externalReferences"] = [{"type": "distribution", "url": address, **whole}]
+    found["properties"] = _properties(source)
+    found["components"] = [_file(file, _ref(source)) for file in source["files"]]
+    return found
+
+
+def _nature(source: Mapping[str, Any]) -> str:
+    """dataset, model, image or file: of a local file, what its name tells."""
+    if source["kind"] == "image":
+        return "image"
+    if "type" in source:
+        return str(source["type"])
+    weights = any(str(file["path"]).endswith((".gguf", ".safetensors")) for file in source["files"])
+    return "model" if weights else "file"
+
+
+def label_of(source: Mapping[str, Any]) -> str:
+    """A source's name without the word for what it is."""
+    return str(source.get("repo") or source["to"])
+
+
+def _file(file: Mapping[str, Any], parent: str) -> dict[str, Any]:
+    return {
+        "type": "file",
+        "bom-ref": f"{parent}#{file['path']}",
+        "name": file["path"],
+        "hashes": _hashes(file),
+        "properties": [{"name": "lbx:size", "value": str(file["size"])}],
+    }
+
+
+def _hashes(file: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": file["sha256"]}]
+
+
+def _licences(stated: str) -> list[dict[str, Any]]:
+    """What the maker states: SPDX's own names as such, others as they are."""
+    names = [name for part in stated.split(",") if (name := part.strip())]
+    return [{"license": {"id": _SPDX[name.lower()]} if name.lower() in _SPDX else {"name": name}} for name in names]
+
+
+def _purl(source: Mapping[str, Any]) -> str:
+    """A package URL where one is defined: hub models, files of a GitHub commit, other pinned files, images."""
+    if source["kind"] == "hub" and source["type"] == "model":
+        return f"pkg:huggingface/{quote(source['resolved_repo'])}@{source['commit']}"
+    if source["kind"] == "image" and source["images"]:
+        name = source["to"].rpartition(".")[0] or source["to"]
+        return f"pkg:oci/{quote(name.lower(), safe='')}@{quote(source['images'][0]['digest'], safe='')}"
+    if source["kind"] != "https":
+        return ""
+    parts = urlsplit(source["url"])
+    path = parts.path.strip("/").split("/")
+    if parts.netloc == "raw.githubusercontent.com" and len(path) > 3 and _COMMIT.fullmatch(path[2]):
+        return f"pkg:github/{path[0].lower()}/{path[1].lower()}@{path[2]}#{'/'.join(path[3:])}"
+    sha256 = source["files"][0]["sha256"]
+    return (
+        f"pkg:generic/{quote(path[-1], safe='')}?checksum=sha256:{sha256}&download_url={quote(source['url'], safe='')}"
+    )
+
+
+def _address(source: Mapping[str, Any]) -> str:
+    """Where its maker publishes it; a mirror that served it is no part of what it is."""
+    if source["kind"] == "https":
+        return str(source["url"])
+    if source["kind"] != "hub":
+        return ""
+    kind = "datasets/" if source["type"] == "dataset" else ""
+    return f"{_HUB}/{kind}{source['resolved_repo']}/tree/{source['commit']}"
+
+
+def _properties(source: Mapping[str, Any]) -> list[dict[str, str]]:
+    values = {"lbx:kind": source["kind"]}
+    if source["kind"] == "hub":
+        values |= {"lbx:revision": source["revision"], "lbx:gated": str(source["gated"]).lower()}
+    found = [{"name": key, "value": str(value)} for key, value in values.items()]
+    return found + [{"name": "lbx:allowed", "value": path} for path in source["allowed"]]

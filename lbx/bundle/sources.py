@@ -1,0 +1,164 @@
+"""The sources of a recipe: what each one is, checked when it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lbx.bundle.names import why_unsafe
+
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TYPES = ("dataset", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """Files of a repository on the Hugging Face hub.
+
+    Attributes:
+        files: glob patterns, each of which must match something; all files where both lists are empty.
+        optional: patterns that may also match nothing.
+        licence: where the hub does not say it.
+    """
+
+    repo: str
+    type: str
+    revision: str = "main"
+    files: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    licence: str = ""
+    allow: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _check_repo(self.repo, self.type)
+        if reason := why_unsafe(self.revision):
+            raise ValueError(f'revision = "{self.revision}" cannot be used: {reason}.')
+
+    @property
+    def place(self) -> str:
+        """What no two sources of a bundle may share."""
+        return f"{self.type} {self.repo}"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpsSource:
+    """One file by its address, pinned by its SHA-256; ``to`` is its place under data/files."""
+
+    url: str
+    sha256: str
+    to: str
+    licence: str = ""
+    allow: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme != "https" or not parts.netloc or not parts.path.strip("/"):
+            raise ValueError(f'url = "{self.url}" is no https address of a file.')
+        if not _SHA256.fullmatch(self.sha256):
+            raise ValueError(f'sha256 = "{self.sha256}" is not 64 lower-case hex digits.')
+        _check_to(self.to)
+
+    @property
+    def place(self) -> str:
+        return f"file {self.to}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathSource:
+    """A file or folder of this machine. It goes under data/files (``to``) or becomes a hub snapshot (``repo``).
+
+    Attributes:
+        path: as the recipe writes it; recorded in the bundle.
+        folder: the recipe's own folder, which ``path`` is relative to.
+    """
+
+    path: str
+    to: str = ""
+    repo: str = ""
+    type: str = "model"
+    files: tuple[str, ...] = ()
+    licence: str = ""
+    allow: tuple[str, ...] = ()
+    folder: Path = field(default=Path(), compare=False)
+    origin: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if bool(self.to) == bool(self.repo):
+            raise ValueError("a path source takes either `to` or `repo`.")
+        if self.repo:
+            _check_repo(self.repo, self.type)
+        else:
+            _check_to(self.to)
+
+    @property
+    def place(self) -> str:
+        return f"{self.type} {self.repo}" if self.repo else f"file {self.to}"
+
+    @property
+    def full_path(self) -> Path:
+        return (self.folder / self.path).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """A container image that was saved as an OCI archive; it goes under data/images.
+
+    Attributes:
+        path: the archive's file.
+    """
+
+    path: Path
+    allow: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if reason := why_unsafe(self.path.name):
+            raise ValueError(f"{self.path} cannot be an image's name in the bundle: {reason}.")
+
+    @property
+    def place(self) -> str:
+        return f"image {self.path.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSource:
+    """A source that the base bundle has and nobody else needs to: files that came from a machine inside the gap.
+
+    Attributes:
+        record: the base's bundle.json entry for it, with its files.
+    """
+
+    record: Mapping[str, Any] = field(hash=False)
+    allow: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        return f"{self.record['type']} {self.record['repo']}" if "repo" in self.record else f"file {self.record['to']}"
+
+
+Source = HubSource | HttpsSource | PathSource | ImageSource | HeldSource
+KINDS: dict[str, type[HubSource] | type[HttpsSource] | type[PathSource]] = {
+    "hub": HubSource,
+    "https": HttpsSource,
+    "path": PathSource,
+}
+
+
+def _check_repo(repo: str, kind: str) -> None:
+    if kind not in _TYPES:
+        raise ValueError(f'type = "{kind}" is neither "dataset" nor "model".')
+    if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo or len(repo) > 96:
+        raise ValueError(f'repo = "{repo}" is no repository name such as "THUDM/LongBench".')
+
+
+def _check_to(to: str) -> None:
+    if reason := why_unsafe(to):
+        raise ValueError(f'to = "{to}" cannot be a place in the bundle: {reason}.')

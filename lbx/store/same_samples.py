@@ -56,9 +56,7 @@ def other_sample(
     ).fetchone()
 
 
-def complete_samples(
-    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
-) -> None:
+def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()) -> None:
     """Take what the file does not know of its samples from rows that do."""
     for unknown, columns in (
         (f"old.context_sha256 = '{_UNKNOWN}' AND new.context_sha256 <> '{_UNKNOWN}'", _ALL_OF_A_SAMPLE),

@@ -4,6 +4,7 @@ An archive is a BagIt bag (RFC 8493) in a plain, deterministic tar; its payload 
 without links. ``sha256sum`` and ``tar`` alone can check and unpack it.
 """
 
+from lbx.bundle.archive import Writing
 from lbx.bundle.check import VerifyReport, verify, verify_folder
 from lbx.bundle.extract import UnpackResult, unpack
 from lbx.bundle.outline import Outline
@@ -11,6 +12,7 @@ from lbx.bundle.pack import CreateResult, create, survey
 from lbx.bundle.progress import Progress
 from lbx.bundle.request import RequestResult, write_request
 from lbx.bundle.retry import Retry
+from lbx.bundle.volumes import parse_volume_size
 
 __all__ = [
     "CreateResult",
@@ -20,7 +22,9 @@ __all__ = [
     "Retry",
     "UnpackResult",
     "VerifyReport",
+    "Writing",
     "create",
+    "parse_volume_size",
     "survey",
     "unpack",
     "verify",

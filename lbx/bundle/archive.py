@@ -3,40 +3,92 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lbx.bundle.disk import sync_folder
+from lbx.bundle import compression, signature
+from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.fetch import Fetched, read_blocks
 from lbx.bundle.progress import Meter
 from lbx.bundle.tar import TarWriter
+from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter, publish, render_sums
 from lbx.errors import FetchError
+from lbx.layout import TAG_MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How an archive is written.
+
+    Attributes:
+        volume_size: bytes of each volume but the last.
+        zstd: compress it.
+        key: the SSH key that signs it, private or, where an agent holds it, public; None leaves it unsigned.
+    """
+
+    volume_size: int = MAX_VOLUME
+    zstd: bool = False
+    key: Path | None = None
+
+    def require(self) -> None:
+        """Raise UsageError for a key that does not sign, or zstd that is not there, before hours of download."""
+        if self.zstd:
+            compression.require()
+        if self.key is not None:
+            signature.sign(b"", self.key)
 
 
 def write_archive(
-    draft: Path, top: str, tags: Mapping[str, bytes], contents: Mapping[str, Fetched], *, epoch: int, meter: Meter
-) -> str:
-    """The tar, tag files first, on disk for good; its SHA-256.
+    drafts: Path,
+    name: str,
+    tags: Mapping[str, bytes],
+    contents: Mapping[str, Fetched],
+    writing: Writing,
+    *,
+    epoch: int,
+    meter: Meter,
+) -> list[Volume]:
+    """The archive's volumes in ``drafts``, tag files first, on disk for good.
 
     Raises:
         FetchError: a file is no longer what was hashed.
     """
-    with draft.open("wb") as out:
-        tar = TarWriter(out, epoch)
+    if writing.key is not None:
+        tags = {**tags, TAG_SIGNATURE: signature.sign(tags[TAG_MANIFEST], writing.key)}
+    suffix = compression.SUFFIX if writing.zstd else ""
+    volumes = VolumeWriter(drafts, f"{name}.tar{suffix}", writing.volume_size)
+    try:
+        out = compression.Compressor(volumes) if writing.zstd else volumes
+        tar = TarWriter(out, epoch, hashed=False)
         for path, content in sorted(tags.items()):
-            tar.add(f"{top}/{path}", len(content), [content])
+            tar.add(f"{name}/{path}", len(content), [content])
         for path, file in sorted(contents.items()):
-            try:
-                tar.add(f"{top}/{path}", file.size, _unchanged(file, partial(meter.at, path)))
-            except ValueError as exc:
-                raise _changed(file) from exc
+            _add(tar, f"{name}/{path}", file, partial(meter.at, path))
             meter.finish(path, file.size)
-        sha256 = tar.close()
-        out.flush()
-        os.fsync(out.fileno())
-    return sha256
+        tar.close()
+        if isinstance(out, compression.Compressor):
+            out.close()
+        return volumes.close()
+    except BaseException:
+        volumes.abort()
+        raise
+
+
+def publish_archive(
+    drafts: Path, out_dir: Path, name: str, volumes: Sequence[Volume], key: Path | None
+) -> tuple[list[Path], Path]:
+    """Put volumes and sums in place, the sums last and signed; their paths."""
+    signed = signature.sign(render_sums(volumes), key) if key is not None else None
+    return publish(drafts, out_dir, name, volumes, signed)
+
+
+def _add(tar: TarWriter, name: str, file: Fetched, report: Callable[[int], None]) -> None:
+    try:
+        tar.add(name, file.size, _unchanged(file, report))
+    except ValueError as exc:
+        raise _changed(file) from exc
 
 
 def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
@@ -56,15 +108,3 @@ def _changed(file: Fetched) -> FetchError:
     return FetchError(
         f"{file.path} changed while it was being packed.", fix="Leave it alone and give the command again."
     )
-
-
-def publish(draft: Path, out_dir: Path, name: str, sha256: str) -> tuple[Path, Path]:
-    """Put archive and sums in place. The old sums go first: a kill in between must leave no wrong ones."""
-    archive, sums = out_dir / f"{name}.tar", out_dir / f"{name}.SHA256SUMS"
-    sums.unlink(missing_ok=True)
-    draft.replace(archive)
-    listing = draft.with_name("sums")
-    listing.write_text(f"{sha256}  {archive.name}\n", "utf-8")
-    listing.replace(sums)
-    sync_folder(out_dir)
-    return archive, sums

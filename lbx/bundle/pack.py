@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.bundle.archive import publish, write_archive
+from lbx.bundle.archive import Writing, publish_archive, write_archive
 from lbx.bundle.bag import render_tags
 from lbx.bundle.delta import Held, HeldFile, read_base
 from lbx.bundle.evidence import Evidence
@@ -44,7 +44,9 @@ class CreateResult(Evidence):
     """What ``create`` wrote.
 
     Attributes:
-        archive, sums: NAME.tar, and NAME.SHA256SUMS for ``sha256sum -c``.
+        archive, sums: NAME.tar, or its first volume, and NAME.SHA256SUMS for ``sha256sum -c``.
+        volumes: all files of the archive, in order; ``archive`` is the first.
+        signature: NAME.SHA256SUMS.sig where a key was given, else None.
         digest: the bundle's digest, as ``lbx verify`` shows it.
         files, bytes: number and total size of the payload files.
         held_files, held_bytes: of those, what the base has and this archive has not.
@@ -52,7 +54,9 @@ class CreateResult(Evidence):
     """
 
     archive: Path
+    volumes: Sequence[Path]
     sums: Path
+    signature: Path | None
     name: str
     digest: str
     files: int
@@ -84,11 +88,12 @@ def create(
     work: Path | None = None,
     base: Path | None = None,
     images: Sequence[Path] = (),
+    writing: Writing | None = None,
     on_outline: OnOutline | None = None,
     progress: Progress | None = None,
     retry: Retry | None = None,
 ) -> CreateResult:
-    """Fetch what the recipes list, check it, and write ``out_dir/NAME.tar`` and ``NAME.SHA256SUMS``.
+    """Fetch what the recipes list, check it, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
 
     The archive's bytes depend on the recipes and the fetched contents alone (and SOURCE_DATE_EPOCH).
 
@@ -100,6 +105,7 @@ def create(
         work: folder for downloads, where they are to lie on another disk than the archive.
         base: a bundle that the other side has, see ``lbx.bundle.delta``: what it holds is not fetched or packed.
         images: OCI archives that travel with it.
+        writing: volumes, compression, signature.
         on_outline: told what the bundle will be, before the first download.
         progress: see ``lbx.bundle.progress.Progress``.
         retry: how patient to be with the network.
@@ -109,6 +115,8 @@ def create(
         FetchError: a source cannot be had, or is not what was promised.
     """
     progress, epoch = progress or silent, _source_date_epoch()
+    writing = writing or Writing()
+    writing.require()
     recipe, held = _read(recipes, name, base, images)
     with workshop(out_dir, recipe.name, work) as shop, Fetcher(shop.store, retry or Retry()) as fetcher:
         job = _plan(recipe, held, shop, fetcher, Planner(Hub(hub, fetcher.retry), mirror, fetcher, progress, held))
@@ -117,7 +125,7 @@ def create(
         require_space(job.outline)
         contents, coded = _fetch_all(job, progress)
         sources = [_described(entry, contents, coded) for entry in job.planned]
-        made = _write(job, sources, contents, out_dir, epoch=epoch, progress=progress)
+        made = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
         clear(shop)
     return made
 
@@ -257,6 +265,7 @@ def _write(
     job: Job,
     sources: Sequence[Mapping[str, Any]],
     contents: Mapping[str, Content],
+    writing: Writing,
     out_dir: Path,
     *,
     epoch: int,
@@ -275,13 +284,15 @@ def _write(
         base={"name": job.base.name, "digest": job.base.digest} if job.base else None,
         held={path: content.path for path, content in held.items()},
     )
-    draft = job.shop.drafts / "archive.tar"
     meter = Meter(progress, "pack", sum(file.size for file in packed.values()))
-    sha256 = write_archive(draft, name, tags, packed, epoch=epoch, meter=meter)
-    archive, sums = publish(draft, out_dir, name, sha256)
+    drafts = job.shop.drafts
+    volumes = write_archive(drafts, name, tags, packed, writing, epoch=epoch, meter=meter)
+    paths, sums = publish_archive(drafts, out_dir, name, volumes, writing.key)
     return CreateResult(
-        archive=archive,
+        archive=paths[0],
+        volumes=paths,
         sums=sums,
+        signature=sums.with_name(f"{sums.name}.sig") if writing.key else None,
         name=name,
         digest=hashlib.sha256(tags[TAG_MANIFEST]).hexdigest(),
         files=len(contents),

@@ -52,6 +52,21 @@ def bundle(
         list[Path] | None,
         typer.Option("--include-image", metavar="FILE", help="A container image (OCI archive) that travels along."),
     ] = None,
+    volume_size: Annotated[
+        str | None,
+        typer.Option(
+            "--volume-size", metavar="SIZE", help="Cut the archive into files of 650M, 2GiB ...; 4294967295 without."
+        ),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            "--sign",
+            metavar="KEY",
+            help="Sign with this SSH key (a .pub where ssh-agent holds it); ssh-keygen does it.",
+        ),
+    ] = None,
+    zstd: Annotated[bool, typer.Option("--zstd", help="Compress, for slow links; weights hardly shrink.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show sources, licences and sizes, and download nothing.")
     ] = False,
@@ -78,7 +93,7 @@ def bundle(
 
     Example: lbx bundle models/new.toml --have long --request new.json; outside: lbx bundle new.json -o out
     """
-    from lbx.bundle import create, survey, write_request
+    from lbx.bundle import Writing, create, parse_volume_size, survey, write_request
 
     if request is not None:
         _refuse_with_request(base=base, images=images, hub=hub, mirror=mirror, work=work, dry_run=dry_run)
@@ -87,11 +102,12 @@ def bundle(
     if have is not None:
         raise UsageError("--have goes with --request.", fix="To leave out what a bundle holds, say --base.")
     where = {"name": name, "hub": hub, "mirror": mirror, "work": work, "base": base, "images": tuple(images or ())}
+    writing = Writing(**({"volume_size": parse_volume_size(volume_size)} if volume_size else {}), zstd=zstd, key=sign)
     with ByteProgress() as progress:
         if dry_run:
             outline = survey(recipes, out, **where, progress=progress)  # type: ignore[arg-type]
         else:
-            made = create(recipes, out, **where, on_outline=_announce, progress=progress)  # type: ignore[arg-type]
+            made = create(recipes, out, **where, writing=writing, on_outline=_announce, progress=progress)  # type: ignore[arg-type]
     if not dry_run:
         _show_made(made, as_json=as_json)
     elif as_json:
@@ -135,7 +151,10 @@ def _show_made(made: CreateResult, *, as_json: bool) -> None:
     typer.echo(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
     if made.held_files:
         note(f"{made.held_files} of the files, {made.held_bytes:,} bytes, are the base's and did not come along.")
-    note(f"Carry it across together with {made.sums.name}, then: lbx unpack {made.archive.name} --to DIR")
+    for volume in made.volumes[1:]:
+        typer.echo(f"{volume}")
+    beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")
+    note(f"Carry it across together with {beside}, then: lbx unpack {made.archive.name} --to DIR")
 
 
 def _show_request(made: RequestResult, *, as_json: bool) -> None:

@@ -56,7 +56,7 @@ def test_tag_files_come_first_and_all_names_are_sorted(made: CreateResult) -> No
     tags = [name for name in names if not name.startswith("demo/data/")]
     payload = [name for name in names if name.startswith("demo/data/")]
     assert names == sorted(tags) + sorted(payload)
-    assert len(tags) == 5
+    assert len(tags) == 6
 
 
 def test_bagit_accepts_it(made: CreateResult, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--documents", type=int, default=1, help="of each task, at even distances; 0: all of them")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1, help="CPU cores that every contender is pinned to")
-    parser.add_argument("--sample", type=int, default=1, help="naive and lm-eval answer every so many-th prompt only")
+    parser.add_argument("--sample", type=int, default=8, help="naive and lm-eval answer one prompt in so many; 1: all")
     parser.add_argument("--only", default="", help="contenders, by their names or their backend's")
     parser.add_argument("--folder", type=Path, help="keep the model here, and use the one that is there")
     parser.add_argument("--json", type=Path, help="write all figures to this file, too")
@@ -189,9 +189,9 @@ def _report(
                 f"{one.computed / plan.tree_tokens:.3f}",
                 f"{one.wall_s:.1f}",
                 f"{one.cpu_s:.1f}",
-                ratio(naive and naive.wall_s, one.wall_s),
-                ratio(naive and naive.cpu_s, one.cpu_s),
-                ratio(harness and harness.cpu_s, one.cpu_s) if backend == "hf" else "",
+                ratio(naive.wall_s if naive else None, one.wall_s),
+                ratio(naive.cpu_s if naive else None, one.cpu_s),
+                ratio(harness.cpu_s if harness else None, one.cpu_s) if backend == "hf" else "",
                 f"{result.peak_mb:.0f}",
                 f"{result.peak_mb - result.loaded_mb:.0f}",
                 _equal(args, said, name, f"{backend}-naive"),

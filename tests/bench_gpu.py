@@ -205,7 +205,7 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
                 f"{job.prompt_tokens / lap.wall_s:.0f}",
                 f"{len(job.prompts) * job.new_tokens / lap.wall_s:.0f}",
                 str(lap.tokens),
-                ratio(naive and naive.laps[-1].wall_s, lap.wall_s),
+                ratio(naive.laps[-1].wall_s if naive else None, lap.wall_s),
                 f"{one.gpu_mb:.0f}",
                 f"{same} of {of}" if naive else "",
             ]

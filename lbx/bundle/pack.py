@@ -31,7 +31,7 @@ from lbx.bundle.retry import Retry
 from lbx.bundle.sbom import SBOM, render_sbom
 from lbx.bundle.sources import ImageSource
 from lbx.bundle.tar import size_of_tar
-from lbx.bundle.workshop import Workshop, clear, workshop
+from lbx.bundle.workshop import Workshop, clear, leave, workshop
 from lbx.errors import UsageError
 from lbx.layout import TAG_MANIFEST
 
@@ -151,7 +151,9 @@ def survey(
     recipe, held = _read(recipes, name, base, images)
     with workshop(out_dir, recipe.name, work) as shop, Fetcher(shop.store, retry or Retry()) as fetcher:
         planner = Planner(Hub(hub, fetcher.retry), mirror, fetcher, progress or silent, held)
-        return _plan(recipe, held, shop, fetcher, planner).outline
+        outline = _plan(recipe, held, shop, fetcher, planner).outline
+        leave(shop)
+    return outline
 
 
 def _read(
@@ -281,7 +283,7 @@ def _write(
         sources,
         epoch,
         extra={SBOM: render_sbom(name, description, sources, epoch)},
-        base={"name": job.base.name, "digest": job.base.digest} if job.base else None,
+        base={"name": job.base.name, "digest": job.base.digest} if job.base and held else None,
         held={path: content.path for path, content in held.items()},
     )
     meter = Meter(progress, "pack", sum(file.size for file in packed.values()))

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def clear(shop: Workshop) -> None:
     """Remove it: the bundle is whole, under its own name."""
     for folder in {shop.drafts, shop.store.parent}:
         shutil.rmtree(folder)
+
+
+def leave(shop: Workshop) -> None:
+    """Remove what was made of it for nothing; downloads of a run that is to go on stay."""
+    for folder in (shop.store, shop.store.parent, shop.drafts):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 BLOCK = 64 * 1024
@@ -36,6 +37,9 @@ class Faults:
         renamed: old repository name -> new one, by redirect as the hub does it.
         sizes: the tree claims another size.
         gated: repositories that may not be read.
+        guarded: repository -> the one token that may read its files; everybody sees what it lists.
+        drop: the connection closes before any answer; the number says how many times.
+        etags: another ETag than the content's hash.
         ranges: False ignores Range, as some mirrors do.
         page_size: entries on a page of the tree.
         lfs_from: bytes from which a file is listed with a sha256, as LFS files are.
@@ -49,6 +53,9 @@ class Faults:
     renamed: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
+    guarded: dict[str, str] = field(default_factory=dict)
+    drop: dict[str, int] = field(default_factory=dict)
+    etags: dict[str, str] = field(default_factory=dict)
     ranges: bool = True
     page_size: int = 1000
     lfs_from: int = 1 << 20
@@ -112,6 +119,9 @@ class Handler(BaseHTTPRequestHandler):
         self.server.log.append((self.command, path, self.headers.get("Range", "")))
         if "Authorization" in self.headers:
             self.server.authorised.append(path)
+        if self.server.faults.strikes("drop", path):
+            self.close_connection = True
+            return
         if self.server.faults.strikes("failing", path):
             self._error(500, "")
             return
@@ -140,6 +150,8 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "revision":
             card = folder / ".hub.json"
             told = json.loads(card.read_text()) if card.is_file() else {"cardData": {"license": "mit"}, "gated": False}
+            if repo in self.server.faults.guarded:
+                told["gated"] = "manual"
             self._json({"_id": "0" * 24, "id": repo, "sha": commit, "private": False, "tags": [], **told})
             return
         self._tree(kind, repo, commit, folder)
@@ -168,6 +180,11 @@ class Handler(BaseHTTPRequestHandler):
         if revision not in ("main", commit_of(folder)):
             self._error(404, "RevisionNotFound")
             return
+        token = self.server.faults.guarded.get(repo, "")
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token and given != token:
+            self._error(403 if given else 401, "GatedRepo")
+            return
         self._file(folder / path, f"/{path}", commit_of(folder))
 
     def _repository(self, kind: str, repo: str) -> Path | None:
@@ -191,42 +208,51 @@ class Handler(BaseHTTPRequestHandler):
         if not file.is_file() or any(path.endswith(suffix) for suffix in self.server.faults.missing):
             self._error(404, "EntryNotFound")
             return
-        body = file.read_bytes()
+        size = file.stat().st_size
         start, status = 0, 200
         asked = self.headers.get("Range", "")
         if asked.startswith("bytes=") and self.server.faults.ranges:
             start, status = int(asked[6:].split("-")[0]), 206
-            if start >= len(body):
+            if start >= size:
                 self._error(416, "")
                 return
         self.send_response(status)
-        self.send_header("Content-Length", str(len(body) - start))
-        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+        self.send_header("Content-Length", str(size - start))
+        own = next((etag for suffix, etag in self.server.faults.etags.items() if path.endswith(suffix)), "")
+        self.send_header("ETag", f'"{own or _hashes(file, file.stat().st_mtime_ns)[1]}"')
         if commit:
             self.send_header("X-Repo-Commit", commit)
         if status == 206:
-            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
         self.end_headers()
         if self.command == "GET":
-            self._body(body[start:], path)
+            with file.open("rb") as content:
+                content.seek(start)
+                self._body(content, size - start, path)
 
-    def _body(self, body: bytes, path: str) -> None:
+    def _body(self, content: BinaryIO, size: int, path: str) -> None:
+        """``size`` bytes, a block at a time: model weights are served, too."""
         faults = self.server.faults
-        if faults.strikes("corrupt", path):
-            body = bytes([body[0] ^ 1]) + body[1:]
-        half = len(body) // 2
-        if faults.strikes("truncate", path):
-            self.wfile.write(body[:half])
-            self.close_connection = True
-            return
         with suppress(ConnectionError):
+            if size and faults.strikes("corrupt", path):
+                self.wfile.write(bytes([content.read(1)[0] ^ 1]))
+                size -= 1
+            half = size // 2
+            if faults.strikes("truncate", path):
+                self._send(content, half)
+                self.close_connection = True
+                return
             if faults.stall and path.endswith(faults.stall):
-                self.wfile.write(body[:half])
+                self._send(content, half)
                 self.wfile.flush()
                 faults.release.wait()
-                body = body[half:]
-            for at in range(0, len(body), BLOCK):
-                self.wfile.write(body[at : at + BLOCK])
+                size -= half
+            self._send(content, size)
+
+    def _send(self, content: BinaryIO, size: int) -> None:
+        while size and (block := content.read(min(size, BLOCK))):
+            self.wfile.write(block)
+            size -= len(block)
 
     def _json(self, value: object, headers: dict[str, str] | None = None) -> None:
         body = json.dumps(value).encode()
@@ -273,8 +299,12 @@ def _listed(name: str, hashes: tuple[str, str], size: int, lfs_from: int) -> dic
 
 @lru_cache(maxsize=4096)
 def _hashes(path: Path, changed: int) -> tuple[str, str]:
-    body = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest(), hashlib.sha256(body).hexdigest()
+    git, sha256 = hashlib.sha1(b"blob %d\0" % path.stat().st_size), hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            git.update(block)
+            sha256.update(block)
+    return git.hexdigest(), sha256.hexdigest()
 
 
 def commit_of(folder: Path) -> str:

@@ -15,7 +15,7 @@ CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 ROPE_SCALINGS = ("", "none", "linear", "yarn")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("sdpa", "eager")
-QUANTIZATIONS = ("", "4bit", "8bit")
+QUANTIZATIONS = ("", "4bit")
 DEVICE_MAPS = ("", "auto", "balanced", "balanced_low_0", "sequential")
 POOLINGS = ("", "mean", "last", "cls")
 PADDING_SIDES = ("auto", "left", "right")
@@ -93,8 +93,9 @@ class HfOptions:
             "sequential" do; "" puts all on ``device``. A model that the GPUs together cannot hold is refused.
         dtype: "auto" is float32 on a CPU, and on a GPU what config.json says the weights are (float16 for bfloat16
             where the card has no bfloat16). float32 is computed as such on a GPU, not as TF32.
-        quantization: "4bit" (NF4) or "8bit" by bitsandbytes, which must be installed; "" loads the weights as they
-            are. The cache stays in ``dtype``.
+        quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights as they are. The
+            cache stays in ``dtype``. There is no 8-bit way: what LLM.int8 computes depends on what else is computed
+            in the same pass.
         attention: "sdpa" (lbx computes the parts that sequences share once, by torch's kernels) or "eager" (the
             model's own code, slow).
         prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.

@@ -7,15 +7,14 @@ together by their log-sum-exps, which gives the softmax over all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-PACKED_ATTENTION = "lbx_packed"
+PLAIN_ATTENTION, PACKED_ATTENTION = "sdpa", "lbx_packed"
+LAYOUT = "lbx_layout"
 
 # On a CPU, up to so many rows a mask is repeated for the query heads that share keys, which are then read once.
 _PACKED_ROWS = 512
@@ -66,24 +65,21 @@ class Layout:
         return self._on[device]
 
 
-_layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
+class InParts:
+    """While it lasts, a model that was loaded with "sdpa" computes its attention here.
 
-
-@contextmanager
-def in_parts(model: Any, layout: Layout | None = None) -> Iterator[None]:
-    """Let a model that was loaded with "sdpa" compute its attention here.
-
-    Args:
-        layout: what the tokens see of the whole store that the cache hands out; None: they are the last ones of one
-            sequence, and see it up to themselves.
+    A cache says what the tokens see by the attribute ``LAYOUT`` on the keys that it hands out. Without it they are the
+    last tokens of one sequence, and see it up to themselves.
     """
-    before, token = model.config._attn_implementation, _layout.set(layout)
-    try:
-        model.config._attn_implementation = PACKED_ATTENTION
-        yield
-    finally:
-        model.config._attn_implementation = before
-        _layout.reset(token)
+
+    def __init__(self, model: Any) -> None:
+        self._config = model.config
+
+    def __enter__(self) -> None:
+        self._config._attn_implementation = PACKED_ATTENTION
+
+    def __exit__(self, *_: object) -> None:
+        self._config._attn_implementation = PLAIN_ATTENTION
 
 
 def _attention(
@@ -104,7 +100,7 @@ def _attention(
     foreign = [name for name in _FOREIGN if kwargs.get(name) is not None]
     if attention_mask is not None or foreign:
         raise ValueError(f"attention in parts takes no {foreign[0] if foreign else 'mask'} of the model's own")
-    layout = _layout.get()
+    layout: Layout | None = getattr(key, LAYOUT, None)
     tokens = query.shape[2]
     groups = _continued(tokens, key.shape[2]) if layout is None else layout.on(query.device)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -189,7 +185,7 @@ def _computed(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
         )
     else:
         found = _by_flash(heads) or _by_efficient(heads) or _by_hand(heads)
-    return found[0][..., :value_size], found[1]
+    return found[0].narrow(-1, 0, value_size), found[1]
 
 
 def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -220,7 +216,7 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
     efficient = torch.ops.aten._scaled_dot_product_efficient_attention
     out, lse, *_ = efficient(query, key, value, mask, True, 0.0, causal, scale=scale)
     # The kernel pads the tokens of the sums.
-    return out.reshape(1, number, tokens, size), lse[..., :tokens].reshape(1, number, tokens)
+    return out.reshape(1, number, tokens, size), lse.narrow(-1, 0, tokens).reshape(1, number, tokens)
 
 
 def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:

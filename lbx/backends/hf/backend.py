@@ -6,22 +6,23 @@ import inspect
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.hf.footprint import free_bytes, kv_bytes_per_token, refuse_too_large
+from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
-    choose_device,
     first_line,
+    give_back_memory,
     input_device,
     length_dependent,
     quiet,
     refuse_without_tokenizer,
 )
+from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
@@ -87,17 +88,13 @@ class HfBackend:
         window = self._info.context_window
         try:
             return answer(self, request, tokenizer=self._tokenizer, eos_ids=self._eos_ids, window=window)
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-            IndexError,
-        ) as exc:
+        except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
             self._cache, self._kept = None, []
+            give_back_memory(exc)
             raise BackendError(
                 f"The model {self._info.model} failed on {request.key} ({len(request.token_ids)} tokens): "
                 f"{first_line(exc)}",
-                fix="If memory ran out, lower context_window or prefill_chunk in the model card.",
+                fix="If memory ran out, lower context_window, prefill_chunk or kv_cells in the model card.",
             ) from exc
 
     def prefill(self, ids: Sequence[int]) -> Prefilled:
@@ -187,10 +184,10 @@ class HfBackend:
         """Append tokens to the cache; logits of shape (1, 1 or len(tokens), vocabulary)."""
         import torch
 
-        from lbx.backends.hf.attention import in_parts
+        from lbx.backends.hf.attention import InParts
 
         # The same arithmetic as with many sequences, so that few answers differ between the two.
-        parts = in_parts(self._model) if self._tried().parts else nullcontext()
+        parts = InParts(self._model) if self._tried().parts else nullcontext()
         with torch.inference_mode(), parts:
             ids = torch.tensor([tokens], dtype=torch.long, device=input_device(self._model))
             return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._forward_args).logits
@@ -209,34 +206,31 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     _check_folder(weights)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # a store that grows leaves no holes
     import torch
     import transformers
 
     quiet(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
-    device = choose_device(torch, options.device)
-    dtype = options.dtype if options.dtype != "auto" else ("float32" if device.type == "cpu" else "bfloat16")
-    refuse_too_large(card.name, weights, getattr(torch, dtype).itemsize, free_bytes(torch, device), str(device))
     with warnings.catch_warnings():
         if not debug:
             warnings.simplefilter("ignore")
         raw_tokenizer = _load_tokenizer(transformers, weights)
-        model = _load_model(transformers, weights, options, getattr(torch, dtype))
-    try:
-        model = model.to(device).eval()
-    except RuntimeError as exc:
-        raise BackendError(
-            f"{card.name} does not fit on {device}: {first_line(exc)}", fix="Use a smaller dtype or another device."
-        ) from exc
+    model, dtype, device = load_model(torch, transformers, card.name, weights, options, debug=debug)
     own = own_chat_template(raw_tokenizer)
     tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
     eos_ids = _eos_ids(model, raw_tokenizer)
     chunk = 0 if length_dependent(model.config) else options.prefill_chunk
+    window = _window(card, model.config, options)
+    kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
+    kv_cells = options.kv_cells or default_cells(
+        torch, model, window=window, max_sequences=options.max_sequences, kv_bytes=kv_bytes
+    )
     info = BackendInfo(
         name="hf",
         version=f"transformers {transformers.__version__}",
         model=card.name,
-        context_window=_window(card, model.config, options),
+        context_window=window,
         settings={
             "weights": fingerprint(weights),
             "chat": card.chat.settings(own),
@@ -247,12 +241,13 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "extend_context": options.extend_context,
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
-        },
-        hardware=_hardware(torch, device),
+        }
+        | ({"quantization": options.quantization} if options.quantization else {}),
+        hardware=_hardware(torch, device, model),
         default_sampling=_default_sampling(weights),
         weights_bytes=int(model.get_memory_footprint()),
-        kv_bytes_per_token=kv_bytes_per_token(model.config, model.dtype.itemsize),
-        kv_cells=options.kv_cells or _window(card, model.config, options),
+        kv_bytes_per_token=kv_bytes,
+        kv_cells=kv_cells,
         on_gpu=device.type == "cuda",
     )
     return HfBackend(
@@ -262,7 +257,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         chunk=chunk,
         eos_ids=eos_ids,
         max_sequences=options.max_sequences,
-        kv_cells=options.kv_cells,
+        kv_cells=kv_cells,
     )
 
 
@@ -286,38 +281,6 @@ def _load_tokenizer(transformers: Any, folder: Path) -> Any:
             f"The tokenizer in {folder} cannot be loaded: {first_line(exc)}",
             fix="Its files may be damaged, or need code or a library that is not installed.",
         ) from exc
-
-
-def _load_model(transformers: Any, folder: Path, options: HfOptions, dtype: Any) -> Any:
-    try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=dtype,
-            attn_implementation=options.attention,
-            output_loading_info=True,
-        )
-    except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
-        raise BackendError(
-            f"The model in {folder} cannot be loaded: {first_line(exc)}",
-            fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "
-            "supported.",
-        ) from exc
-    _check_complete(report, folder)
-    return model
-
-
-def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
-    """transformers fills weights that the files lack with random numbers, and says so in its log only."""
-    lacking = sorted(map(str, [*report.get("missing_keys", ()), *report.get("mismatched_keys", ())]))
-    if lacking:
-        raise BackendError(
-            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or of another shape, "
-            f"e.g. {lacking[0]}.",
-            fix="A file of the model may be missing, or config.json belongs to another model.",
-        )
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -353,10 +316,12 @@ def _window(card: ModelCard, config: Any, options: HfOptions) -> int:
     return int(window)
 
 
-def _hardware(torch: Any, device: Any) -> dict[str, Any]:
+def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:
     found = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": str(device)}
     if device.type == "cuda":
-        return found | {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        found |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        places = {str(parameter.device) for parameter in model.parameters()}
+        return found | ({"devices": sorted(places)} if len(places) > 1 else {})
     return found | {"cpu": torch.backends.cpu.get_cpu_capability()}
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from lbx.backends.hf.attention import LAYOUT, Layout
+
 
 @dataclass(slots=True)
 class Pass:
@@ -19,6 +21,7 @@ class Pass:
         written: where the new tokens' states go: a slice, or indices of shape (tokens,).
         seen: which cells attention is given: a slice, or indices of shape (columns,).
         columns: how many cells hold something that it may look at.
+        layout: what the new tokens see of them, where attention is computed part by part.
     """
 
     room: int
@@ -26,6 +29,7 @@ class Pass:
     written: slice | torch.Tensor
     seen: slice | torch.Tensor
     columns: int
+    layout: Layout | None = None
 
     def on(self, device: torch.device) -> tuple[slice | torch.Tensor, slice | torch.Tensor]:
         """``written`` and ``seen`` on a layer's device; copied there once a pass where that is not the model's."""
@@ -67,7 +71,10 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
             self._defined = now.top
         self.keys[..., written, :] = key_states
         self.values[..., written, :] = value_states
-        return _selected(self.keys, seen), _selected(self.values, seen)
+        keys, values = _selected(self.keys, seen), _selected(self.values, seen)
+        if now.layout is not None:
+            setattr(keys, LAYOUT, now.layout)
+        return keys, values
 
     def get_seq_length(self) -> int:
         """How many of the tokens seen came before those of this pass."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from lbx.backends.hf.attention import PACKED_ATTENTION, PLAIN_ATTENTION
 from lbx.backends.hf.library import first_line, input_device, length_dependent
 from lbx.backends.hf.sequences import HfSequences
 from lbx.backends.sequences import Extend
@@ -48,7 +49,9 @@ def packing_of(model: Any) -> Packing:
     other = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
     if other or not layers:
         return Packing(f"its layers do not all keep every token ({', '.join(other) or 'unknown'})", False)
-    if model.config._attn_implementation == "sdpa" and _why_not(model, len(layers), parts=True) is None:
+    if model.config._attn_implementation == PACKED_ATTENTION:  # as an interruption may have left it
+        model.config._attn_implementation = PLAIN_ATTENTION
+    if model.config._attn_implementation == PLAIN_ATTENTION and _why_not(model, len(layers), parts=True) is None:
         return Packing(None, True)
     return Packing(_why_not(model, len(layers), parts=False), False)
 

@@ -16,7 +16,7 @@ _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids"
 """Marks of caches whose size per token does not follow from heads and head size."""
 
 
-def refuse_too_large(name: str, folder: Path, bytes_per_number: int, free: int | None, place: str) -> None:
+def refuse_too_large(name: str, folder: Path, bytes_per_number: float, free: int | None, place: str) -> None:
     """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:

@@ -77,6 +77,14 @@ def out_of_memory(exc: BaseException) -> bool:
     return isinstance(exc, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(exc)
 
 
+def give_back_memory(exc: BaseException) -> None:
+    """After a failure for want of memory, let others have what torch keeps of a GPU's for later."""
+    import torch
+
+    if out_of_memory(exc) and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def length_dependent(config: Any) -> list[str]:
     """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from lbx.backends.cells import CellTable
-from lbx.backends.hf.attention import Layout, Part, Rows, in_parts, make_mask
+from lbx.backends.hf.attention import InParts, Layout, Part, Rows, make_mask
 from lbx.backends.hf.cells import CellStore, Pass
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
@@ -175,7 +175,7 @@ class HfSequences:
                 ) from exc
         # Here the exception is gone, and with it the tensors that its frames held.
         self._table.take_back(cells)
-        self._max_step = max(self.max_sequences, min(self._max_step, tokens) // 2)
+        self._max_step = max(self.max_sequences, min(self._max_step, tokens // 2))
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         return self._in_halves(items)
@@ -201,13 +201,13 @@ class HfSequences:
         positions = np.concatenate([self._table.give(item.sequence, own) for item, own in grown])
         wanted = [at for at, item in enumerate(row) if item.wants_logits]
         with torch.inference_mode():
-            mask, layout = None, None
             if self._parts:
                 layout = self._layout([[items[place] for place in group] for group in groups], cells, positions)
-                self._begin(cells, room, slice(0, self._table.top), self._table.top)
+                mask = None
+                self._begin(cells, room, slice(0, self._table.top), self._table.top, layout)
             else:
                 mask = self._masked(row, cells, room, positions)
-            logits = self._forward(row, positions, mask, layout, [int(ends[at]) - 1 for at in wanted])
+            logits = self._forward(row, positions, mask, [int(ends[at]) - 1 for at in wanted])
         self._cell_bytes = self._cell_bytes or self._store.cell_bytes
         found: list[Logits | None] = [None] * len(items)
         for at, said in zip(wanted, logits, strict=True):
@@ -219,16 +219,15 @@ class HfSequences:
         row: Sequence[Extend],
         positions: NDArray[np.int32],
         mask: torch.Tensor | None,
-        layout: Layout | None,
         wanted: list[int],
     ) -> Sequence[Logits]:
         """The logits at these places of the row, each an array of its own."""
         # A list, because accelerate would carry a tensor to the first device of many, and it is used on the last.
         arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps_logits else {}
-        tokens = [token for item in row for token in item.tokens]
-        with in_parts(self._model, layout) if layout is not None else nullcontext():
+        tokens = np.concatenate([np.asarray(item.tokens, dtype=np.int64) for item in row])
+        with InParts(self._model) if self._parts else nullcontext():
             logits = self._model(
-                input_ids=torch.tensor([tokens], dtype=torch.long, device=self._device),
+                input_ids=torch.from_numpy(tokens).to(self._device)[None],
                 position_ids=torch.from_numpy(positions.astype(np.int64)).to(self._device)[None],
                 attention_mask=mask,
                 past_key_values=self._store,
@@ -239,11 +238,18 @@ class HfSequences:
             logits = logits[wanted]
         return [said.copy() for said in logits.float().cpu().numpy()] if wanted else []
 
-    def _begin(self, cells: NDArray[np.int64], room: int, seen: slice | torch.Tensor, columns: int) -> None:
+    def _begin(
+        self,
+        cells: NDArray[np.int64],
+        room: int,
+        seen: slice | torch.Tensor,
+        columns: int,
+        layout: Layout | None = None,
+    ) -> None:
         written = slice(int(cells[0]), int(cells[-1]) + 1)
         side_by_side = written.stop - written.start == len(cells)
         where = written if side_by_side else torch.from_numpy(cells).to(self._device)
-        self._store.begin(Pass(room, self._table.top, where, seen, columns), len(cells))
+        self._store.begin(Pass(room, self._table.top, where, seen, columns, layout), len(cells))
 
     def _layout(
         self, groups: Sequence[Sequence[Extend]], cells: NDArray[np.int64], positions: NDArray[np.int32]

@@ -1,0 +1,186 @@
+"""A causal language model of transformers, from its files to the device or devices that it computes on."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.backends.hf.footprint import free_bytes, refuse_too_large
+from lbx.backends.hf.library import choose_device, first_line, out_of_memory
+from lbx.backends.options import HfOptions
+from lbx.errors import BackendError
+
+_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
+_USABLE = 0.8
+"""Part of a GPU's free memory that sequences may take; the rest is for what a pass computes."""
+
+_MOST_CELLS = 1 << 20
+"""Beyond, the table of who holds which cell would be large itself."""
+
+
+class Loaded(NamedTuple):
+    """A model, its dtype by name, and the device that takes its tokens."""
+
+    model: Any
+    dtype: str
+    device: Any
+
+
+def load_model(torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, debug: bool) -> Loaded:
+    """Load the weights where the card wants them, in the number format that it wants.
+
+    Raises:
+        BackendError: a file is damaged or missing, the model does not fit, or a library is not installed.
+    """
+    device = choose_device(torch, options.device)
+    _refuse_without_libraries(options)
+    dtype = choose_dtype(torch, options.dtype, device, folder)
+    refuse_too_large(name, folder, _BYTES[options.quantization or dtype], _free(torch, device, options), str(device))
+    torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        model = _from_files(torch, transformers, name, folder, options, dtype=dtype, device=device)
+    _refuse_left_over(torch, model, name)
+    if not options.device_map and not options.quantization:
+        try:
+            model = model.to(device)
+        except RuntimeError as exc:
+            raise _too_large(name, str(device), exc) from exc
+    return Loaded(model.eval(), dtype, device)
+
+
+def choose_dtype(torch: Any, wanted: str, device: Any, folder: Path) -> str:
+    """The number format that a card's option means: "auto" is float32 on a CPU, and the checkpoint's own on a GPU."""
+    if wanted != "auto":
+        return wanted
+    if device.type == "cpu":
+        return "float32"
+    own = checkpoint_dtype(folder) or "bfloat16"
+    # Cards before Ampere compute bfloat16 by detours, if at all.
+    if own == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return "float16"
+    return own
+
+
+def checkpoint_dtype(folder: Path) -> str | None:
+    """What config.json says the weights are; None where it does not say, or names a format that is not computed in."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None  # loading says what is wrong with it
+    tables = [config, config.get("text_config")] if isinstance(config, dict) else []
+    named = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]
+    return next((str(one) for one in named if one in ("float32", "bfloat16", "float16")), None)
+
+
+def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
+    """Tokens that the memory of many sequences may hold where the card does not say.
+
+    On a CPU, as many as the context window. On GPUs, as many as what is free there has room for, but at least those.
+    """
+    layers = _layer_devices(model)
+    if not kv_bytes or not layers or any(device.type != "cuda" for device in layers):
+        return window
+    share = {device: layers.count(device) / len(layers) for device in layers}
+    room = min(int(_USABLE * (free_bytes(torch, device) or 0) / (kv_bytes * part)) for device, part in share.items())
+    return max(window, min(room, max_sequences * window, _MOST_CELLS))
+
+
+def _layer_devices(model: Any) -> list[Any]:
+    """The device of each layer."""
+    found: dict[str, Any] = {}
+    for name, parameter in model.named_parameters():
+        layer = re.match(r"(.*?\.\d+)\.", name)
+        if layer:
+            found.setdefault(layer[1], parameter.device)
+    return list(found.values())
+
+
+def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
+    if device.type == "cuda" and options.device_map:
+        return sum(free_bytes(torch, torch.device("cuda", i)) or 0 for i in range(torch.cuda.device_count()))
+    return free_bytes(torch, device)
+
+
+def _refuse_without_libraries(options: HfOptions) -> None:
+    needed = {"accelerate": options.device_map or options.quantization, "bitsandbytes": options.quantization}
+    for library, option in needed.items():
+        if option and find_spec(library) is None:
+            raise BackendError(
+                f"{'quantization' if options.quantization else 'device_map'} = {option!r} needs the package "
+                f"{library}, which is not installed.",
+                fix=f"Install {library} beside lbx, or take the option out of the model card.",
+                command=f"pip install {library}",
+            )
+
+
+def _from_files(
+    torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, dtype: str, device: Any
+) -> Any:
+    number = getattr(torch, dtype)
+    more: dict[str, Any] = {}
+    if options.quantization:
+        more["quantization_config"] = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=number
+        )
+    if options.device_map:
+        more["device_map"] = options.device_map
+    elif options.quantization or (device.type == "cuda" and find_spec("accelerate") is not None):
+        more["device_map"] = {"": str(device)}  # straight there, without a whole copy in RAM
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=number,
+            attn_implementation=options.attention,
+            output_loading_info=True,
+            **more,
+        )
+    except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
+        if out_of_memory(exc):
+            raise _too_large(name, str(device), exc) from exc
+        raise BackendError(
+            f"The model in {folder} cannot be loaded: {first_line(exc)}",
+            fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "
+            "supported.",
+        ) from exc
+    _check_complete(report, folder)
+    return model
+
+
+def _too_large(name: str, place: str, exc: BaseException) -> BackendError:
+    return BackendError(
+        f"{name} does not fit on {place}: {first_line(exc)}",
+        fix="Use a smaller dtype, quantization = '4bit', device_map = 'auto' over several GPUs, or another device.",
+    )
+
+
+def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
+    """transformers fills weights that the files lack with random numbers, and says so in its log only."""
+    lacking = sorted(map(str, [*report.get("missing_keys", ()), *report.get("mismatched_keys", ())]))
+    if lacking:
+        raise BackendError(
+            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or of another shape, "
+            f"e.g. {lacking[0]}.",
+            fix="A file of the model may be missing, or config.json belongs to another model.",
+        )
+
+
+def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
+    """A device map leaves to RAM or disk what the GPUs cannot hold, and each pass then waits for it to be copied."""
+    places = getattr(model, "hf_device_map", {})
+    outside = sorted(part for part, place in places.items() if str(place) in ("cpu", "disk"))
+    if "disk" in map(str, places.values()) or (outside and torch.cuda.is_available()):
+        raise BackendError(
+            f"{name} does not fit on {torch.cuda.device_count()} GPUs: {len(outside)} parts of it are left over, "
+            f"e.g. {outside[0]}.",
+            fix="Use a smaller dtype, quantization = '4bit', or more GPUs.",
+        )

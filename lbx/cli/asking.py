@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Order:
         names: of these runs; None makes one from model and settings.
         server: the one address that may be reached.
         offline: how the run is kept offline, in words.
+        only: {task's full name: places in its data} of a shard.
     """
 
     bundle: Path
@@ -46,6 +48,7 @@ class Order:
     chunks: StoredChunks | None
     server: tuple[str, int] | None
     offline: str
+    only: Mapping[str, AbstractSet[int]] | None = None
 
 
 def run_order(
@@ -83,7 +86,7 @@ def run_order(
         with Store(output) as store:
             done = [_begin(store, row, retry_failed=retry_failed) for row in asker.rows]
             agendas = [
-                Agenda(row.run_id, Bundle(order.bundle), order.tasks, BENCHMARKS, settings, order.limit)
+                Agenda(row.run_id, Bundle(order.bundle), order.tasks, BENCHMARKS, settings, order.limit, order.only)
                 for row, settings in zip(asker.rows, order.settings, strict=True)
             ]
             total = sum(agenda.total for agenda in agendas)
@@ -140,7 +143,7 @@ def prepare(order: Order) -> list[Prepared]:
         for settings, name in zip(order.settings, order.names, strict=True):
             completed = dataclasses.replace(settings, model_sampling=recommended)
             check_reasoning_budget(loaded, completed)
-            work = make_work(loaded, completed, order.limit, order.chunks)
+            work = make_work(loaded, completed, order.limit, order.chunks, order.only)
             row = make_run_row(name, work, order.offline)
             prepared.append(Prepared(dataclasses.replace(work, run_id=row.run_id), row))
     except BaseException:

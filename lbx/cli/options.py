@@ -130,4 +130,26 @@ VerifyBatching = Annotated[
         help="Afterwards ask N answers again alone, and say how many differ and by how little.",
     ),
 ]
+Shards = Annotated[
+    Path | None,
+    typer.Option("--shards", metavar="FILE", help="The plan of shards that `lbx submit` wrote; goes with --shard."),
+]
+ShardNumber = Annotated[
+    int | None, typer.Option("--shard", metavar="I", min=0, help="Ask only shard I of --shards, from 0.")
+]
+Scratch = Annotated[
+    Path | None,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="A folder on this machine's own disk: write there, and copy to the results file now and then and at "
+        "the end, however that comes.",
+    ),
+]
+CopyEvery = Annotated[
+    float,
+    typer.Option(
+        "--copy-every", metavar="MINUTES", min=0, help="With --scratch: how often to copy; 0 only at the end."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from lbx.cli.options import (
     BundleDir,
     Chat,
     ChunkWords,
+    CopyEvery,
     Cot,
     Embedding,
     Iterations,
@@ -31,6 +33,9 @@ from lbx.cli.options import (
     Rag,
     Retriever,
     SamplingSource,
+    Scratch,
+    ShardNumber,
+    Shards,
     Tasks,
     Thinking,
     ThinkingTokens,
@@ -44,6 +49,7 @@ from lbx.cli.run_setup import (
     finder_for,
     model_server,
 )
+from lbx.cli.sharding import shard_of, written_beside_copies
 from lbx.cli.stopping import saying
 from lbx.cli.watching import log_beside
 from lbx.errors import LbxError, UsageError
@@ -127,6 +133,10 @@ def run(
             "--log", metavar="FILE", help="Gets a line a minute; RESULTS.log beside the results file without."
         ),
     ] = None,
+    shards: Shards = None,
+    shard: ShardNumber = None,
+    scratch: Scratch = None,
+    copy_every: CopyEvery = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Ask a model every sample and write answers and scores to one file. The same command again continues.
@@ -141,10 +151,13 @@ def run(
     from lbx.layout import Bundle
     from lbx.store import Store
 
+    place = written_beside_copies(output, scratch, copy_every) if scratch else output
     opened = Bundle(bundle)
     server = model_server(opened, model, backend)
+    only = shard_of(opened, task_names, shards, shard)
+    log = log_beside(output, log)
     offline = block_network(server)
-    Store.check(output)  # a model may take minutes to load: what can be refused is refused before
+    Store.check(place)  # a model may take minutes to load: what can be refused is refused before
     settings = RunSettings(
         iterations=iterations,
         max_prompt_tokens=max_prompt_tokens,
@@ -162,9 +175,9 @@ def run(
     names, kinds = _kinds(settings, name) if both_kinds else ([name], [settings])
     tasks = choose_tasks(opened, task_names, settings)
     if embedding:
-        check_embedding(embedding, opened, tasks, output)
+        check_embedding(embedding, opened, tasks, place)
     with saying(f"Every answer so far is in {output}."):
-        retrieved = _retrieve(output, opened, tasks, limit, Retrieval(rag, retriever, chunk_words))
+        retrieved = _retrieve(place, opened, tasks, limit, Retrieval(rag, retriever, chunk_words), only=only)
         order = Order(
             opened.root,
             tasks,
@@ -173,21 +186,22 @@ def run(
             [dataclasses.replace(one, retriever=retrieved) for one in kinds],
             names,
             limit,
-            _stored_chunks(output, retrieved),
+            _stored_chunks(place, retrieved),
             server,
             offline,
+            only,
         )
         outcomes = run_order(
-            output,
+            place,
             order,
             workers,
             retry_failed=retry_failed,
             verify=verify_batching,
             plan=plan,
-            log=log_beside(output, log),
+            log=log,
         )
         for run_id in outcomes:
-            _score_summaries(output, run_id, opened, tasks, embedding)
+            _score_summaries(place, run_id, opened, tasks, embedding)
     _finish(outcomes, output, as_json=as_json)
 
 
@@ -210,7 +224,15 @@ def _stored_chunks(output: Path, retriever: str) -> StoredChunks | None:
         return StoredChunks(store, retriever)
 
 
-def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], limit: int | None, retrieval: Retrieval) -> str:
+def _retrieve(
+    output: Path,
+    bundle: Bundle,
+    tasks: Sequence[Task],
+    limit: int | None,
+    retrieval: Retrieval,
+    *,
+    only: Mapping[str, AbstractSet[int]] | None,
+) -> str:
     """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.retrieving import find_all
@@ -222,7 +244,7 @@ def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], limit: int | 
     try:
         with Store(output) as store, CountProgress("chunks retrieved") as progress:
             chosen = [(BENCHMARKS[task.benchmark], task) for task in tasks]
-            find_all(store, finder, bundle, chosen, limit=limit, progress=progress)
+            find_all(store, finder, bundle, chosen, limit=limit, only=only, progress=progress)
     finally:
         finder.close()
     return finder.name

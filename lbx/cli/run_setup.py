@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -176,6 +177,7 @@ def make_work(
     settings: RunSettings,
     limit: int | None,
     chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] | None = None,
+    only: Mapping[str, AbstractSet[int]] | None = None,
 ) -> Work:
     """Everything but the run's name, which needs the settings first."""
     from lbx.benchmarks import BENCHMARKS
@@ -205,6 +207,7 @@ def make_work(
         prompter=prompter,
         settings=settings,
         limit=limit,
+        only=only,
         mode=dataclasses.replace(
             settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
         ),

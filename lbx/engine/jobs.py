@@ -81,6 +81,8 @@ def make_jobs(
         begins(task, sum(agenda.samples_in(task) * agenda.iterations_of(task) for agenda in agendas))
         samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
         for position, sample in enumerate(islice(samples, first.limit)):
+            if not first.asks(task, position):
+                continue
             full = questions >= size.questions or characters >= size.characters
             if job and full and sample.context != job[-1].sample.context:
                 yield job

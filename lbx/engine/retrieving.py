@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,13 @@ def find_all(
     tasks: Sequence[tuple[Benchmark, Task]],
     *,
     limit: int | None,
+    only: Mapping[str, AbstractSet[int]] | None = None,
     progress: Progress = lambda _task, _done, _total: None,
 ) -> None:
     """Find every sample's chunks and store them; those that the results file holds are left alone.
+
+    Args:
+        only: {task's full name: places in its data}, where not all samples are to be asked.
 
     Raises:
         BackendError: the embedding model failed. Whatever ends it, what was found before is stored.
@@ -76,7 +81,10 @@ def find_all(
     try:
         for benchmark, task in tasks:
             total = task.samples if limit is None else min(limit, task.samples)
+            wanted = None if only is None else only.get(task.full_name, frozenset())
             for done, sample in enumerate(islice(benchmark.samples(bundle, task.name), limit), start=1):
+                if wanted is not None and done - 1 not in wanted:
+                    continue
                 if retrieved(store, finder.name, sample) is None:
                     found.append((sample, finder.find(benchmark, sample)))
                 if len(found) == _BATCH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ class Agenda:
 
     Attributes:
         limit: ask only the first so many samples of each task; None asks all.
+        only: {task's full name: places in its data} of a shard; None asks all.
     """
 
     run_id: str
@@ -34,9 +36,17 @@ class Agenda:
     benchmarks: Mapping[str, Benchmark]
     settings: RunSettings
     limit: int | None = None
+    only: Mapping[str, AbstractSet[int]] | None = None
+
+    def asks(self, task: Task, position: int) -> bool:
+        """Whether the sample at this place in the task's data is to be asked."""
+        return self.only is None or position in self.only.get(task.full_name, ())
 
     def samples_in(self, task: Task) -> int:
-        return task.samples if self.limit is None else min(self.limit, task.samples)
+        found = task.samples if self.limit is None else min(self.limit, task.samples)
+        if self.only is None:
+            return found
+        return sum(position < found for position in self.only.get(task.full_name, ()))
 
     def iterations_of(self, task: Task) -> int:
         """How often each of the task's samples is asked."""

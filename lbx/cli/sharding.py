@@ -1,0 +1,45 @@
+"""What ``lbx run`` does where it is one of many: its shard of the samples, and a disk of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lbx.cli.output import note
+from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.layout import Bundle
+
+_MINUTE = 60.0
+
+
+def shard_of(
+    bundle: Bundle, task_names: Sequence[str], plan: Path | None, number: int | None
+) -> Mapping[str, frozenset[int]] | None:
+    """The samples of a shard, {task's full name: places in its data}; None where all are asked.
+
+    Raises:
+        UsageError: the plan is missing, has no such shard, or was made for another bundle or other tasks.
+    """
+    from lbx.cli.run_setup import choose_tasks
+    from lbx.engine.settings import RunSettings
+    from lbx.engine.shards import read_shards
+
+    if (plan is None) != (number is None):
+        raise UsageError("--shards and --shard go together: the plan, and which of its shards to run.")
+    if plan is None or number is None:
+        return None
+    shards = read_shards(plan)
+    if number >= len(shards.shards):
+        raise UsageError(f"{plan} has {len(shards.shards)} shards, counted from 0; there is no shard {number}.")
+    shards.check(bundle.digest, [task.full_name for task in choose_tasks(bundle, task_names, RunSettings())])
+    return shards.shards[number].only
+
+
+def written_beside_copies(output: Path, scratch: Path, minutes: float) -> Path:
+    """Where to write instead of ``output``; another process copies it there (see ``lbx.cluster.keeping``)."""
+    from lbx.cluster.keeping import run_beside_copies
+
+    return run_beside_copies(output.absolute(), scratch, minutes * _MINUTE, note)

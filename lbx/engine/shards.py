@@ -1,0 +1,345 @@
+"""A run in shards: parts of equal predicted cost, no document in two of them, each sample in one.
+
+A document is dealt out with everything that is asked about it, in whatever task, so that no shard reads what another
+one has read. The plan of shards is a JSON file that ``lbx run --shards`` and ``lbx merge`` read:
+
+    {"lbx_shards": 1, "bundle_digest": HEX, "runs": [NAME], "iterations": {TASK: N}, "unit": "s" or "tokens",
+     "basis": "how the cost is known",
+     "shards": [{"cost": X, "samples": {TASK: [[position in the data, sample id, predicted cost], ...]}}, ...]}
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lbx.engine.estimate import Costs, Room, estimate
+from lbx.engine.jobs import Item, JobSize, make_jobs
+from lbx.engine.plan import Plan, TaskPlan, Walk, nothing_told
+from lbx.engine.prefix import plan_prefixes
+from lbx.engine.work import Agenda, Work
+from lbx.errors import PromptError, UsageError
+from lbx.records import sha256_text
+
+FORMAT = 1
+
+# Where nothing is known of the model's speed, costs are in tokens of a prompt that attends to little. Rules of thumb
+# for dense models of some 7 billion parameters: they decide how even the shards are, never what is asked.
+_ANSWER_TOKEN = 8.0
+_ATTENTION_DOUBLES_AT = 50_000
+_CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
+
+
+class Place(NamedTuple):
+    """A sample: its task's place among the tasks, its own in the data, its name."""
+
+    task: int
+    position: int
+    sample_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document and all that is asked about it.
+
+    Attributes:
+        places: its samples, in the data's order.
+        walks: their prompts; a part of the run each.
+    """
+
+    places: tuple[Place, ...]
+    walks: tuple[Walk, ...]
+
+
+@dataclass(slots=True)
+class _Growing:
+    places: dict[Place, None] = field(default_factory=dict)
+    walks: list[Walk] = field(default_factory=list)
+
+
+Measure = Callable[[Sequence[Item]], Walk]
+"""The prompts of some items, as they would be read together."""
+
+
+def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], None] = nothing_told) -> list[Document]:
+    """Count all prompts with the model's tokenizer, by document, in the data's order.
+
+    Args:
+        works: of runs that are made together.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    index = _task_index(works[0])
+    return _documents(works, lambda items: _tokens(works, items, index), index, progress)
+
+
+def documents_in_characters(
+    agendas: Sequence[Agenda], progress: Callable[[int, int], None] = nothing_told
+) -> list[Document]:
+    """The same where there is no tokenizer: tokens are guessed from characters, and nothing is cut.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    index = _task_index(agendas[0])
+    return _documents(agendas, lambda items: _characters(agendas, items, index), index, progress)
+
+
+def _task_index(agenda: Agenda) -> dict[tuple[str, str], int]:
+    return {(task.benchmark, task.name): index for index, task in enumerate(agenda.tasks)}
+
+
+def _documents(
+    agendas: Sequence[Agenda],
+    measure: Measure,
+    index: Mapping[tuple[str, str], int],
+    progress: Callable[[int, int], None],
+) -> list[Document]:
+    total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
+    found: dict[str, _Growing] = {}
+    counted = 0
+    jobs = make_jobs(agendas, [set() for _ in agendas], JobSize(), begins=lambda _t, _n: None, found=lambda _run: None)
+    for job in jobs:
+        parts: dict[str, list[Item]] = {}
+        for item in job:
+            parts.setdefault(_document_of(agendas[item.run], item), []).append(item)
+        for name, items in parts.items():
+            growing = found.setdefault(name, _Growing())
+            for item in items:
+                sample = item.sample
+                place = Place(index[sample.benchmark, sample.task], item.position, sample.sample_id)
+                growing.places[place] = None
+            growing.walks.append(measure(items))
+            counted += len(items)
+            progress(counted, total)
+    return [Document(tuple(one.places), tuple(one.walks)) for one in found.values()]
+
+
+def _document_of(agenda: Agenda, item: Item) -> str:
+    """What names the document; a question without one stands for itself."""
+    sample = item.sample
+    if not sample.context or agenda.settings.no_context:
+        return str(sample.key)
+    return sha256_text(sample.context)
+
+
+def _tokens(works: Sequence[Work], items: Sequence[Item], index: Mapping[tuple[str, str], int]) -> Walk:
+    prompts: list[tuple[int, Sequence[int], int]] = []
+    for item in items:
+        work, sample = works[item.run], item.sample
+        benchmark = work.benchmarks[sample.benchmark]
+        prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
+        try:
+            request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
+        except PromptError:
+            continue  # it fails at once
+        if request.token_ids:
+            most = request.max_new_tokens + request.thinking_tokens
+            prompts += [(index[sample.benchmark, sample.task], request.token_ids, most)] * len(item.iterations)
+    branches = plan_prefixes([ids for _, ids, _ in prompts]).branches
+    return _walk([(prompts[one.index][0], one.length, one.kept, prompts[one.index][2]) for one in branches])
+
+
+def _characters(agendas: Sequence[Agenda], items: Sequence[Item], index: Mapping[tuple[str, str], int]) -> Walk:
+    rows: list[tuple[int, int, int, int]] = []
+    for item in items:
+        agenda, sample = agendas[item.run], item.sample
+        prompt = agenda.benchmarks[sample.benchmark].prompt(agenda.bundle, sample, agenda.settings.mode(0), ())
+        per_token = _CHARACTERS_A_TOKEN.get(sample.language, 4.0)
+        length = max(1, round(len(prompt.text) / per_token))
+        shared = round(len(prompt.before + prompt.document) / per_token) if rows else 0
+        most = (agenda.settings.max_new_tokens or prompt.max_new_tokens) + (agenda.settings.thinking_tokens or 0)
+        task = index[sample.benchmark, sample.task]
+        rows.append((task, length, min(shared, length), most))
+        rows += [(task, length, length, most)] * (len(item.iterations) - 1)
+    return _walk(rows)
+
+
+def _walk(rows: Sequence[tuple[int, int, int, int]]) -> Walk:
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    return Walk(*columns)
+
+
+# Costs
+
+
+def rule_of_thumb(document: Document) -> float:
+    """What a document costs where nothing is known of the model's speed, in tokens of a short prompt."""
+    cost = 0.0
+    for walk in document.walks:
+        computed, seen = walk.length - walk.kept, walk.kept + (walk.length - walk.kept) / 2
+        cost += float((computed * (1 + seen / _ATTENTION_DOUBLES_AT) + walk.most * _ANSWER_TOKEN).sum())
+    return cost
+
+
+def seconds_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: Room) -> float:
+    """What documents take, one after the other in this order."""
+    walks = [walk for document in documents for walk in document.walks]
+    return estimate(Plan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
+
+
+def deal(costs: Sequence[float], shards: int) -> list[list[int]]:
+    """Deal things out, dearest first, each to the shard that costs least so far.
+
+    Returns:
+        Of each shard the indices of its things, ascending. Two shards differ by no more than the dearest thing, and
+        none is empty where there are as many things as shards.
+    """
+    parts: list[list[int]] = [[] for _ in range(shards)]
+    heap = [(0.0, 0, shard) for shard in range(shards)]
+    for index in sorted(range(len(costs)), key=lambda one: (-costs[one], one)):
+        load, count, shard = heapq.heappop(heap)
+        parts[shard].append(index)
+        heapq.heappush(heap, (load + costs[index], count + 1, shard))
+    return [sorted(part) for part in parts]
+
+
+# The plan of shards
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One part of a run.
+
+    Attributes:
+        cost: predicted, in the plan's unit.
+        samples: {task: {position: (sample id, its share of its document's cost)}}.
+    """
+
+    cost: float
+    samples: Mapping[str, Mapping[int, tuple[str, float]]]
+
+    @property
+    def only(self) -> dict[str, frozenset[int]]:
+        """As ``Agenda.only`` has it."""
+        return {task: frozenset(places) for task, places in self.samples.items()}
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.samples.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """All parts of a run.
+
+    Attributes:
+        runs: names of the runs that are made together.
+        iterations: {task: how often each sample is asked}.
+        unit: of costs: "s", or "tokens" where nothing is known of the model's speed.
+        basis: how costs are known.
+    """
+
+    bundle_digest: str
+    runs: tuple[str, ...]
+    iterations: Mapping[str, int]
+    unit: str
+    basis: str
+    shards: tuple[Shard, ...]
+
+    def expected(self, shard: int) -> int:
+        """How many answers a shard gives."""
+        samples = self.shards[shard].samples
+        return len(self.runs) * sum(self.iterations[task] * len(places) for task, places in samples.items())
+
+    def check(self, bundle_digest: str, tasks: Sequence[str]) -> None:
+        """Raise UsageError where the plan was made for another bundle or other tasks."""
+        if bundle_digest != self.bundle_digest:
+            raise UsageError("The plan of shards was made for another bundle.", fix="Plan again: lbx submit.")
+        if set(tasks) != set(self.iterations):
+            raise UsageError(
+                f"The plan of shards was made for other tasks: {', '.join(sorted(set(tasks) ^ set(self.iterations)))} "
+                "are in one of the two only.",
+                fix="Give the same --tasks, or plan again: lbx submit.",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "lbx_shards": FORMAT,
+            "bundle_digest": self.bundle_digest,
+            "runs": list(self.runs),
+            "iterations": dict(self.iterations),
+            "unit": self.unit,
+            "basis": self.basis,
+            "shards": [
+                {
+                    "cost": shard.cost,
+                    "samples": {
+                        task: [[position, *known] for position, known in places.items()]
+                        for task, places in shard.samples.items()
+                    },
+                }
+                for shard in self.shards
+            ],
+        }
+
+    def write(self, path: Path) -> None:
+        """Complete or not at all."""
+        part = path.with_name(f".{path.name}.part")
+        part.write_text(json.dumps(self.to_json(), ensure_ascii=False), "utf-8")
+        part.replace(path)
+
+
+def make_shards(
+    documents: Sequence[Document], costs: Sequence[float], tasks: Sequence[str], shards: int
+) -> tuple[Shard, ...]:
+    """Deal documents out; fewer shards than asked for where there are fewer documents.
+
+    Args:
+        costs: of each document.
+        tasks: names, by the index in ``Place``.
+    """
+    made = []
+    for part in deal(costs, min(shards, len(documents))):
+        samples: dict[str, dict[int, tuple[str, float]]] = {}
+        for document in part:
+            places = documents[document].places
+            for place in places:
+                share = costs[document] / len(places)
+                samples.setdefault(tasks[place.task], {})[place.position] = (place.sample_id, share)
+        in_order = {task: dict(sorted(samples[task].items())) for task in tasks if task in samples}
+        made.append(Shard(sum(costs[document] for document in part), in_order))
+    return tuple(made)
+
+
+def read_shards(path: Path) -> ShardPlan:
+    """Raises UsageError where the file is missing or no plan of shards."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as exc:
+        raise UsageError(
+            f"The plan of shards {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes it."
+        ) from exc
+    except ValueError as exc:
+        raise UsageError(f"{path} is no plan of shards: it is not JSON ({exc}).") from exc
+    if not isinstance(data, dict) or data.get("lbx_shards") != FORMAT:
+        raise UsageError(
+            f"{path} is no plan of shards of this lbx.", fix="`lbx submit -o DIR` writes it as shards.json."
+        )
+    try:
+        shards = tuple(
+            Shard(
+                float(shard["cost"]),
+                {
+                    str(task): {int(place): (str(name), float(cost)) for place, name, cost in places}
+                    for task, places in shard["samples"].items()
+                },
+            )
+            for shard in data["shards"]
+        )
+        iterations = {str(task): int(times) for task, times in data["iterations"].items()}
+        plan = ShardPlan(
+            str(data["bundle_digest"]), tuple(map(str, data["runs"])), iterations, data["unit"], data["basis"], shards
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise UsageError(f"{path} is a damaged plan of shards: {type(exc).__name__}: {exc}.") from exc
+    if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
+        raise UsageError(f"{path} is a damaged plan of shards: no iterations of {', '.join(sorted(unknown))}.")
+    return plan

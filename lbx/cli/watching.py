@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from lbx.cli.output import note, stderr
 from lbx.cli.planning import duration, size
-from lbx.errors import UsageError
+from lbx.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from lbx.engine.meter import Meter
@@ -35,13 +35,17 @@ def log_beside(output: Path, log: Path | None) -> Path:
         UsageError: it cannot be written.
     """
     path = log or output.with_name(f"{output.name}.log")
+    known = path.exists()
     try:
         with path.open("a", encoding="utf-8"):
-            return path
+            pass
+        if not known:
+            path.unlink()  # the run may be refused yet
     except OSError as exc:
         raise UsageError(
             f"The log {path} cannot be written: {exc.strerror or exc}.", fix="Name another file with --log FILE."
         ) from exc
+    return path
 
 
 @contextlib.contextmanager
@@ -74,18 +78,20 @@ def watched(
 
     begun = [_planned(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
     keep_sessions(store, begun)
-    status = "failed"
     progress = RunProgress(Meter(outlook, samples), log, process_ids)
+
+    def end(status: str) -> None:
+        peak = max(progress.peak_bytes, peak_of_this_process())
+        keep_sessions(store, [_ended(row, progress.meter, status, peak) for row in begun])
+
     try:
         with progress:
             yield progress
-        status = "done"
-    except KeyboardInterrupt:
-        status = "interrupted"
+    except BaseException as exc:
+        with contextlib.suppress(StoreError):  # what went wrong first is what counts
+            end("interrupted" if isinstance(exc, KeyboardInterrupt) else "failed")
         raise
-    finally:
-        peak = max(progress.peak_bytes, peak_of_this_process())
-        keep_sessions(store, [_ended(row, progress.meter, status, peak) for row in begun])
+    end("done")
 
 
 class RunProgress:
@@ -151,7 +157,7 @@ class RunProgress:
     def line(self) -> str:
         """How far the run is."""
         meter = self.meter
-        failed = sum(run.failed for run in meter.runs.values())
+        failed = sum(run.failed for run in list(meter.runs.values()))
         parts = [f"{100 * meter.fraction:.0f}%"]
         if meter.planned_prompt_tokens is not None:
             parts.append(f"{meter.prompt_tokens:,} of {meter.planned_prompt_tokens:,} prompt tokens answered")
@@ -218,12 +224,13 @@ def _planned(row: RunRow, session: int, workers: int, outlook: Outlook | None, r
         return begun
     plan = added(row.run_id, outlook.runs[run])
     time = outlook.time
+    expected = sum(time.answer_tokens.values()) if time else outlook.total.new_tokens
     return dataclasses.replace(
         begun,
         planned_samples=plan.samples,
         planned_prompt_tokens=plan.prompt_tokens,
         planned_distinct_tokens=plan.distinct_tokens,
-        planned_new_tokens=sum(time.answer_tokens.values()) // len(outlook.runs) if time else plan.new_tokens,
+        planned_new_tokens=expected * plan.new_tokens // max(1, outlook.total.new_tokens),
         estimated_s=time.total_s if time else None,
         estimate_basis=time.basis if time else None,
     )

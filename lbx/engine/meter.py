@@ -60,7 +60,7 @@ class _OfTask:
 
 
 class Meter:
-    """Counts what a run does against what was planned.
+    """Counts what a run does against what was planned. One thread may count while another one reads.
 
     Args:
         outlook: None where nothing was counted: samples then stand for tokens.
@@ -104,7 +104,7 @@ class Meter:
     @property
     def computed(self) -> int:
         """Tokens of prompts and answers: as told, at least those of the answers that have ended."""
-        return max(self._told, sum(run.computed_tokens for run in self.runs.values()))
+        return max(self._told, sum(run.computed_tokens for run in list(self.runs.values())))
 
     @property
     def elapsed_s(self) -> float:
@@ -117,7 +117,7 @@ class Meter:
     @property
     def prompt_tokens(self) -> int:
         """Of the prompts that are answered."""
-        return sum(run.prompt_tokens for run in self.runs.values())
+        return sum(run.prompt_tokens for run in list(self.runs.values()))
 
     @property
     def fraction(self) -> float:
@@ -156,7 +156,7 @@ class Meter:
         if self._outlook is None:
             return float(self.over), float(self.samples - self.found - self.over), 0.0
         expected = self._outlook.time
-        outputs = sum(run.output_tokens for run in self.runs.values())
+        outputs = sum(run.output_tokens for run in list(self.runs.values()))
         left_outputs = sum(task.left_tokens for task in self._tasks.values())
         prompts = max(0, self.computed - outputs)
         if expected is None:

@@ -205,7 +205,8 @@ class SessionRow:
         session: the run's first is 1.
         status: "running", "done", "interrupted", "failed"; "killed" where the next session found it running.
         workers: processes that held the model; 0: the one that wrote.
-        planned_new_tokens: as many as the answers were expected to take; without an estimate, as many as they may.
+        planned_new_tokens: as many as the answers were expected to take (of runs made together, by what each may
+            take); without an estimate, as many as they may.
         computed_tokens: of prompts and answers, shared prefixes once.
         prefill_s, decode_s: of the model, in all processes together.
     """

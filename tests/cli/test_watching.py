@@ -1,0 +1,129 @@
+"""What is seen of a run while it goes on: a bar on a terminal, lines in a log, memory, and what went wrong."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kill_parts import slow
+
+from lbx.cli import watching
+from lbx.cli.watching import RunProgress, watched
+from lbx.engine.meter import Meter
+from lbx.errors import BackendError
+from lbx.store import GenerationRow, RunRow, Store
+
+RUN = RunRow("r1", "demo", "scripted", "1", {}, "digest", {}, {"cores": 2}, "0.1")
+PATIENCE_S = 30.0
+
+
+def row(**values: object) -> GenerationRow:
+    return GenerationRow("r1", "needle", "single_en", "s1", 0, **values)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_TICK_S", 0.01)
+    monkeypatch.setattr(watching, "LOG_SECONDS", 0.03)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "x.log"
+    with RunProgress(Meter(None, 4), log, tuple) as progress:
+        until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
+        progress.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5))
+        progress.sample(row(error="out of memory"))
+        progress.computed(65)
+    last = log.read_text().splitlines()[-1]
+    assert "50%, 2 of 4 samples (1 failed)" in last
+    assert re.search(r"\d+ MiB of memory, needle/single_en$", last)
+    assert progress.peak_bytes > 1 << 20
+    assert last.split(" ", 2)[2] in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with RunProgress(Meter(None, 1), folder / "x.log", tuple) as progress:
+        until((folder / "x.log").exists)
+        (folder / "x.log").unlink()
+        folder.rename(tmp_path / "elsewhere")
+        progress.sample(row())
+    assert progress.meter.over == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt, "interrupted"), (BackendError("gone"), "failed"), (None, "done")]
+)
+def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
+    def go() -> None:
+        with watched(store, [RUN], None, samples=2, workers=3) as progress:
+            progress.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
+            assert store.query("SELECT status FROM sessions").rows == [("running",)]
+            if error is not None:
+                raise error
+
+    with Store(tmp_path / "results.duckdb") as store:
+        store.begin_run(RUN)
+        if error is None:
+            go()
+        else:
+            with pytest.raises((KeyboardInterrupt, BackendError)):
+                go()
+        (found,) = store.query("SELECT * FROM sessions").dicts()
+    assert (found["status"], found["workers"], found["answered"], found["computed_tokens"]) == (status, 3, 1, 65)
+    assert (found["prefill_s"], found["decode_s"], found["planned_samples"]) == (2.0, 1.0, None)
+    assert found["finished_at"] >= found["started_at"]
+
+
+def test_a_bar_on_a_terminal(bundle: Path, answers: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    model, results = slow(answers, tmp_path, 0.15), tmp_path / "results.duckdb"
+    command = [
+        sys.executable,
+        "-m",
+        "lbx.cli",
+        "run",
+        "-b",
+        bundle,
+        "-m",
+        model,
+        "-t",
+        "needle/single_en",
+        "-o",
+        results,
+    ]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
+    process = subprocess.Popen(list(map(str, command)), stderr=theirs, stdout=subprocess.PIPE, env=environment)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:
+        pass  # the other end of a terminal closes with an error
+    finally:
+        os.close(ours)
+        process.communicate()
+    text = shown.decode()
+    assert process.returncode == 0, text
+    assert "━" in text
+    assert re.search(r"\d+ tokens/s computed, .* of memory", text)
+    assert "prompt tokens answered" not in text, "the log's lines are for the log"
+    assert "prompt tokens answered" in (tmp_path / "results.duckdb.log").read_text()

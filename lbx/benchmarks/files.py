@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 _CHUNK = 1 << 22
 _BUFFER = 1 << 20
+_LINE_LIMIT = 1 << 29
+_ZIP_RATIO = 200
+_ZIP_SLACK = 1 << 20
 _FIX = "It is not what was bundled, or the source has changed: check the archive and unpack it again."
 _COMMAND = "lbx verify NAME.tar"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -65,8 +68,8 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 def read_zip_jsonl(path: Path, member: str) -> Iterator[Row]:
     """Rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
     where = f"{path}, {member}"
-    with _reading(where), zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        yield from _rows(_lines(file), where)
+    with _reading(where), _unzipped(path) as archive, archive.open(member) as file:
+        yield from _rows(_lines(file, where), where)
 
 
 def read_json_array(path: Path) -> Iterator[Row]:
@@ -91,7 +94,7 @@ def read_text(path: Path) -> str:
 
 def zip_members(path: Path) -> list[str]:
     """Names of the files in a zip. Raises BundleError."""
-    with _reading(str(path)), zipfile.ZipFile(path) as archive:
+    with _reading(str(path)), _unzipped(path) as archive:
         return [info.filename for info in archive.infolist() if not info.is_dir()]
 
 
@@ -125,9 +128,31 @@ def _reading(where: str) -> Iterator[None]:
         raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
 
 
-def _lines(file: IO[bytes]) -> Iterable[bytes]:
+def is_zip_bomb(declared: int, size: int) -> bool:
+    """Whether a zip of ``size`` bytes that says it unpacks to ``declared`` bytes cannot be a data set.
+
+    Text shrinks to a third or a tenth; Deflate could go to a thousandth, and members that share their bytes to
+    nothing. zipfile gives no more bytes of a member than it declares, so what is declared is what counts.
+    """
+    return declared > _ZIP_SLACK + _ZIP_RATIO * size
+
+
+@contextmanager
+def _unzipped(path: Path) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(path) as archive:
+        declared, size = sum(info.file_size for info in archive.infolist()), path.stat().st_size
+        if is_zip_bomb(declared, size):
+            raise damaged(str(path), f"its {size:,} bytes would unpack to {declared:,}, a zip bomb")
+        yield archive
+
+
+def _lines(file: IO[bytes], where: str) -> Iterable[bytes]:
     """Lines of a zip's member, whose own reader takes a long line in steps of 4 KiB."""
-    return io.BufferedReader(file, _BUFFER)  # type: ignore[type-var]
+    buffered = io.BufferedReader(file, _BUFFER)  # type: ignore[type-var]
+    while line := buffered.readline(_LINE_LIMIT):
+        if len(line) == _LINE_LIMIT:
+            raise damaged(where, f"it has a line of more than {_LINE_LIMIT:,} bytes")
+        yield line
 
 
 def _rows(file: Iterable[bytes], where: str) -> Iterator[Row]:
@@ -229,8 +254,8 @@ def _read_text(path: Path, changed: int, size: int) -> str:
 
 @lru_cache(maxsize=256)
 def _count_zip_lines(path: Path, member: str, changed: int, size: int) -> int:
-    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        return sum(1 for line in _lines(file) if line.strip())
+    with _unzipped(path) as archive, archive.open(member) as file:
+        return sum(1 for line in _lines(file, f"{path}, {member}") if line.strip())
 
 
 @lru_cache(maxsize=16)

@@ -12,6 +12,7 @@ from lbx.bundle.pack import CreateResult, create, survey
 from lbx.bundle.progress import Progress
 from lbx.bundle.request import RequestResult, write_request
 from lbx.bundle.retry import Retry
+from lbx.bundle.trust import Trust
 from lbx.bundle.volumes import parse_volume_size
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Progress",
     "RequestResult",
     "Retry",
+    "Trust",
     "UnpackResult",
     "VerifyReport",
     "Writing",

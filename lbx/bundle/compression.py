@@ -7,7 +7,7 @@ Weights gain at most a fifth and parquet nothing, so it is an option, and its pa
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lbx.errors import BundleError, UsageError
 
@@ -24,6 +24,12 @@ class Writable(Protocol):
     """What bytes can be written to."""
 
     def write(self, data: bytes, /) -> object: ...
+
+
+class Readable(Protocol):
+    """What gives at most ``size`` bytes, and none only at its end."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 def require() -> None:
@@ -65,7 +71,7 @@ class Decompressor:
         BundleError (while reading): damaged, cut short, or made with a window that takes too much memory.
     """
 
-    def __init__(self, stream: IO[bytes], archive: Path) -> None:
+    def __init__(self, stream: Readable, archive: Path) -> None:
         zstd = _zstd()
         self._stream = stream
         self._archive = archive

@@ -1,8 +1,8 @@
 """``lbx unpack``: an archive to a folder that exists only when it is whole.
 
-Files are written into a folder beside the target, each under a passing name until its hash is right; the
-folder takes its own name last. A kill at any moment leaves no half bundle, only a passing folder that the
-next run sweeps away.
+Files are written into a folder beside the target, straight from the volumes, each under a passing name until its
+hash is right; the folder takes its own name last. A kill at any moment leaves no half bundle, only a passing folder
+that the next run sweeps away.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from lbx.bundle.bag import Contents, Entry
-from lbx.bundle.check import VerifyReport, read_contents, scan
+from lbx.bundle.base import Base
 from lbx.bundle.disk import sync_folder
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.progress import Progress, silent
+from lbx.bundle.reading import Reading, opened
+from lbx.bundle.received import Tally, in_parallel
+from lbx.bundle.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
 
@@ -39,6 +44,8 @@ class UnpackResult(Evidence):
         digest: the bundle's digest.
         files, bytes: number and total size of its payload files.
         already: True where the same bundle was there before, and nothing was written.
+        trusted, signatures, unsafe: as in ``VerifyReport``.
+        from_base: how many of the files the base has lent.
     """
 
     root: Path
@@ -48,33 +55,76 @@ class UnpackResult(Evidence):
     bytes: int
     sources: Sequence[Mapping[str, Any]]
     already: bool = False
+    trusted: bool = False
+    signatures: Sequence[SignedBy] = ()
+    unsafe: Sequence[str] = ()
+    from_base: int = 0
 
 
-def unpack(archive: Path, to: Path, progress: Progress | None = None) -> UnpackResult:
-    """Verify an archive and unpack it, in one pass.
+def unpack(
+    archive: Path,
+    to: Path,
+    progress: Progress | None = None,
+    *,
+    trust: Trust = ANYONE,
+    base: Path | None = None,
+) -> UnpackResult:
+    """Verify an archive and unpack it; its payload is hashed as it is written.
 
     Args:
-        archive: NAME.tar; NAME.SHA256SUMS beside it is checked too.
+        archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS; the other files are looked for beside it.
         to: the folder to make; it may exist when it is empty, or already holds this very bundle.
+        trust: as for ``verify``.
+        base: for a delta, the unpacked bundle that it was made against.
 
     Raises:
-        BundleError: the archive is damaged or unsafe, ``to`` holds something else, or the disk is too small.
-            Nothing is left behind.
+        BundleError: as ``verify``; or ``to`` holds something else, the disk is too small, or the base is missing
+            or changed. Nothing is left behind.
     """
     try:
-        contents = read_contents(archive)
-        if _occupied(to, contents):
-            files, size = len(contents.entries), contents.payload_bytes
-            return UnpackResult(to, contents.name, contents.digest, files, size, contents.sources, already=True)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(to)
-        _require_space(to, contents)
-        report = _unpack_beside(archive, to, progress or silent)
+        with opened(archive, trust, progress or silent) as reading:
+            already = _occupied(to, reading.contents)
+            if not already:
+                to.parent.mkdir(parents=True, exist_ok=True)
+                _sweep(to)
+                lender = _lender(reading, base, archive)
+                _require_space(to, reading.contents, lender)
+                _unpack_beside(reading, to, progress or silent, lender)
     except OSError as exc:
         raise BundleError(
             f"{archive} cannot be unpacked to {to}: {exc}.", fix="Give another folder with --to."
         ) from exc
-    return UnpackResult(to, report.name, report.digest, report.files, report.bytes, report.sources)
+    return _result(reading, to, already=already)
+
+
+def _result(reading: Reading, to: Path, *, already: bool) -> UnpackResult:
+    contents = reading.contents
+    return UnpackResult(
+        to,
+        contents.name,
+        contents.digest,
+        len(contents.entries),
+        contents.payload_bytes,
+        contents.sources,
+        already=already,
+        trusted=any(signed.trusted for signed in reading.signatures),
+        signatures=reading.signatures,
+        unsafe=sorted(reading.unsafe),
+        from_base=len(contents.fetched),
+    )
+
+
+def _lender(reading: Reading, base: Path | None, archive: Path) -> Base | None:
+    contents = reading.contents
+    if not contents.fetched:
+        return None
+    if base is None:
+        raise BundleError(
+            f"{archive} is a delta: {len(contents.fetched)} of its {len(contents.entries)} files are in the bundle "
+            f"{contents.base['name']} {contents.base['digest']}.",
+            fix="Give the folder where that bundle is unpacked with --base.",
+        )
+    return Base(base, contents, archive)
 
 
 def _occupied(to: Path, contents: Contents) -> bool:
@@ -89,24 +139,33 @@ def _occupied(to: Path, contents: Contents) -> bool:
     return True
 
 
-def _require_space(to: Path, contents: Contents) -> None:
-    free = shutil.disk_usage(to.parent).free
-    if contents.payload_bytes > free:
+def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
+    """Refuse before anything is written. What a base on the same disk lends takes no space there."""
+    lent = 0
+    if base is not None and base.root.stat().st_dev == to.parent.stat().st_dev:
+        lent = sum(contents.entries[path].size for path in contents.fetched)
+    needed, free = contents.payload_bytes - lent, shutil.disk_usage(to.parent).free
+    if needed > free:
         raise BundleError(
-            f"The disk of {to} is too small: the bundle holds {contents.payload_bytes:,} bytes, but {free:,} are free.",
+            f"The disk of {to} is too small: the bundle takes {needed:,} bytes, but {free:,} are free.",
             fix="Free some space, or give a folder on a larger disk with --to.",
         )
 
 
-def _unpack_beside(archive: Path, to: Path, progress: Progress) -> VerifyReport:
+def _unpack_beside(reading: Reading, to: Path, progress: Progress, base: Base | None) -> None:
     with _passing_folder(to) as folder:
-        sink = _Writer(folder)
-        report = scan(archive, sink, "unpack", progress, name_all=False)
-        sink.settle()
+        writer = _Writer(folder)
+        for path, content in reading.tags.items():
+            writer.write(path, iter([content]))
+        reading.run(writer, "unpack", progress, name_all=False)
+        if base is not None:
+            entries = [reading.contents.entries[path] for path in reading.contents.fetched]
+            tally = Tally(progress, "base", sum(entry.size for entry in entries))
+            in_parallel(lambda entry: writer.borrow(entry, base, tally), entries, tally)
+        writer.settle()
         folder.chmod(0o755)
         folder.rename(to)
     sync_folder(to.parent)
-    return report
 
 
 @contextmanager
@@ -158,32 +217,45 @@ def _lock(folder: Path) -> int | None:
 
 
 class _Writer:
-    """The sink that writes: every file under one passing name, hashed, flushed to the disk, renamed."""
+    """The sink that writes: every file under a passing name, hashed, flushed to the disk, renamed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._folders = {folder}
-
-    def begin(self, contents: Contents, tags: Mapping[str, bytes]) -> None:
-        for path, content in tags.items():
-            self._write(path, iter([content]))
+        self._numbers = count()
+        self._lock = Lock()
 
     def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
-        self._write(entry.path, blocks)
+        self.write(entry.path, blocks)
 
-    def settle(self) -> None:
-        """Flush the folders' lists of names, so that the root's own name is the last thing to reach the disk."""
-        for folder in self._folders:
-            sync_folder(folder)
-
-    def _write(self, path: str, blocks: Iterator[bytes]) -> None:
-        passing, final = self._folder / _INCOMING, self._folder / path
+    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+        passing = self._passing()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(passing, flags, 0o644), "wb") as out:
             for block in blocks:  # raises at the end where the hash is wrong, before the file has its name
                 out.write(block)
             out.flush()
             os.fsync(out.fileno())
-        final.parent.mkdir(parents=True, exist_ok=True)
-        self._folders.update(parent for parent in final.parents if self._folder in (parent, *parent.parents))
+        self._settle_one(passing, path)
+
+    def borrow(self, entry: Entry, base: Base, tally: Tally) -> None:
+        """A file that the base has."""
+        passing = self._passing()
+        base.lend(entry, passing, tally)
+        self._settle_one(passing, entry.path)
+
+    def settle(self) -> None:
+        """Flush the folders' lists of names, so that the root's own name is the last thing to reach the disk."""
+        for folder in self._folders:
+            sync_folder(folder)
+
+    def _passing(self) -> Path:
+        with self._lock:
+            return self._folder / f"{_INCOMING}-{next(self._numbers)}"
+
+    def _settle_one(self, passing: Path, path: str) -> None:
+        final = self._folder / path
+        with self._lock:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            self._folders.update(parent for parent in final.parents if self._folder in (parent, *parent.parents))
         passing.rename(final)

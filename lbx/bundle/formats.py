@@ -1,14 +1,18 @@
 """Which files may travel: data and weights, never something that runs when it is loaded.
 
 A pickle runs code as it is opened, and a configuration with ``auto_map`` makes transformers import code
-from the repository. Both are refused unless the recipe allows the file by name, and then recorded.
+from the repository. Both are refused unless the recipe allows the file by name, and then recorded. A zip that would
+unpack to far more than any text does is refused in any case.
 """
 
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from lbx.benchmarks.files import is_zip_bomb
 
 REFUSED = {
     **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill"), "a pickle"),
@@ -16,6 +20,7 @@ REFUSED = {
     **dict.fromkeys((".py", ".pyc", ".pyd", ".so", ".dll", ".dylib", ".sh", ".exe", ".whl", ".jar"), "code"),
 }
 _CONFIG_LIMIT = 16 << 20
+NAMES_CODE = "it names code to run (auto_map)"
 
 
 def why_refused(name: str) -> str:
@@ -27,6 +32,34 @@ def names_code(name: str, content: Path) -> bool:
     """Whether ``content`` is a Hugging Face configuration that asks for code of its repository (``auto_map``)."""
     if not name.lower().endswith("config.json") or content.stat().st_size > _CONFIG_LIMIT:
         return False
+    return _asks_for_code(content.read_bytes())
+
+
+def wants_look(name: str) -> bool:
+    """Whether ``why_unsafe_inside`` has to see the content of a file of this name."""
+    return name.lower().endswith(("config.json", ".zip"))
+
+
+def why_unsafe_inside(name: str, size: int, file: IO[bytes]) -> str:
+    """What the content makes unsafe of a file whose name is harmless, as the end of a sentence ("it ..."), or "".
+
+    Args:
+        size: of ``file`` in bytes, which must be seekable.
+    """
+    if name.lower().endswith(".zip"):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                declared = sum(info.file_size for info in archive.infolist())
+        except Exception:  # whatever it is, it unpacks to nothing; who wants to read it will say what is wrong
+            return ""
+        bomb = is_zip_bomb(declared, size)
+        return f"its {size:,} bytes would unpack to {declared:,}: a zip bomb" if bomb else ""
+    if size <= _CONFIG_LIMIT and _asks_for_code(file.read(_CONFIG_LIMIT)):
+        return NAMES_CODE
+    return ""
+
+
+def _asks_for_code(content: bytes) -> bool:
     found = False
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -34,7 +67,7 @@ def names_code(name: str, content: Path) -> bool:
         found = found or any(key == "auto_map" for key, _ in pairs)
 
     try:
-        json.loads(content.read_bytes(), object_pairs_hook=look)
+        json.loads(content, object_pairs_hook=look)
     except (ValueError, RecursionError):
         return False
     return found

@@ -8,12 +8,11 @@ knows regular files (ustar, with pax records for long names and sizes), and name
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from lbx.bundle.compression import Writable
+from lbx.bundle.compression import Readable, Writable
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.errors import BundleError
 
@@ -46,39 +45,66 @@ _OTHER_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One entry of a tar: its name, its size in bytes, and what it is where it is no regular file."""
+    """One entry of a tar: its name, its size in bytes, where its content begins, what it is if no regular file."""
 
     name: str
     size: int
+    offset: int = 0
     other_kind: str = ""
 
 
 class ArchiveStream:
-    """A file read once from start to end, counting its bytes, and hashing all of them where that is wanted.
+    """A tar read once from start to end, counting its bytes. ``read`` gives all that is asked for, but at the end."""
 
-    Args:
-        hashed: whether ``sha256`` will be asked for.
-    """
-
-    def __init__(self, stream: BinaryIO, *, hashed: bool = False) -> None:
+    def __init__(self, stream: Readable) -> None:
         self._stream = stream
-        self._sha256 = BackgroundSha256() if hashed else None
         self.position = 0
 
     def read(self, size: int) -> bytes:
-        data = self._stream.read(size)
-        if self._sha256 is not None:
-            self._sha256.update(data)
+        parts = [self._stream.read(size)]
+        while (size := size - len(parts[-1])) and parts[-1]:
+            parts.append(self._stream.read(size))
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
         self.position += len(data)
         return data
 
-    def sha256(self) -> str:
-        """Of all bytes, hex, once they have been read; "" where it was not wanted."""
-        return self._sha256.hexdigest() if self._sha256 is not None else ""
+    def skip(self, size: int) -> int:
+        """Pass over ``size`` bytes; how many there were."""
+        left = size
+        while left and (data := self.read(min(left, BLOCK))):
+            left -= len(data)
+        return size - left
+
+
+class SeekableStream:
+    """A tar whose contents can be passed over without reading them.
+
+    Args:
+        read_at: gives at most so many bytes from an offset on, none only at the end.
+        size: of the tar in bytes.
+    """
+
+    def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
+        self._read_at = read_at
+        self._size = size
+        self.position = 0
+
+    def read(self, size: int) -> bytes:
+        parts = []
+        while size and (data := self._read_at(self.position, size)):
+            parts.append(data)
+            size -= len(data)
+            self.position += len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def skip(self, size: int) -> int:
+        start = self.position
+        self.position = min(start + size, self._size)
+        return self.position - start
 
 
 class TarReader:
-    """The members of a tar in order; each one's content must be read through ``blocks`` before the next comes.
+    """The members of a tar in order; each one's ``blocks`` must be read, or ``skip`` called, before the next comes.
 
     Args:
         stream: the archive, read from its first byte to its last.
@@ -88,7 +114,7 @@ class TarReader:
         BundleError (while iterating): no tar, damaged, or cut short; names the place.
     """
 
-    def __init__(self, stream: ArchiveStream, archive: Path) -> None:
+    def __init__(self, stream: ArchiveStream | SeekableStream, archive: Path) -> None:
         self._stream = stream
         self._archive = archive
         self._member: Member | None = None
@@ -96,7 +122,7 @@ class TarReader:
     def __iter__(self) -> Iterator[Member]:
         while (header := self._header()) is not None:
             name, size, kind = header
-            self._member = Member(name, size, kind)
+            self._member = Member(name, size, self._stream.position, kind)
             yield self._member
         self._read_tail()
 
@@ -107,12 +133,25 @@ class TarReader:
         while left:
             data = self._stream.read(min(left, BLOCK))
             if not data:
-                raise self._cut_short(f"in the middle of {self._member.name}, {left:,} bytes before its end")
+                raise self._cut_in(self._member, left)
             left -= len(data)
             yield data
-        padding = -self._member.size % _UNIT
-        if padding and self._exactly(padding, f"right after {self._member.name}") != bytes(padding):
-            raise self._damaged(f"the filling after {self._member.name} is not empty")
+        self._read_padding(self._member)
+
+    def skip(self) -> None:
+        """Pass over the current member's content."""
+        assert self._member is not None
+        if (missing := self._member.size - self._stream.skip(self._member.size)) > 0:
+            raise self._cut_in(self._member, missing)
+        self._read_padding(self._member)
+
+    def _cut_in(self, member: Member, missing: int) -> BundleError:
+        return self._cut_short(f"in the middle of {member.name}, {missing:,} bytes before its end")
+
+    def _read_padding(self, member: Member) -> None:
+        padding = -member.size % _UNIT
+        if padding and self._exactly(padding, f"right after {member.name}") != bytes(padding):
+            raise self._damaged(f"the filling after {member.name} is not empty")
 
     def _header(self) -> tuple[str, int, str] | None:
         """Name, size and other kind of the next member; None at the end mark."""

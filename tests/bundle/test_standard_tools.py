@@ -111,6 +111,9 @@ def test_the_real_data_makes_the_journey(shared: Callable[[str], Path], tmp_path
     whole = bytearray(made.archive.read_bytes())
     whole[whole.index(b"PK\x03\x04") + 1_000_000] ^= 1
     made.archive.write_bytes(whole)
+    with pytest.raises(BundleError, match=r"real\.tar does not have the sha256"):
+        verify(made.archive)
+    made.sums.unlink()  # without it the file within is named
     with pytest.raises(
         BundleError, match=r"differ from its manifest \(1\): data/hub/datasets--THUDM--LongBench/.*data\.zip"
     ):

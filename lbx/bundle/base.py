@@ -1,0 +1,110 @@
+"""What a delta takes from the bundle that it was made against: proven by its hash, then shared, not copied."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from lbx.bundle.bag import Contents, Entry
+from lbx.bundle.fetch import read_blocks
+from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.received import Tally
+from lbx.errors import BundleError
+from lbx.layout import BUNDLE_JSON, MANIFEST, Bundle
+
+_CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
+_NAMED = 10
+
+
+class Base:
+    """An unpacked bundle that lends its files.
+
+    Args:
+        given: its folder, or its ``lbx/bundle.json``.
+        contents: what the delta says it holds and needs.
+        delta: the delta's own name, for messages.
+
+    Raises:
+        BundleError: it is no bundle, or lacks a file that the delta needs; names up to 10.
+    """
+
+    def __init__(self, given: Path, contents: Contents, delta: Path) -> None:
+        self.root = given.parent.parent if given.name == Path(BUNDLE_JSON).name else given
+        Bundle(self.root)
+        self._delta = delta
+        self._asked = f"{contents.base['name']} {contents.base['digest']}".strip()
+        found = {path: self._find(contents.entries[path], there) for path, there in contents.fetched.items()}
+        if missing := [f"{contents.fetched[path]}" for path, file in found.items() if file is None]:
+            named = ", ".join(missing[:_NAMED]) + (
+                f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            )
+            raise BundleError(
+                f"{self.root} lacks what {delta} takes from its base ({len(missing)}): {named}.",
+                fix=f"Give the unpacked folder of the bundle that it was made against ({self._asked}) with --base.",
+            )
+        self._files: Mapping[str, Path] = {path: file for path, file in found.items() if file is not None}
+
+    def _find(self, entry: Entry, there: str) -> Path | None:
+        """Where the base says it has the content: the place that the delta names, or another with the same sum."""
+        for place in (there, self._places.get(entry.sha256)):
+            path = self.root / place if place else None
+            if path is not None and path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size:
+                return path
+        return None
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        text = (self.root / MANIFEST).read_text("utf-8", "replace") if (self.root / MANIFEST).is_file() else ""
+        return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
+
+    def lend(self, entry: Entry, target: Path, tally: Tally) -> None:
+        """Make ``target`` the base's file: a clone where the file system can, else a hard link, else a copy.
+
+        It is hashed afterwards, under its passing name, so that it was right when it became part of the bundle.
+
+        Raises:
+            BundleError: the base's file has been changed since it was bundled.
+        """
+        source = self._files[entry.path]
+        if not _clone(source, target) and not _link(source, target):
+            with source.open("rb") as file, target.open("xb") as out:
+                shutil.copyfileobj(file, out, 1 << 20)
+                out.flush()
+                os.fsync(out.fileno())
+        digest = BackgroundSha256()
+        try:
+            for block in read_blocks(target):
+                digest.update(block)
+                tally.add(entry.path, len(block))
+        finally:
+            digest.close()
+        if not stat.S_ISREG(target.lstat().st_mode) or digest.hexdigest() != entry.sha256:
+            raise BundleError(
+                f"{source} has changed since {self._asked} was bundled; {self._delta} cannot build on it.",
+                fix="Unpack the base anew from its own archive.",
+                command=f"lbx verify {self.root}",
+            )
+
+
+def _clone(source: Path, target: Path) -> bool:
+    with source.open("rb") as file, target.open("xb") as out:
+        try:
+            fcntl.ioctl(out.fileno(), _CLONE, file.fileno())
+            os.fsync(out.fileno())
+        except OSError:
+            target.unlink()
+            return False
+    return True
+
+
+def _link(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,313 @@
+"""The second stage of ``lbx verify``: an archive's tag files, then what its manifest lists, and nothing else."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Protocol
+
+from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags
+from lbx.bundle.compression import Decompressor
+from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
+from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
+from lbx.bundle.progress import Progress
+from lbx.bundle.received import BLOCK, Joined, Received, Tally, check_volumes, in_parallel, locate
+from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
+from lbx.bundle.trust import SignedBy, Trust
+from lbx.errors import BundleError
+from lbx.layout import TAG_MANIFEST
+
+_TAGS_LIMIT = 128 << 20
+_ZIP_READ_LIMIT = 64 << 20
+_NAMED = 10
+_COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
+
+
+class Sink(Protocol):
+    """What takes the payload of an archive, maybe from several threads at once."""
+
+    def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
+        """One payload file; must read all blocks. The last step raises where the hash is wrong and that ends it all."""
+        ...
+
+
+class Discard:
+    """A sink for those who only look."""
+
+    def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
+        for _ in blocks:
+            pass
+
+
+class Reading:
+    """An archive whose volumes, signatures and tag files have been found right; its payload is still to be read.
+
+    Attributes:
+        received: the archive's files.
+        volumes: what became of each.
+        signatures: those that fit, the one of NAME.SHA256SUMS first.
+        tags: the tag files by path; ``contents``: what they say.
+        unsafe: payload files of unsafe formats that the bundle's recipe has let through.
+    """
+
+    def __init__(self, received: Received, joined: Joined, trust: Trust, progress: Progress) -> None:
+        self.received = received
+        self._archive = received.archive
+        self._joined = joined
+        self.signatures: list[SignedBy] = []
+        self._judge_sums(trust)
+        self.volumes = check_volumes(received, joined, progress)
+        # Only now the first byte is parsed.
+        stream = _stream(received, joined)
+        self._tar = TarReader(stream, self._archive)
+        self._members = iter(self._tar)
+        self._top = ""
+        self._names = PathSet()
+        self.tags: dict[str, bytes] = {}
+        self._next = self._read_tags()
+        self._judge_tags(trust)
+        self.contents = parse_tags(self.tags, f"{self._archive}")
+        self._allowed = allowed_files(self.contents)
+        self.unsafe: list[str] = []
+
+    def _judge_sums(self, trust: Trust) -> None:
+        signature = self.received.signature()
+        if signature is None:
+            trust.require_signed(f"{self.received.sums or self._archive}")
+            return
+        assert self.received.sums is not None
+        name = self.received.sums.name
+        self.signatures.append(trust.judge(signature, self.received.sums_text, name, f"{self.received.sums}.sig"))
+
+    def _judge_tags(self, trust: Trust) -> None:
+        """A signature in the archive must fit, too; who has signed the sums has vouched for it already."""
+        if TAG_SIGNATURE not in self.tags or TAG_MANIFEST not in self.tags:
+            return
+        vouched = any(signed.trusted for signed in self.signatures)
+        where = f"{self._archive}: {TAG_SIGNATURE}"
+        signature, manifest = self.tags[TAG_SIGNATURE], self.tags[TAG_MANIFEST]
+        self.signatures.append(trust.judge(signature, manifest, TAG_MANIFEST, where, vouched=vouched))
+
+    def _read_tags(self) -> tuple[str, Member] | None:
+        """Take the members up to the first payload file, which is returned."""
+        left = _TAGS_LIMIT
+        while (step := self._advance()) is not None:
+            path, member = step
+            if path.startswith(PAYLOAD):
+                if TAG_MANIFEST not in self.tags:
+                    raise self._refuse(f"{path} comes before {TAG_MANIFEST}, which must be first")
+                return step
+            left -= member.size
+            if left < 0:
+                raise self._refuse(f"{path} is too large for what it is ({member.size:,} bytes)")
+            self.tags[path] = b"".join(self._tar.blocks())
+        return None
+
+    def run(self, sink: Sink, stage: str, progress: Progress, *, name_all: bool = True) -> None:
+        """Read the payload and give it to ``sink``.
+
+        Args:
+            name_all: go on after a wrong file to name them all; False stops before ``sink`` has taken it.
+
+        Raises:
+            BundleError: a file is changed, missing, not listed or unsafe; names up to 10.
+        """
+        here = {path: entry for path, entry in self.contents.entries.items() if path not in self.contents.fetched}
+        tally = Tally(progress, stage, sum(entry.size for entry in here.values()))
+        whole = self._in_order if self.received.compressed else self._in_parallel
+        problems, seen = whole(sink, tally, name_all)
+        problems += [f"{path} (missing)" for path in here if path not in seen]
+        if problems:
+            raise damage(self._archive, problems, _COPY_AGAIN)
+
+    def _in_order(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
+        """What is compressed can be read only from start to end."""
+        problems, seen = [], set()
+        for entry, _ in self._listed():
+            with tempfile.TemporaryFile() as copy:
+                blocks = self._tar.blocks()
+                if wants_look(entry.path):
+                    blocks = _copied(blocks, copy)
+                problems += self._take(entry, blocks, sink, tally, name_all=name_all)
+                copy.seek(0)
+                self._look(entry, copy)
+            seen.add(entry.path)
+        return problems, seen
+
+    def _in_parallel(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
+        """All headers first, then the largest file first, so that no thread is left alone with it in the end."""
+        found = []
+        for entry, offset in self._listed():
+            self._tar.skip()
+            found.append((entry, offset))
+        seen = {entry.path for entry, _ in found}
+        missing = [path for path in self.contents.entries if path not in seen | set(self.contents.fetched)]
+        if missing and not name_all:
+            raise damage(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
+
+        def work(job: tuple[Entry, int]) -> list[str]:
+            entry, offset = job
+            problems = self._take(entry, self._joined.blocks(offset, entry.size), sink, tally, name_all=name_all)
+            if wants_look(entry.path) and not problems:
+                self._look(entry, io.BufferedReader(Extent(self._joined, offset, entry.size)))
+            return problems
+
+        jobs = sorted(found, key=lambda job: -job[0].size)
+        told = dict(zip((entry.path for entry, _ in jobs), in_parallel(work, jobs, tally), strict=True))
+        return [problem for entry, _ in found for problem in told[entry.path]], seen
+
+    def _listed(self) -> Iterator[tuple[Entry, int]]:
+        """The payload's members; whoever takes one must read or skip it before the next."""
+        step = self._next
+        while step is not None:
+            path, member = step
+            entry = self.contents.entries.get(path)
+            if entry is None:
+                raise self._refuse(f"{path} is not in its manifest")
+            if path in self.contents.fetched:
+                raise self._refuse(f"{path} is there, though fetch.txt says that the base has it")
+            if entry.size != member.size:
+                raise self._refuse(f"{path} has {member.size:,} bytes instead of {entry.size:,}")
+            if reason := why_refused(path):
+                self._let_through(path, f"it is {reason}")
+            yield entry, member.offset
+            step = self._advance()
+
+    def _advance(self) -> tuple[str, Member] | None:
+        """The next member and its path inside the bag, once its name and kind have been found harmless."""
+        member = next(self._members, None)
+        if member is None:
+            return None
+        top, _, path = member.name.partition("/")
+        if member.other_kind:
+            raise self._refuse(f"{member.name!r} is {member.other_kind}, not a regular file")
+        if reason := why_unsafe(member.name):
+            raise self._refuse(f"it holds the name {member.name!r}, and {reason}")
+        self._top = self._top or top
+        if not path or top != self._top or not is_bundle_name(top):
+            raise self._refuse(f"{member.name} does not lie in the bundle's one folder")
+        if reason := self._names.why_not(path):
+            raise self._refuse(f"{path} cannot be unpacked: {reason}")
+        return path, member
+
+    def _take(self, entry: Entry, blocks: Iterator[bytes], sink: Sink, tally: Tally, *, name_all: bool) -> list[str]:
+        digest = BackgroundSha256()
+        wrong: list[str] = []
+
+        def passing() -> Iterator[bytes]:
+            for block in blocks:
+                digest.update(block)
+                yield block
+                tally.add(entry.path, len(block))
+            if digest.hexdigest() != entry.sha256:
+                wrong.append(f"{entry.path} (changed)")
+                if not name_all:
+                    raise damage(self._archive, wrong, "`lbx verify` names all that changed.")
+
+        try:
+            sink.payload(entry, passing())
+        finally:
+            digest.close()
+        return wrong
+
+    def _look(self, entry: Entry, file: IO[bytes]) -> None:
+        if wants_look(entry.path) and (reason := why_unsafe_inside(entry.path, entry.size, file)):
+            self._let_through(entry.path, reason)
+
+    def _let_through(self, path: str, reason: str) -> None:
+        if path not in self._allowed or "zip bomb" in reason:
+            raise self._refuse(f"{path} is unsafe: {reason}")
+        self.unsafe.append(path)
+
+    def _refuse(self, what: str) -> BundleError:
+        return BundleError(
+            f"{self._archive} is refused: {what}.",
+            fix="Nothing was written. Do not trust it; get it anew from its maker.",
+        )
+
+
+@contextmanager
+def opened(archive: Path, trust: Trust, progress: Progress, *, sums: bool = True) -> Iterator[Reading]:
+    """An archive after the first stage and its tag files.
+
+    Args:
+        sums: False leaves the volumes unhashed, for those who only want to know what an archive says of itself.
+
+    Raises:
+        BundleError: there is none; a volume is missing, foreign or changed; a signature is missing, wrong or of
+            somebody whom nobody trusts; the tag files contradict each other.
+    """
+    with ExitStack() as stack:
+        try:
+            received = locate(archive)
+            joined = stack.enter_context(Joined(received.volumes))
+            reading = Reading(received if sums else replace(received, sums=None), joined, trust, progress)
+        except OSError as exc:
+            raise BundleError(f"{archive} cannot be read: {exc}.") from exc
+        yield reading
+
+
+def allowed_files(contents: Contents) -> frozenset[str]:
+    """The payload files of unsafe formats that the recipe has named."""
+    named: set[str] = set()
+    for source in contents.sources:
+        allowed = source.get("allowed", [])
+        named.update(path for path in (allowed if isinstance(allowed, list) else []) if isinstance(path, str))
+    return frozenset(named)
+
+
+def damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:
+    """The error that names files which are not what the manifest says."""
+    named = ", ".join(problems[:_NAMED]) + (f" and {len(problems) - _NAMED} more" if len(problems) > _NAMED else "")
+    return BundleError(f"{where} is damaged. Files that differ from its manifest ({len(problems)}): {named}.", fix=fix)
+
+
+def _stream(received: Received, joined: Joined) -> ArchiveStream | SeekableStream:
+    plain = SeekableStream(joined.read_at, joined.size)
+    return ArchiveStream(Decompressor(plain, received.archive)) if received.compressed else plain
+
+
+def _copied(blocks: Iterator[bytes], copy: IO[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        copy.write(block)
+        yield block
+
+
+class Extent(io.RawIOBase):
+    """A file inside an archive, seekable.
+
+    Raises:
+        ValueError: somebody wants to have more of it at once than any zip's directory takes.
+    """
+
+    def __init__(self, joined: Joined, offset: int, size: int) -> None:
+        super().__init__()
+        self._joined, self._offset, self._size = joined, offset, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError("before the start")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        wanted = min(len(buffer), max(self._size - self._at, 0))
+        if wanted > _ZIP_READ_LIMIT:
+            raise ValueError("too much at once")
+        data = self._joined.read_at(self._offset + self._at, min(wanted, BLOCK))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)

@@ -1,0 +1,319 @@
+"""An archive as it has arrived: which files belong to it, whether their sums are right, and its bytes as one row.
+
+This is the first of the two stages of ``lbx verify``. Nothing of the archive is parsed here: only NAME.SHA256SUMS, a
+few lines of text, and that only after its signature.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Self, TypeVar
+
+from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.progress import Progress
+from lbx.bundle.volumes import SUMS, split_name, volume_name
+from lbx.errors import BundleError
+
+BLOCK = 1 << 20
+_SUMS_LIMIT = 1 << 20
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+_AGAIN = "Copy {} again from where the archive was made; the other volumes may stay."
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeResult:
+    """What became of one volume. ``result`` is "intact", or "not listed" where there are no sums to compare with."""
+
+    name: str
+    size: int
+    sha256: str
+    result: str
+
+
+@dataclass(frozen=True)
+class Received:
+    """The files of one archive.
+
+    Attributes:
+        archive: path of NAME.tar or NAME.tar.zst, which exists only where there is one volume.
+        volumes: paths, in order.
+        sums: path of NAME.SHA256SUMS, or None.
+        sums_text: its bytes.
+        listed: its sums by volume name.
+    """
+
+    archive: Path
+    volumes: Sequence[Path]
+    sums: Path | None = None
+    sums_text: bytes = b""
+    listed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def compressed(self) -> bool:
+        return self.archive.suffix == ".zst"
+
+    def signature(self) -> bytes | None:
+        """The bytes of NAME.SHA256SUMS.sig, or None."""
+        if self.sums is None:
+            return None
+        return _read_small(self.sums.with_name(f"{self.sums.name}.sig"))
+
+
+def locate(given: Path) -> Received:
+    """Find all files of an archive from one of its names: NAME.tar, a volume, or NAME.SHA256SUMS.
+
+    Raises:
+        BundleError: there is none, a volume is missing, or one lies there that is not part of it; names it.
+    """
+    if given.is_dir():
+        raise BundleError(f"{given} is a folder, not an archive.", fix="Give the NAME.tar that `lbx bundle` wrote.")
+    name = given.name.removesuffix(".sig")
+    asked = split_name(given.name)
+    stem = (
+        name.removesuffix(SUMS) if name.endswith(SUMS) else re.sub(r"\.tar(\.zst)?$", "", asked[0] if asked else name)
+    )
+    sums = given.with_name(stem + SUMS)
+    text = _read_small(sums)
+    if text is None:
+        if given.name.endswith((SUMS, f"{SUMS}.sig")):
+            raise BundleError(f"There is no {sums}.", fix="Copy it from where the archive was made.")
+        return _without_sums(given, given.with_name(asked[0]) if asked else given)
+    listed = _parse_sums(text, sums)
+    archive = (split_name(next(iter(listed))) or (given.name, 0))[0]
+    if asked is not None and asked[1] and given.name not in listed:
+        raise BundleError(f"{sums} does not list {given.name}.", fix="Copy both again, under their own names.")
+    if given.exists() and not name.endswith(SUMS) and given.name not in listed:
+        raise BundleError(f"{sums} does not list {given.name}.", fix="Copy both again, under their own names.")
+    _refuse_foreign(given.parent, stem, listed, sums.name)
+    volumes = [given.with_name(volume) for volume in listed]
+    missing = [path.name for path in volumes if not path.is_file()]
+    if missing:
+        raise _no_volumes(given, missing, sums)
+    return Received(given.with_name(archive), volumes, sums, text, listed)
+
+
+def _without_sums(given: Path, archive: Path) -> Received:
+    numbers = sorted(number for _, number in _parts(given.parent, (archive.name,)) if number)
+    if numbers and archive.exists():
+        raise BundleError(
+            f"Both {archive.name} and {volume_name(archive.name, numbers[0])} are there; they cannot be of one bundle.",
+            fix="Move away what does not belong, or copy NAME.SHA256SUMS too, which says what does.",
+        )
+    if not numbers:
+        _require_file(given)
+        return Received(archive, [archive])
+    missing = [volume_name(archive.name, n) for n in range(1, numbers[-1]) if n not in numbers]
+    if missing:
+        raise BundleError(f"{archive} lacks its volumes {', '.join(missing[:10])}.", fix="Copy them, too.")
+    return Received(archive, [archive.with_name(volume_name(archive.name, n)) for n in numbers])
+
+
+def _no_volumes(given: Path, missing: Sequence[str], sums: Path) -> BundleError:
+    if not given.exists() and len(missing) == 1:
+        _require_file(given)
+    named = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+    return BundleError(f"{sums} lists {named}, and there is no such file beside it.", fix=f"Copy {named}, too.")
+
+
+def _require_file(path: Path) -> None:
+    if not path.exists():
+        there = ", ".join(sorted(p.name for p in path.parent.glob("*.tar*"))) if path.parent.is_dir() else ""
+        raise BundleError(
+            f"There is no archive {path}.", fix=f"Archives there: {there}." if there else "Check the path."
+        )
+    if not path.is_file():
+        raise BundleError(f"{path} is not a regular file.", fix="Give the NAME.tar that `lbx bundle` wrote.")
+
+
+def _parse_sums(text: bytes, sums: Path) -> dict[str, str]:
+    listed: dict[str, str] = {}
+    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in listed:
+            raise BundleError(f"Line {number} of {sums} is not 'sha256  volume'.", fix="Copy it again.")
+        listed[match[2]] = match[1]
+    parts = [split_name(name) for name in listed]
+    numbers = [part[1] for part in parts if part]
+    archives = {part[0] if part else "" for part in parts}
+    stem = sums.name.removesuffix(SUMS)
+    if archives not in ({f"{stem}.tar"}, {f"{stem}.tar.zst"}) or numbers not in ([0], [*range(1, len(parts) + 1)]):
+        raise BundleError(
+            f"{sums} does not list {stem}.tar or all of its volumes in order.", fix="Copy it again, under its own name."
+        )
+    return listed
+
+
+def _parts(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        part = split_name(path.name)
+        if part is not None and part[0] in archives:
+            yield path.name, part[1]
+
+
+def _refuse_foreign(folder: Path, stem: str, listed: Mapping[str, str], sums: str) -> None:
+    found = _parts(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
+    foreign = sorted(name for name, _ in found if name not in listed)
+    if foreign:
+        raise BundleError(
+            f"{', '.join(foreign[:10])} beside {sums} is not part of this archive, but of another or an older one.",
+            fix="Move it away, or copy the right NAME.SHA256SUMS.",
+        )
+
+
+def _read_small(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_SUMS_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise BundleError(f"{path} cannot be read: {exc.strerror}.") from exc
+    if len(text) > _SUMS_LIMIT:
+        raise BundleError(f"{path} is too large for what it is.", fix="Copy it again.")
+    return text
+
+
+class Joined:
+    """The bytes of all volumes as one row, readable from several threads. Opened once, so that what is parsed later
+    is what was hashed. Raises OSError."""
+
+    def __init__(self, volumes: Sequence[Path]) -> None:
+        self.volumes = volumes
+        self._files = []
+        self.starts = [0]
+        try:
+            for path in volumes:
+                self._files.append(os.open(path, os.O_RDONLY))
+                self.starts.append(self.starts[-1] + os.fstat(self._files[-1]).st_size)
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def size(self) -> int:
+        return self.starts[-1]
+
+    def size_of(self, number: int) -> int:
+        return self.starts[number + 1] - self.starts[number]
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of a volume or of the archive."""
+        if not 0 <= offset < self.size:
+            return b""
+        number = bisect_right(self.starts, offset) - 1
+        return os.pread(self._files[number], size, offset - self.starts[number])
+
+    def blocks(self, offset: int, size: int) -> Iterator[bytes]:
+        """``size`` bytes from ``offset`` on, in blocks of at most 1 MiB; fewer where the archive ends before."""
+        while size:
+            data = self.read_at(offset, min(size, BLOCK))
+            if not data:
+                return
+            yield data
+            offset += len(data)
+            size -= len(data)
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+        self._files = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Tally:
+    """The progress of one stage that several threads work on.
+
+    Args:
+        total: bytes of the whole stage.
+    """
+
+    def __init__(self, progress: Progress, stage: str, total: int) -> None:
+        self._progress, self._stage, self.total = progress, stage, total
+        self._done = 0
+        self._lock = Lock()
+        self.stopped = False
+
+    def add(self, item: str, count: int) -> None:
+        """``count`` more bytes of ``item`` are done. Raises CancelledError where they are no longer wanted."""
+        with self._lock:
+            if self.stopped:
+                raise CancelledError
+            self._done += count
+            self._progress(self._stage, item, self._done, self.total)
+
+
+def check_volumes(received: Received, joined: Joined, progress: Progress) -> list[VolumeResult]:
+    """Hash every volume and compare it with NAME.SHA256SUMS. Raises BundleError that names all that differ."""
+    if received.sums is None:
+        return [VolumeResult(path.name, joined.size_of(n), "", "not listed") for n, path in enumerate(received.volumes)]
+    tally = Tally(progress, "sums", joined.size)
+
+    def examine(number: int) -> VolumeResult:
+        name, size, digest = received.volumes[number].name, joined.size_of(number), BackgroundSha256()
+        for block in joined.blocks(joined.starts[number], size):
+            digest.update(block)
+            tally.add(name, len(block))
+        found = digest.hexdigest()
+        return VolumeResult(name, size, found, "intact" if found == received.listed[name] else "changed")
+
+    results = in_parallel(examine, range(len(received.volumes)), tally)
+    wrong = [describe_volume(result, results) for result in results if result.result != "intact"]
+    if wrong:
+        which = ", ".join(wrong[:10]) + (f" and {len(wrong) - 10} more" if len(wrong) > 10 else "")
+        raise BundleError(
+            f"{received.archive}: {which} does not have the sha256 that {received.sums.name} beside it says; it is "
+            "damaged, or of another archive.",
+            fix=_AGAIN.format("it" if len(wrong) == 1 else "these") if len(results) > 1 else "Copy both again.",
+        )
+    return results
+
+
+def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> str:
+    """A changed volume's name, and what its size alone says."""
+    usual = results[0].size if result is not results[0] or len(results) < 3 else results[1].size
+    if len(results) > 1 and result is not results[-1] and result.size != usual:
+        return f"{result.name} ({result.size:,} bytes instead of {usual:,})"
+    return result.name
+
+
+def workers(size: int) -> int:
+    """Threads for hashing ``size`` bytes; one for little, where starting others would take longer."""
+    return 1 if size < 8 * BLOCK else max(min(len(os.sched_getaffinity(0)), 4), 1)
+
+
+def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
+    """``work`` of each item, in their order; where one fails, the others are given up and its exception is raised.
+
+    Args:
+        tally: which ``work`` adds to, so that it notices when it is given up.
+    """
+    threads = min(workers(tally.total), len(items))
+    if threads <= 1:
+        return [work(item) for item in items]
+    pool = ThreadPoolExecutor(threads, "hash")
+    futures = [pool.submit(work, item) for item in items]
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:  # Ctrl-C, too, must not wait for a file of forty gigabytes
+        tally.stopped = not all(future.done() for future in futures)
+        pool.shutdown(cancel_futures=True)
+    errors = [future.exception() for future in futures if not future.cancelled()]
+    for error in errors:
+        if error is not None and not isinstance(error, CancelledError):
+            raise error
+    return [future.result() for future in futures]

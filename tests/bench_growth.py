@@ -1,11 +1,12 @@
 """How cost grows with the questions on a document, and with the document's length.
 
-    python tests/bench_growth.py FIGURE [--questions 1,2,5,10,20] [--lengths 1024,...,16384] [--backends llamacpp,hf]
+    python tests/bench_growth.py FIGURE [--questions 1,2,5,10,20] [--lengths 1024,...,16384] [--backends hf] [--full]
 
 lbx answers groups of questions, each group on a document of its own, cut from L-Eval's; "naive" answers one question
 on a document of each length through the backend's own high-level interface, and is as much again for each further one:
 it forgets everything in between. FIGURE is written as SVG, or as plain text where its name ends in .txt; the table is
-printed either way. One thread, pinned; seconds of answering only.
+printed either way. One thread, pinned; seconds of answering only. Without --full the last but one number of questions
+is asked on documents of every length, and every number of questions on those of the last but one length.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lengths", type=numbers, default=[1024, 2048, 4096, 8192, 16_384])
     parser.add_argument("--backends", type=lambda text: text.split(","), default=["llamacpp", "hf"])
     parser.add_argument("--new-tokens", type=int, default=16)
+    parser.add_argument("--full", action="store_true", help="every length with every number of questions")
     args = parser.parse_args()
     args.window = max(args.lengths) + max(args.questions) * (QUESTION + args.new_tokens) + 256
     return args
@@ -98,8 +100,15 @@ def groups(stream: Sequence[int], shape: Sequence[tuple[int, int]], bos: int = 0
     return made
 
 
+def shape_of(lengths: Sequence[int], questions: Sequence[int], *, full: bool) -> list[tuple[int, int]]:
+    """(length, questions) of each group: all pairs, or those with the last but one of either list."""
+    length, count = lengths[-2:][0], questions[-2:][0]
+    pairs = [(one, other) for one in lengths for other in questions]
+    return [pair for pair in pairs if full or pair[0] == length or pair[1] == count]
+
+
 def _measure(backend: str, args: argparse.Namespace, job: Job, stream: Sequence[int], folder: Path) -> list[Cell]:
-    grid = [(length, questions) for length in args.lengths for questions in args.questions]
+    grid = shape_of(args.lengths, args.questions, full=args.full)
     warm_up = (min(args.lengths), 1)
     many = _laps(f"{backend}-lbx", [warm_up, *grid], job, stream, folder)
     alone = _laps(f"{backend}-naive", [warm_up, *((length, 1) for length in args.lengths)], job, stream, folder)
@@ -130,7 +139,7 @@ def _table(cells: Sequence[Cell]) -> str:
         "questions",
         "lbx wall s",
         "CPU s",
-        "x first row",
+        "x fewest",
         "naive wall s",
         "CPU s",
         "ratio",
@@ -164,23 +173,28 @@ def _figure(cells: Sequence[Cell]) -> str:
         by_count = [
             line
             for place, length in enumerate(lengths)
-            for line in _pair(place, f"{length} tokens", [(c.questions, c) for c in own if c.length == length])
+            for line in _lines(place, f"{length} tokens", [(c.questions, c) for c in own if c.length == length])
         ]
         by_length = [
             line
             for place, count in enumerate(counts)
-            for line in _pair(place, f"{count} question(s)", [(c.length, c) for c in own if c.questions == count])
+            for line in _lines(place, f"{count} question(s)", [(c.length, c) for c in own if c.questions == count])
         ]
         panels.append(Panel(f"{backend}: CPU seconds against questions on a document", "questions", by_count))
         panels.append(Panel(f"{backend}: CPU seconds against the document's length", "tokens", by_length))
     return svg(panels, "solid: lbx; dashed: one question at a time")
 
 
-def _pair(colour: int, label: str, points: Sequence[tuple[int, Cell]]) -> list[Line]:
-    return [
-        Line(label, colour, False, [(x, cell.lbx_cpu_s) for x, cell in points]),
-        Line("", colour, True, [(x, cell.naive_cpu_s) for x, cell in points]),
-    ]
+def _lines(colour: int, label: str, points: Sequence[tuple[int, Cell]]) -> list[Line]:
+    """lbx's and the naive line; none through a single point."""
+    return (
+        []
+        if len(points) < 2
+        else [
+            Line(label, colour, False, [(x, cell.lbx_cpu_s) for x, cell in points]),
+            Line("", colour, True, [(x, cell.naive_cpu_s) for x, cell in points]),
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from bench.model import Shape, make_config, make_gguf, make_hf, write_cards
 from bench.plot import Line, Panel, decades, svg
 from bench.prompts import ask, link_bundle
 from bench_gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
-from bench_growth import QUESTION, groups
+from bench_growth import QUESTION, groups, shape_of
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.engine.prefix import plan_prefixes
@@ -100,6 +100,12 @@ def test_growing_groups_share_their_document_and_nothing_else():
         assert plan_prefixes(group).tree_tokens == length + count * QUESTION
     for one, other in itertools.combinations(made, 2):
         assert plan_prefixes([one[0], other[0]]).tree_tokens == len(one[0]) + len(other[0]) - 1  # the BOS
+
+
+def test_growth_is_measured_along_either_axis_or_everywhere():
+    assert shape_of([1, 2, 4], [1, 5], full=False) == [(1, 1), (2, 1), (2, 5), (4, 1)]
+    assert shape_of([1, 2, 4], [1, 5], full=True) == [(1, 1), (1, 5), (2, 1), (2, 5), (4, 1), (4, 5)]
+    assert shape_of([7], [3], full=False) == [(7, 3)]
 
 
 def test_documents_that_are_too_short_are_refused():

@@ -7,8 +7,8 @@ from collections.abc import Callable
 Progress = Callable[[str, str, int, int], None]
 """Called as ``progress(stage, item, done_bytes, total_bytes)``.
 
-``stage`` is "read", "fetch", "pack", "verify" or "unpack"; ``item`` is the file at hand; the bytes are those of
-the whole stage. ``done_bytes`` can go back when a download has to begin again.
+``stage`` is "read", "fetch", "pack", "sums", "verify", "unpack" or "base"; ``item`` is the file at hand; the bytes are
+those of the whole stage. ``done_bytes`` can go back when a download has to begin again.
 """
 
 

@@ -383,6 +383,7 @@ def test_progress_ends_at_the_total(bundle: Make) -> None:
     seen: dict[str, list[tuple[int, int]]] = {}
     made = bundle(DATASET, progress=lambda stage, item, done, total: seen.setdefault(stage, []).append((done, total)))
     verify(made.archive, lambda stage, item, done, total: seen.setdefault(stage, []).append((done, total)))
+    assert seen.pop("sums")[-1] == (made.archive.stat().st_size,) * 2
     assert set(seen) == {"fetch", "pack", "verify"}
     for steps in seen.values():
         assert steps == sorted(steps)

@@ -29,13 +29,13 @@ def test_missing_empty_and_damaged_archives(lbx: Lbx, archive: Path, tmp_path: P
     bad = tmp_path / "bad.tar"
     fails(lbx("verify", tmp_path / "none.tar"), 1, "none.tar")
     bad.write_bytes(b"")
-    fails(lbx("unpack", bad, "--to", tmp_path / "out"), 1, "bad.tar")
+    fails(lbx("unpack", bad, "--allow-unsigned", "--to", tmp_path / "out"), 1, "bad.tar")
     bad.write_bytes(whole[: len(whole) // 2])
-    fails(lbx("unpack", bad, "--to", tmp_path / "out"), 1, "bad.tar")
+    fails(lbx("unpack", bad, "--allow-unsigned", "--to", tmp_path / "out"), 1, "bad.tar")
     changed = bytearray(whole)
     changed[whole.index(b"samples_per_cell")] ^= 1
     bad.write_bytes(changed)
-    fails(lbx("unpack", bad, "--to", tmp_path / "out"), 1, "needle.toml")
+    fails(lbx("unpack", bad, "--allow-unsigned", "--to", tmp_path / "out"), 1, "needle.toml")
     assert [p.name for p in tmp_path.iterdir()] == ["bad.tar"], "nothing half-written"
 
 

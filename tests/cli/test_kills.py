@@ -43,7 +43,7 @@ def many(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "needle" / "needle.toml").write_text(NEEDLE)
     (folder / "many.toml").write_text(RECIPE)
     assert lbx("bundle", folder / "many.toml", "-o", folder / "out").returncode == 0
-    assert lbx("unpack", folder / "out" / "many.tar", "--to", folder / "bundle").returncode == 0
+    assert lbx("unpack", folder / "out" / "many.tar", "--allow-unsigned", "--to", folder / "bundle").returncode == 0
     return folder / "bundle"
 
 

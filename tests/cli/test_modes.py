@@ -52,7 +52,7 @@ def pro(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data" / "longbench_pro.json").write_text(json.dumps(rows))
     (folder / "pro.toml").write_text(RECIPE)
     assert lbx("bundle", folder / "pro.toml", "-o", folder).returncode == 0
-    assert lbx("unpack", folder / "pro.tar", "--to", folder / "b").returncode == 0
+    assert lbx("unpack", folder / "pro.tar", "--allow-unsigned", "--to", folder / "b").returncode == 0
     return folder / "b"
 
 

@@ -17,6 +17,7 @@ from lbx import __version__
 from lbx.cli import (
     bundle_commands,
     bundling,
+    cluster_commands,
     doctor,
     parity_commands,
     plan_commands,
@@ -66,10 +67,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": report_commands.report,
     "sql": report_commands.sql,
     "parity": parity_commands.parity,
+    "merge": cluster_commands.merge,
+    "status": cluster_commands.status,
     "doctor": doctor.doctor,
 }
 for _name, _command in COMMANDS.items():
     app.command(_name)(stoppable(_command))
+app.add_typer(cluster_commands.submit)
 
 
 def main() -> None:

@@ -172,7 +172,7 @@ def run(
         rag=rag,
         batching=batching,
     )
-    names, kinds = _kinds(settings, name) if both_kinds else ([name], [settings])
+    names, kinds = asked_kinds(settings, name) if both_kinds else ([name], [settings])
     tasks = choose_tasks(opened, task_names, settings)
     if embedding:
         check_embedding(embedding, opened, tasks, place)
@@ -205,7 +205,7 @@ def run(
     _finish(outcomes, output, as_json=as_json)
 
 
-def _kinds(settings: RunSettings, name: str | None) -> tuple[list[str | None], list[RunSettings]]:
+def asked_kinds(settings: RunSettings, name: str | None) -> tuple[list[str | None], list[RunSettings]]:
     """The names and settings of --both-kinds' runs."""
     if settings.thinking is not None:
         raise UsageError("--both-kinds asks with reasoning and without; --thinking and --no-thinking choose one.")

@@ -1,0 +1,359 @@
+"""``lbx submit``, ``lbx status`` and ``lbx merge``: one run on many machines."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lbx.cli.options import AsJson
+from lbx.cli.output import note, stdout
+from lbx.cli.stopping import stoppable
+from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.cli.shard_planning import Counting, Wanted
+    from lbx.cluster.folder import RunFolder
+    from lbx.cluster.launch import Launch
+    from lbx.cluster.merge import Merged
+    from lbx.engine.shards import ShardPlan
+
+_EXIT_GAPS = 3
+_NAMED = 5
+
+submit = typer.Typer(
+    name="submit",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Run on many machines: plan shards of equal cost, and give them to Slurm or Kubernetes.",
+)
+_PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+Folder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder, new, where all machines see it.")
+]
+Shards = Annotated[int, typer.Option("--shards", metavar="N", min=1, help="How many parts, each a job of its own.")]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate/--no-calibrate", help="Compute here for a few seconds to predict seconds; fit for nodes like this."
+    ),
+]
+Like = Annotated[
+    Path | None,
+    typer.Option("--like", metavar="RESULTS", help="Predict from a run of this model on such nodes instead."),
+]
+CountTokens = Annotated[
+    bool,
+    typer.Option("--tokens/--characters", help="Count with the model's tokenizer, or guess and load no model here."),
+]
+AtOnce = Annotated[int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted, and submit nothing.")]
+CopyEvery = Annotated[
+    float, typer.Option("--copy-every", metavar="MINUTES", min=0, help="How often a running shard's file is copied.")
+]
+
+
+@submit.command("slurm", context_settings=_PASSING)
+@stoppable
+def submit_slurm(
+    *,
+    context: typer.Context,
+    output: Folder,
+    shards: Shards,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
+    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Where to run.")] = "",
+    time: Annotated[
+        str, typer.Option("--time", metavar="LIMIT", help="Of a shard, as Slurm writes it; predicted without.")
+    ] = "",
+    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = "",
+    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="Cores of a shard.")] = 0,
+    mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = "",
+    at_once: AtOnce = 0,
+    module: Annotated[list[str] | None, typer.Option("--module", metavar="NAME", help="Load it; repeat.")] = None,
+    container: Annotated[str, typer.Option("--container", metavar="IMAGE", help="A .sif file, or an image.")] = "",
+    runtime: Annotated[
+        str, typer.Option("--runtime", metavar="NAME", help="apptainer or podman runs the image; none without.")
+    ] = "none",
+    bind: Annotated[
+        list[Path] | None, typer.Option("--bind", metavar="PATH", help="More that the container may read; repeat.")
+    ] = None,
+    scratch: Annotated[
+        str, typer.Option("--scratch", metavar="DIR", help="A node's own disk; the node's shell expands it.")
+    ] = "${TMPDIR:-/tmp}",
+    copy_every: CopyEvery = 10.0,
+    requeues: Annotated[
+        int, typer.Option("--requeues", metavar="N", min=0, help="How often a shard that was cut off may go on.")
+    ] = 10,
+    sbatch_option: Annotated[
+        list[str] | None, typer.Option("--sbatch-option", metavar="OPTION", help="As --account=x; repeat.")
+    ] = None,
+    template: Annotated[
+        Path | None, typer.Option("--template", metavar="FILE", help="The site's own script with lbx's marks.")
+    ] = None,
+    calibrate: Calibrate = True,
+    like: Like = None,
+    tokens: CountTokens = True,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a run as a Slurm array of shards, and a job behind it that merges them.
+
+    Every other option is one of `lbx run` and means what it means there. Needs --bundle, --model and --tasks.
+
+    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    """
+    from lbx.cli.shard_planning import Counting, understand
+    from lbx.cluster import slurm
+    from lbx.cluster.folder import Submitted
+
+    wanted = understand(context.args, context)
+    options = slurm.SlurmOptions(
+        name, partition, time, gpus, cpus, mem, at_once, tuple(module or ()), tuple(sbatch_option or ())
+    )
+    folder, plan = _planned(wanted, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
+    job = slurm.Job(
+        folder,
+        len(plan.shards),
+        slurm.with_time(options, plan),
+        _launch(wanted, folder, runtime, container, bind=bind or (), scratch=scratch, gpu=bool(gpus)),
+        _run_arguments(wanted, plan, bundle=str(Path(wanted.given["bundle"]).resolve()), model=_model(wanted)),
+        f'"{scratch}"',
+        copy_every,
+        requeues,
+        template,
+    )
+    array, merge = job.array_script(), job.merge_script()
+    if dry_run:
+        _show_scripts({"job.sh": array, "merge.sh": merge}, plan, as_json=as_json)
+        return
+    folder.make()
+    plan.write(folder.plan_file)
+    for file, text in (("job.sh", array), ("merge.sh", merge)):
+        (folder.root / file).write_text(text, "utf-8")
+    array_id = slurm.submit(folder.root / "job.sh")
+    folder.remember(Submitted("slurm", array_id))
+    merge_id = slurm.submit(folder.root / "merge.sh", after=array_id)
+    folder.remember(Submitted("slurm", array_id, merge_id))
+    if as_json:
+        told = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
+        typer.echo(json.dumps(told | {"shards": len(plan.shards), "runs": plan.runs}))
+        return
+    typer.echo(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
+    note(f"How far they are: lbx status {folder.root}")
+
+
+@submit.command("kubernetes", context_settings=_PASSING)
+@stoppable
+def submit_kubernetes(
+    *,
+    context: typer.Context,
+    output: Folder,
+    shards: Shards,
+    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")],
+    run_claim: Annotated[
+        str, typer.Option("--run-claim", metavar="NAME", help="The volume claim whose root is DIR, written by all.")
+    ],
+    bundle_claim: Annotated[
+        str, typer.Option("--bundle-claim", metavar="NAME", help="The volume claim whose root is the bundle.")
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
+    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where it runs.")] = "",
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0,
+    cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="Cores of a shard.")] = "",
+    mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64Gi.")] = "",
+    at_once: AtOnce = 0,
+    retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="How often a shard may fail.")] = 10,
+    copy_every: CopyEvery = 10.0,
+    calibrate: Calibrate = True,
+    like: Like = None,
+    tokens: CountTokens = True,
+    dry_run: DryRun = False,
+) -> None:
+    """Write a run as a Kubernetes Indexed Job. lbx does not submit it: kubectl does.
+
+    Every other option is one of `lbx run`; --bundle is the bundle here, and a model is named as the image knows it.
+
+    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
+    --image registry.local/lbx:1 --run-claim runs --bundle-claim long
+    """
+    from lbx.cli.shard_planning import Counting, understand
+    from lbx.cluster import kubernetes
+    from lbx.cluster.folder import Submitted
+
+    wanted = understand(context.args, context)
+    options = kubernetes.KubernetesOptions(
+        name, image, run_claim, bundle_claim, namespace, cpus, mem, gpus, at_once, retries, copy_every
+    )
+    folder, plan = _planned(wanted, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
+    run = _run_arguments(wanted, plan, bundle=kubernetes.BUNDLE, model=wanted.given["model"])
+    text = json.dumps(kubernetes.manifest(options, len(plan.shards), run), indent=2, ensure_ascii=False)
+    if dry_run:
+        typer.echo(text)
+        note("Nothing was submitted or written, and lbx has not seen this run on a Kubernetes cluster.")
+        return
+    folder.make()
+    plan.write(folder.plan_file)
+    file = folder.root / "kubernetes.json"
+    file.write_text(text + "\n", "utf-8")
+    folder.remember(Submitted("kubernetes"))
+    typer.echo(f"{len(plan.shards)} shards are planned in {folder.root}; nothing was submitted")
+    note(f"Next: kubectl apply -f {file}; at the end: lbx merge {folder.root}. lbx has not seen this run on a cluster.")
+
+
+def _planned(wanted: Wanted, output: Path, shards: int, how: Counting, *, dry_run: bool) -> tuple[RunFolder, ShardPlan]:
+    from lbx.cli.shard_planning import plan_shards
+    from lbx.cluster.folder import RunFolder
+    from lbx.layout import Bundle
+
+    folder = RunFolder(output.absolute())
+    if folder.plan_file.exists() and not dry_run:
+        folder.make()  # says that it holds a run, before minutes of counting
+    plan = plan_shards(Bundle(Path(wanted.given["bundle"])), wanted, shards, how, fallback=folder.root.name or "run")
+    costs = [shard.cost for shard in plan.shards]
+    note(
+        f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "
+        f"{max(costs):,.0f} {plan.unit}, by {plan.basis}"
+    )
+    return folder, plan
+
+
+def _run_arguments(wanted: Wanted, plan: ShardPlan, **instead: str) -> list[str]:
+    """The arguments of each shard's run, under one name: a name made up on each node might differ."""
+    name = plan.runs[0] if len(plan.runs) == 1 else plan.runs[0].removesuffix("-thinking")
+    return wanted.arguments(name=name, **instead)
+
+
+def _model(wanted: Wanted) -> str:
+    path = Path(wanted.given["model"])
+    return str(path.resolve()) if path.exists() else str(wanted.given["model"])
+
+
+def _launch(
+    wanted: Wanted, folder: RunFolder, runtime: str, image: str, *, bind: Sequence[Path], scratch: str, gpu: bool
+) -> Launch:
+    from lbx.cluster.launch import Launch, Runtime
+
+    try:
+        chosen = Runtime(runtime)
+    except ValueError as exc:
+        raise UsageError(f"--runtime {runtime} is none of {', '.join(Runtime)}.") from exc
+    model = Path(_model(wanted))
+    read = [Path(wanted.given["bundle"]).resolve(), *(path.resolve() for path in bind)]
+    if model.is_absolute():
+        read.append(model.parent)
+    return Launch(_this_program(), chosen, image, read, (str(folder.root), f'"{scratch}"'), gpu)
+
+
+def _this_program() -> str:
+    """How this lbx is called, for a machine that sees the same files."""
+    called = shutil.which(sys.argv[0])
+    if called and Path(called).name == "lbx":
+        return shlex.quote(str(Path(called).absolute()))
+    return f"{shlex.quote(sys.executable)} -m lbx.cli"
+
+
+def _show_scripts(scripts: dict[str, str], plan: ShardPlan, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"scripts": scripts, "plan": plan.to_json()}, ensure_ascii=False))
+        return
+    for name, text in scripts.items():
+        typer.echo(f"# {name}\n{text}")
+    note("Nothing was submitted or written.")
+
+
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `lbx submit` wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.
+
+    Example: lbx status runs/leval
+    """
+    from lbx.cluster.folder import RunFolder
+    from lbx.cluster.status import status as look
+    from lbx.report import render
+    from lbx.store import Table
+
+    shards = look(RunFolder(folder))
+    if as_json:
+        typer.echo(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
+        return
+    columns = ["shard", "state", "answered", "failed", "of", "said last"]
+    rows = [
+        (str(one.shard), one.state, f"{one.answered:,}", f"{one.failed:,}", f"{one.expected:,}", one.said)
+        for one in shards
+    ]
+    stdout().print(render.rich_table("", render.plain_columns(Table(columns, rows))))
+    states = {state: sum(one.state == state for one in shards) for state in dict.fromkeys(one.state for one in shards)}
+    answers = sum(one.answered + one.failed for one in shards)
+    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    typer.echo(f"{said}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
+
+
+def merge(
+    *,
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Results files, or the folder of `lbx submit`.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The new results file; a folder's own results.duckdb."),
+    ] = None,
+    shards: Annotated[
+        Path | None, typer.Option("--shards", metavar="FILE", help="The plan of shards that says what there should be.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output where it is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Join results files: parts of one run become that run again, other runs stand side by side.
+
+    Runs of one name with other settings, bundles or metric versions are refused, and so are rows that differ. Exit
+    code 3: samples are missing or have failed.
+
+    Example: lbx merge a.duckdb b.duckdb -o all.duckdb
+    """
+    from lbx.cluster.folder import RunFolder
+    from lbx.cluster.merge import merge as join
+    from lbx.engine.shards import read_shards
+
+    plan = read_shards(shards) if shards else None
+    if len(sources) == 1 and sources[0].is_dir():
+        folder = RunFolder(sources[0])
+        plan = plan or folder.plan()
+        files = [path for number in range(len(plan.shards)) if (path := folder.shard(number)).is_file()]
+        output = output or folder.results
+        if not files:
+            raise UsageError(
+                f"No shard of {folder.root} has written anything yet.", fix=f"See lbx status {folder.root}."
+            )
+    else:
+        files = sources
+    if output is None:
+        raise UsageError("Where to is missing.", fix="Name the new results file with -o.")
+    merged = join(files, output, plan, force=force)
+    _tell(merged, as_json=as_json)
+    if merged.gaps or any(merged.failures.values()):
+        raise typer.Exit(_EXIT_GAPS)
+
+
+def _tell(merged: Merged, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(merged.to_json(), ensure_ascii=False))
+    else:
+        for run, files in merged.runs.items():
+            failed = f", {merged.failures[run]:,} failed" if merged.failures.get(run) else ""
+            typer.echo(f"{run}: from {files} file{'s' if files > 1 else ''}{failed}")
+        typer.echo(f"{merged.rows['generations']:,} answers in {merged.output}")
+    for text in merged.notes:
+        note(text)
+    for gap in merged.gaps:
+        named = ", ".join(map(str, gap.missing[:_NAMED]))
+        more = f" and {len(gap.missing) - _NAMED:,} more (--json names all)" if len(gap.missing) > _NAMED else ""
+        note(f"Shard {gap.shard} of {gap.run} lacks {named}{more}")

@@ -1,0 +1,142 @@
+"""Kubernetes: the same shards as an Indexed Job. Its manifest is JSON, which ``kubectl apply -f`` takes like YAML.
+
+Kubernetes restarts what ends with an error or is evicted, and counts each index's failures by itself
+(``backoffLimitPerIndex``, stable since 1.33). Bad usage (exit code 2) fails an index at once. A Job cannot tell done
+with failed samples (3) from an error, so the container ends with 0 then; ``lbx status`` and ``lbx merge`` say what
+has failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lbx.errors import UsageError
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+_FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
+
+_SCRIPT = """\
+results=$(printf {folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
+lbx run "$@" --output "$results" --shards {folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
+    --scratch {scratch} --copy-every {minutes:g} &
+run=$!
+trap 'heard=yes; kill -TERM "$run"' TERM
+while :; do
+    heard=
+    wait "$run"; code=$?
+    [ "$heard" ] || break  # else a signal ended the waiting, not the run
+done
+[ "$code" = 3 ] && exit 0
+exit "$code"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesOptions:
+    """What is asked of Kubernetes.
+
+    Attributes:
+        name: of the Job, a DNS label.
+        image: with lbx in it.
+        run_claim, bundle_claim: PersistentVolumeClaims with the run's folder (written) and the bundle (read).
+        cpus, mem, gpus: of each shard; "" leaves them out.
+        seconds: a shard's time limit; 0: none.
+
+    Raises:
+        UsageError: the name is no DNS label.
+    """
+
+    name: str
+    image: str
+    run_claim: str
+    bundle_claim: str
+    namespace: str = ""
+    cpus: str = ""
+    mem: str = ""
+    gpus: int = 0
+    at_once: int = 0
+    retries: int = 10
+    minutes: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} cannot name a Kubernetes job: small letters, digits and '-', at most 52.",
+                fix="Say --name NAME.",
+            )
+
+
+def manifest(options: KubernetesOptions, shards: int, run: Sequence[str]) -> dict[str, Any]:
+    """The Job, as the API takes it (batch/v1).
+
+    Args:
+        run: the arguments of ``lbx run``, with the bundle at /lbx/bundle and the run's folder at /lbx/run.
+    """
+    metadata = {"name": options.name, "labels": {"app.kubernetes.io/name": "lbx"}}
+    if options.namespace:
+        metadata["namespace"] = options.namespace
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": shards,
+            "parallelism": min(shards, options.at_once or shards),
+            "backoffLimitPerIndex": options.retries,
+            "maxFailedIndexes": shards,
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "FailIndex", "onExitCodes": {"containerName": "lbx", "operator": "In", "values": [2]}},
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                ]
+            },
+            "template": {"metadata": {"labels": metadata["labels"]}, "spec": _pod(options, run)},
+        },
+    }
+
+
+def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
+    claims = {"run": options.run_claim, "bundle": options.bundle_claim}
+    volumes: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "persistentVolumeClaim": {"claimName": claim, **({"readOnly": True} if name == "bundle" else {})},
+        }
+        for name, claim in claims.items()
+    ]
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 120,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(options, run)],
+        "volumes": [*volumes, {"name": "scratch", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
+    }
+
+
+def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
+    limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
+    wanted = {name: value for name, value in limits.items() if value}
+    script = _SCRIPT.format(folder=_FOLDER, scratch=_SCRATCH, minutes=options.minutes)
+    return {
+        "name": "lbx",
+        "image": options.image,
+        "command": ["/bin/sh", "-c", script, "lbx", *run],
+        "resources": {"requests": wanted, "limits": wanted} if wanted else {},
+        "securityContext": {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "run", "mountPath": _FOLDER},
+            {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
+            {"name": "scratch", "mountPath": _SCRATCH},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
+    }

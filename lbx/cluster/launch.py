@@ -1,0 +1,63 @@
+"""How a job calls lbx: as it is installed, or in a container."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from lbx.errors import UsageError
+
+
+class Runtime(StrEnum):
+    NONE = "none"
+    APPTAINER = "apptainer"
+    PODMAN = "podman"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What stands before lbx's arguments in a job script.
+
+    Attributes:
+        lbx: the program where there is no container.
+        image: the container image; "" for none.
+        read, write: folders and files of the machine that the container sees under their own names.
+        gpu: whether the container sees the GPUs.
+
+    Raises:
+        UsageError: an image without a runtime, or a runtime without an image.
+    """
+
+    lbx: str = "lbx"
+    runtime: Runtime = Runtime.NONE
+    image: str = ""
+    read: Sequence[Path] = field(default_factory=tuple)
+    write: Sequence[str] = field(default_factory=tuple)
+    gpu: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.image) != (self.runtime is not Runtime.NONE):
+            raise UsageError(
+                "--container and --runtime go together: which image, and whether apptainer or podman runs it."
+            )
+
+    @property
+    def command(self) -> str:
+        """For bash; lbx's arguments follow."""
+        if self.runtime is Runtime.NONE:
+            return self.lbx
+        mounts = [f"{shlex.quote(str(path))}:{shlex.quote(str(path))}:ro" for path in self.read]
+        mounts += [f"{path}:{path}" for path in self.write]
+        if self.runtime is Runtime.APPTAINER:
+            gpu = ["--nv"] if self.gpu else []
+            binds = [part for mount in mounts for part in ("--bind", mount)]
+            return " ".join(["apptainer exec --containall --cleanenv", *gpu, *binds, shlex.quote(self.image), "lbx"])
+        gpu = ["--device nvidia.com/gpu=all"] if self.gpu else []
+        binds = [part for mount in mounts for part in ("--volume", mount)]
+        return " ".join(
+            ["podman run --rm --network none --read-only --userns keep-id --tmpfs /tmp", *gpu, *binds,
+             shlex.quote(self.image)]
+        )  # fmt: skip

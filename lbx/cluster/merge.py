@@ -1,0 +1,174 @@
+"""Results files as one, added up, with what is missing by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.scoring import add_up
+from lbx.engine.shards import ShardPlan
+from lbx.errors import UsageError
+from lbx.records import SampleKey
+from lbx.store import Store
+from lbx.store.merging import Merging, merge_files
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Answers of one shard and run that no file holds."""
+
+    shard: int
+    run: str
+    missing: Sequence[SampleKey]
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge has done.
+
+    Attributes:
+        rows: {table: rows in the new file}.
+        failures: {run: answers that have failed}.
+        gaps: by shard and run, where a plan of shards was given.
+        notes: what was let pass, and what to do next.
+    """
+
+    output: Path
+    runs: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        return sum(len(gap.missing) for gap in self.gaps)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "results": str(self.output),
+            "runs": self.runs,
+            "rows": self.rows,
+            "failures": self.failures,
+            "missing": self.missing,
+            "gaps": [
+                {"shard": gap.shard, "run_id": gap.run, "missing": [str(key) for key in gap.missing]}
+                for gap in self.gaps
+            ],
+            "notes": self.notes,
+        }
+
+
+def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, force: bool) -> Merged:
+    """Write one results file from several, complete or not at all.
+
+    Args:
+        plan: which samples there should be.
+        force: replace the file where it is there.
+
+    Raises:
+        UsageError: the file is there, or is one of the sources.
+        StoreError: files do not belong together, or cannot be read or written.
+    """
+    output = output.absolute()
+    sources = list({path.resolve(): path for path in sources}.values())
+    if output.resolve() in {path.resolve() for path in sources}:
+        raise UsageError(f"{output} is to be read and written.", fix="Give another file with -o.")
+    if output.exists() and not force:
+        raise UsageError(f"{output} is there already.", fix="Give another file with -o, or --force to replace it.")
+    Store.check(output)
+    part = output.with_name(f".{output.name}.part")
+    _remove(part)
+    try:
+        with Store(part) as store:
+            merging = merge_files(store, sources)
+            merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
+            _add_up(store, merging, merged)
+            if plan is not None:
+                merged.gaps = gaps(store, plan)
+            _close_runs(store, merged)
+            merged.rows = merging.rows
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(output)
+    finally:
+        _remove(part)
+    return merged
+
+
+def _remove(part: Path) -> None:
+    for suffix in ("", ".wal"):
+        part.with_name(part.name + suffix).unlink(missing_ok=True)
+
+
+def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
+    """Numbers over samples, of the runs that came in parts."""
+    for run in merging.joined:
+        names = [row[0] for row in store.query(
+            "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
+        ).rows]  # fmt: skip
+        for name in names:
+            if name not in BENCHMARKS:
+                continue
+            add_up(store, run, BENCHMARKS[name])
+            if behind := _behind(store, run, name):
+                merged.notes.append(
+                    f"{run}: {behind:,} answers of {name} have no score of metric version "
+                    f"{BENCHMARKS[name].metric_version}; lbx score {merged.output} --run {run} adds it."
+                )
+
+
+def _behind(store: Store, run: str, name: str) -> int:
+    found = store.query(
+        """
+        SELECT count(*) FROM generations g
+        ANTI JOIN (SELECT * FROM scores WHERE metric_version = ?) s
+            USING (run_id, benchmark, task, sample_id, iteration)
+        WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL
+        """,
+        [BENCHMARKS[name].metric_version, run, name],
+    )
+    return int(found.rows[0][0])
+
+
+def _close_runs(store: Store, merged: Merged) -> None:
+    """Nothing runs in the new file; what lacks samples is not done."""
+    lacking = {gap.run for gap in merged.gaps}
+    for run, status in store.query("SELECT run_id, status FROM runs").rows:
+        if status == "running" or (status == "done" and run in lacking):
+            with store.transaction() as connection:
+                connection.execute("UPDATE runs SET status = 'interrupted' WHERE run_id = ?", [run])
+    failed = store.query("SELECT run_id, count(*) FROM generations WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL")
+    merged.failures = dict(failed.rows)
+
+
+def _two_names(task: str) -> tuple[str, str]:
+    benchmark, _, name = task.partition("/")
+    return benchmark, name
+
+
+def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
+    """What of a plan of shards a results file lacks."""
+    found: list[Gap] = []
+    for run in plan.runs:
+        there = {
+            SampleKey(*row)
+            for row in store.query(
+                "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ?", [run]
+            ).rows
+        }
+        for number, shard in enumerate(plan.shards):
+            missing = [
+                key
+                for task, places in shard.samples.items()
+                for sample_id, _ in places.values()
+                for n in range(plan.iterations[task])
+                if (key := SampleKey(*_two_names(task), sample_id, n)) not in there
+            ]
+            if missing:
+                found.append(Gap(number, run, missing))
+    return sorted(found, key=lambda gap: gap.shard)

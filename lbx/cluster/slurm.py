@@ -1,0 +1,283 @@
+"""Slurm: an array of shards and a merge job behind it, from templates that a site can replace.
+
+A template is a shell script with marks ``@{name}``; which there are says ``MARKS``. Bash's own ``${name}`` stays.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lbx.cluster.folder import RunFolder
+from lbx.cluster.launch import Launch
+from lbx.engine.shards import ShardPlan
+from lbx.errors import LbxError, UsageError
+
+MARKS: Mapping[str, str] = {
+    "directives": "the #SBATCH lines",
+    "modules": "`module load` lines",
+    "lbx": "what calls lbx, container and all",
+    "run": "the arguments of `lbx run`, without its shard, its results file and its scratch folder",
+    "folder": "the run's folder",
+    "scratch": "a folder on the node's own disk",
+    "minutes": "how often the shard's file is copied while it runs",
+    "requeues": "how often a shard may be requeued",
+}
+
+ARRAY = """\
+#!/bin/bash
+@{directives}
+#
+# One shard of a run of lbx, written by `lbx submit slurm`. It writes to the node's own disk; lbx copies the file to
+# the run's folder every @{minutes} minutes and at the end, whole. A shard that was cut off is requeued and goes on
+# from that copy. Exit codes: 0 done, 3 done but some samples failed, 2 bad usage, other: see the log.
+@{modules}
+shard=$SLURM_ARRAY_TASK_ID
+folder=@{folder}
+results=$folder/shards/$(printf %04d "$shard").duckdb
+scratch=@{scratch}
+mkdir -p "$scratch" || exit 1
+
+# USR1 comes two minutes before the time limit: save, and be queued again. TERM comes when the job is cancelled or
+# preempted: save, and leave it to Slurm what comes next.
+limit= heard=
+trap 'limit=near; heard=yes; kill -TERM "$run"' USR1
+trap 'heard=yes; kill -TERM "$run"' TERM
+
+@{lbx} run @{run} --output "$results" \\
+    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" --copy-every @{minutes} &
+run=$!
+while :; do
+    heard=
+    wait "$run"
+    code=$?
+    [ "$heard" ] || break  # else a signal ended the waiting, not the run
+done
+
+case $code in
+    0 | 2 | 3) exit "$code" ;;
+    143) [ "$limit" ] || exit "$code" ;;
+esac
+if [ "${SLURM_RESTART_COUNT:-0}" -lt @{requeues} ]; then
+    echo "lbx: shard $shard ended with $code; it is queued again and goes on from $results" >&2
+    scontrol requeue "${SLURM_ARRAY_JOB_ID}_$shard" && sleep 30  # Slurm ends this script meanwhile
+fi
+exit "$code"
+"""
+
+MERGE = """\
+#!/bin/bash
+@{directives}
+#
+# All shards as one results file, written by `lbx submit slurm`. Exit code 3: samples are missing or have failed; the
+# log names them.
+@{modules}
+folder=@{folder}
+exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
+"""
+
+_MARK = re.compile(r"@\{(\w*)\}")
+_LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """What is asked of Slurm for each shard. Empty values leave it to the site's defaults.
+
+    Attributes:
+        time: as Slurm writes it.
+        at_once: how many shards may run at once; 0: all.
+        more: further #SBATCH options, as "--account=x".
+
+    Raises:
+        UsageError: a value would break out of its line.
+    """
+
+    name: str
+    partition: str = ""
+    time: str = ""
+    gpus: str = ""
+    cpus: int = 0
+    mem: str = ""
+    at_once: int = 0
+    modules: Sequence[str] = ()
+    more: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for value in (self.name, self.partition, self.time, self.gpus, self.mem, *self.modules, *self.more):
+            if "\n" in value or "\r" in value:
+                raise UsageError(f"{value!r} has more than one line; a Slurm option has one.")
+        for option in self.more:
+            if not option.startswith("-"):
+                raise UsageError(f"--sbatch-option {option!r} is no option of sbatch.", fix="As in --account=physics.")
+
+    def array(self, folder: RunFolder, shards: int) -> str:
+        """The array's #SBATCH lines."""
+        at_once = f"%{self.at_once}" if self.at_once else ""
+        return _directives(
+            {
+                "job-name": self.name,
+                "array": f"0-{shards - 1}{at_once}",
+                "output": f'"{folder.logs}/%4a.out"',  # sbatch takes quotes for blanks
+                "open-mode": "append",
+                "nodes": "1",
+                "ntasks": "1",
+                "requeue": None,
+                "signal": "B:USR1@120",
+                "partition": self.partition,
+                "time": self.time,
+                "gpus": self.gpus,
+                "cpus-per-task": str(self.cpus or ""),
+                "mem": self.mem,
+            },
+            self.more,
+        )
+
+    def merge(self, folder: RunFolder) -> str:
+        """The merge job's: no GPU, one core, and what the site needs of every job."""
+        return _directives(
+            {
+                "job-name": f"{self.name}-merge",
+                "output": f'"{folder.logs}/merge.out"',
+                "open-mode": "append",
+                "nodes": "1",
+                "ntasks": "1",
+                "requeue": None,
+                "partition": self.partition,
+                "mem": self.mem,
+            },
+            self.more,
+        )
+
+
+def _directives(options: Mapping[str, str | None], more: Sequence[str]) -> str:
+    lines = [f"--{name}" if value is None else f"--{name}={value}" for name, value in options.items() if value != ""]
+    return "\n".join(f"#SBATCH {line}" for line in [*lines, *more])
+
+
+def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
+    """The template with its marks filled in.
+
+    Raises:
+        UsageError: it has a mark that there is not.
+    """
+    unknown = sorted(set(_MARK.findall(template)) - set(values))
+    if unknown:
+        raise UsageError(
+            f"{where} has the mark @{{{unknown[0]}}}, which lbx does not know.",
+            fix=f"There are: {', '.join(f'@{{{name}}}' for name in MARKS)}.",
+        )
+    return _MARK.sub(lambda found: values[found[1]], template)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a job script is made of.
+
+    Attributes:
+        run: the arguments of ``lbx run``.
+        scratch: for bash, which expands it on the node.
+        template: the site's own, of the array's script; None takes ``ARRAY``.
+    """
+
+    folder: RunFolder
+    shards: int
+    options: SlurmOptions
+    launch: Launch
+    run: Sequence[str]
+    scratch: str
+    minutes: float
+    requeues: int
+    template: Path | None = None
+
+    def array_script(self) -> str:
+        """Raises UsageError where the template cannot be read or filled in."""
+        text = ARRAY
+        if self.template:
+            try:
+                text = self.template.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as exc:
+                raise UsageError(f"The template {self.template} cannot be read: {exc}.") from exc
+        values = self._values(self.options.array(self.folder, self.shards))
+        return fill_in(text, values, f"The template {self.template}")
+
+    def merge_script(self) -> str:
+        return fill_in(MERGE, self._values(self.options.merge(self.folder)), "The template")
+
+    def _values(self, directives: str) -> dict[str, str]:
+        return {
+            "directives": directives,
+            "modules": "\n".join(f"module load {shlex.quote(name)}" for name in self.options.modules),
+            "lbx": self.launch.command,
+            "run": shlex.join(self.run),
+            "folder": shlex.quote(str(self.folder.root)),
+            "scratch": self.scratch,
+            "minutes": f"{self.minutes:g}",
+            "requeues": str(self.requeues),
+        }
+
+
+def time_limit(seconds: float) -> str:
+    """A time limit for work of so many predicted seconds: half as much again and ten minutes to load the model.
+
+    It may be wrong: a shard that does not get through is requeued and goes on.
+    """
+    minutes = math.ceil((seconds * _FACTOR + _LEAST_S) / _STEP_S) * int(_STEP_S) // 60
+    days, rest = divmod(minutes, 24 * 60)
+    hours, left = divmod(rest, 60)
+    return f"{days}-{hours:02d}:{left:02d}:00" if days else f"{hours:02d}:{left:02d}:00"
+
+
+def with_time(options: SlurmOptions, plan: ShardPlan) -> SlurmOptions:
+    """The options with a time limit for the dearest shard, where none is given and seconds are predicted."""
+    if options.time or plan.unit != "s":
+        return options
+    return replace(options, time=time_limit(max(shard.cost for shard in plan.shards)))
+
+
+def submit(script: Path, *, after: str = "") -> str:
+    """Give a script to sbatch; returns the job's id.
+
+    Args:
+        after: a job that must be over first, however it ended.
+
+    Raises:
+        LbxError: there is no sbatch, or it refuses.
+    """
+    # Not afterok: where one shard has failed, the others' answers are wanted all the same, and what is missing named.
+    waiting = [f"--dependency=afterany:{after}"] if after else []
+    said = _call("sbatch", "--parsable", *waiting, str(script))
+    found = re.match(r"(\d+)", said)
+    if not found:
+        raise LbxError(f"sbatch said {said.strip()!r}, which is no job id.")
+    return found[1]
+
+
+def states(array_id: str) -> dict[int, str] | None:
+    """{shard: Slurm's word for it} of the shards that are not over; None where Slurm cannot be asked."""
+    try:
+        said = _call("squeue", "--noheader", "--array", f"--jobs={array_id}", "--format=%K %T")
+    except LbxError as error:
+        # A job that has been over for some minutes is one that Slurm has forgotten.
+        return {} if "Invalid job id" in str(error) else None
+    return {int(number): word for number, word in re.findall(r"^(\d+) (\w+)", said, re.MULTILINE)}
+
+
+def _call(program: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError as exc:
+        raise LbxError(
+            f"There is no {program} on this machine.",
+            fix="Submit from a login node of the cluster, or look at the script with --dry-run.",
+        ) from exc
+    except subprocess.TimeoutExpired as exc:
+        raise LbxError(f"{program} has not answered for a minute.", fix="Is the cluster up? Try again.") from exc
+    if done.returncode:
+        raise LbxError(f"{program} refused: {' '.join(done.stderr.split()) or done.returncode}.")
+    return done.stdout

@@ -1,0 +1,96 @@
+"""How far a submitted run is, from what its shards leave in the shared folder. No file that a run holds is opened."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lbx.cluster import slurm
+from lbx.cluster.folder import RunFolder
+from lbx.engine.shards import ShardPlan
+from lbx.errors import LbxError
+from lbx.store import Store
+
+_GOING = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One shard.
+
+    Attributes:
+        state: "done"; "running" or "waiting" as Slurm says; "failed": not done, and Slurm has nothing of it any more;
+            "begun" or "missing": the same where Slurm cannot be asked, with and without any answer.
+        answered, failed: in the copy of its file.
+        expected: how many answers it is to give.
+        said: its run's last line in the log.
+    """
+
+    shard: int
+    state: str
+    answered: int
+    failed: int
+    expected: int
+    said: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def status(folder: RunFolder) -> list[ShardStatus]:
+    """Look at every shard.
+
+    Raises:
+        UsageError: the folder is none of ``lbx submit``.
+    """
+    plan = folder.plan()
+    submitted = folder.submitted()
+    known = slurm.states(submitted.array_id) if submitted and submitted.array_id else None
+    return [_shard(folder, plan, number, known) for number in range(len(plan.shards))]
+
+
+def _shard(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int, str] | None) -> ShardStatus:
+    answered, failed = _counts(folder.shard(number), plan)
+    expected = plan.expected(number)
+    said = _last_line(folder.log(number))
+    if answered + failed >= expected:
+        state = "done"
+    elif known is None:
+        state = "begun" if answered or failed or said else "missing"
+    elif number in known:
+        state = _GOING.get(known[number], known[number].lower())
+    else:
+        state = "failed" if answered or failed or said or folder.output(number).exists() else "missing"
+    return ShardStatus(number, state, answered, failed, expected, said)
+
+
+def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
+    """Answers and failures in a copy of the file: whoever opens the file itself may lock a run out."""
+    if not path.is_file():
+        return 0, 0
+    with tempfile.TemporaryDirectory(prefix="lbx-status-") as scratch:
+        copy = Path(scratch) / path.name
+        try:
+            shutil.copyfile(path, copy)
+            with Store(copy, read_only=True) as store:
+                rows = store.query(
+                    "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "
+                    "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))",
+                    [list(plan.runs)],
+                ).rows
+        except (OSError, LbxError):
+            return 0, 0  # being written in place; the log says more
+        return rows[0]
+
+
+def _last_line(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

@@ -154,7 +154,9 @@ def _show_made(made: CreateResult, *, as_json: bool) -> None:
     for volume in made.volumes[1:]:
         typer.echo(f"{volume}")
     beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")
-    note(f"Carry it across together with {beside}, then: lbx unpack {made.archive.name} --to DIR")
+    believed = "--trust KEYS" if made.signature else "--allow-unsigned"
+    base = " --base DIR" if made.held_files else ""
+    note(f"Carry it across together with {beside}, then: lbx unpack {made.archive.name} --to DIR {believed}{base}")
 
 
 def _show_request(made: RequestResult, *, as_json: bool) -> None:

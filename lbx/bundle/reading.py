@@ -19,6 +19,7 @@ from lbx.bundle.progress import Progress
 from lbx.bundle.received import BLOCK, Joined, Received, Tally, check_volumes, in_parallel, locate
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.trust import SignedBy, Trust
+from lbx.bundle.volumes import SUMS
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
 
@@ -55,12 +56,13 @@ class Reading:
         unsafe: payload files of unsafe formats that the bundle's recipe has let through.
     """
 
-    def __init__(self, received: Received, joined: Joined, trust: Trust, progress: Progress) -> None:
+    def __init__(
+        self, received: Received, joined: Joined, signatures: list[SignedBy], trust: Trust, progress: Progress
+    ) -> None:
         self.received = received
         self._archive = received.archive
         self._joined = joined
-        self.signatures: list[SignedBy] = []
-        self._judge_sums(trust)
+        self.signatures = signatures
         self.volumes = check_volumes(received, joined, progress)
         # Only now the first byte is parsed.
         stream = _stream(received, joined)
@@ -74,15 +76,6 @@ class Reading:
         self.contents = parse_tags(self.tags, f"{self._archive}")
         self._allowed = allowed_files(self.contents)
         self.unsafe: list[str] = []
-
-    def _judge_sums(self, trust: Trust) -> None:
-        signature = self.received.signature()
-        if signature is None:
-            trust.require_signed(f"{self.received.sums or self._archive}")
-            return
-        assert self.received.sums is not None
-        name = self.received.sums.name
-        self.signatures.append(trust.judge(signature, self.received.sums_text, name, f"{self.received.sums}.sig"))
 
     def _judge_tags(self, trust: Trust) -> None:
         """A signature in the archive must fit, too; who has signed the sums has vouched for it already."""
@@ -242,11 +235,22 @@ def opened(archive: Path, trust: Trust, progress: Progress, *, sums: bool = True
         BundleError: there is none; a volume is missing, foreign or changed; a signature is missing, wrong or of
             somebody whom nobody trusts; the tag files contradict each other.
     """
+    signatures: list[SignedBy] = []
+
+    def judge(sums: Path, text: bytes, signature: bytes | None) -> None:
+        if signature is None:
+            trust.require_signed(f"{sums}")
+        else:
+            signatures.append(trust.judge(signature, text, sums.name, f"{sums}.sig"))
+
     with ExitStack() as stack:
         try:
-            received = locate(archive)
+            received = locate(archive, judge)
+            if received.sums is None:
+                trust.require_signed(f"{archive}, without its {SUMS.removeprefix('.')} file,")
             joined = stack.enter_context(Joined(received.volumes))
-            reading = Reading(received if sums else replace(received, sums=None), joined, trust, progress)
+            received = received if sums else replace(received, sums=None)
+            reading = Reading(received, joined, signatures, trust, progress)
         except OSError as exc:
             raise BundleError(f"{archive} cannot be read: {exc}.") from exc
         yield reading

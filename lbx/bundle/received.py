@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecut
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.progress import Progress
@@ -48,29 +48,30 @@ class Received:
         archive: path of NAME.tar or NAME.tar.zst, which exists only where there is one volume.
         volumes: paths, in order.
         sums: path of NAME.SHA256SUMS, or None.
-        sums_text: its bytes.
         listed: its sums by volume name.
     """
 
     archive: Path
     volumes: Sequence[Path]
     sums: Path | None = None
-    sums_text: bytes = b""
     listed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def compressed(self) -> bool:
         return self.archive.suffix == ".zst"
 
-    def signature(self) -> bytes | None:
-        """The bytes of NAME.SHA256SUMS.sig, or None."""
-        if self.sums is None:
-            return None
-        return _read_small(self.sums.with_name(f"{self.sums.name}.sig"))
+
+class Judge(Protocol):
+    """Who decides about the signature of NAME.SHA256SUMS; raises BundleError where it is not enough."""
+
+    def __call__(self, sums: Path, text: bytes, signature: bytes | None) -> None: ...
 
 
-def locate(given: Path) -> Received:
+def locate(given: Path, judge: Judge) -> Received:
     """Find all files of an archive from one of its names: NAME.tar, a volume, or NAME.SHA256SUMS.
+
+    Args:
+        judge: asked about NAME.SHA256SUMS before a line of it is parsed, if it is there.
 
     Raises:
         BundleError: there is none, a volume is missing, or one lies there that is not part of it; names it.
@@ -88,6 +89,7 @@ def locate(given: Path) -> Received:
         if given.name.endswith((SUMS, f"{SUMS}.sig")):
             raise BundleError(f"There is no {sums}.", fix="Copy it from where the archive was made.")
         return _without_sums(given, given.with_name(asked[0]) if asked else given)
+    judge(sums, text, _read_small(sums.with_name(f"{sums.name}.sig")))
     listed = _parse_sums(text, sums)
     archive = (split_name(next(iter(listed))) or (given.name, 0))[0]
     if asked is not None and asked[1] and given.name not in listed:
@@ -99,7 +101,7 @@ def locate(given: Path) -> Received:
     missing = [path.name for path in volumes if not path.is_file()]
     if missing:
         raise _no_volumes(given, missing, sums)
-    return Received(given.with_name(archive), volumes, sums, text, listed)
+    return Received(given.with_name(archive), volumes, sums, listed)
 
 
 def _without_sums(given: Path, archive: Path) -> Received:

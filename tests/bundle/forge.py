@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,16 +31,29 @@ def member(name: str, content: bytes = b"", **claims: object) -> Member:
 
 
 def members(
-    files: Mapping[str, bytes] = FILES, listed: Mapping[str, bytes] | None = None, top: str = "x"
+    files: Mapping[str, bytes] = FILES,
+    listed: Mapping[str, bytes] | None = None,
+    top: str = "x",
+    allowed: Sequence[str] = (),
+    held: Mapping[str, str] | None = None,
 ) -> list[Member]:
-    """A whole bundle's members; ``listed`` is what its manifest says, where that differs from ``files``."""
+    """A whole bundle's members.
+
+    Args:
+        listed: what its manifest says, where that differs from ``files``.
+        allowed: unsafe files that the recipe has named.
+        held: of a delta, the files that are not in it: path here -> path in the base, a bundle "x".
+    """
     listed = files if listed is None else listed
     described = [
         {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for path, content in listed.items()
     ]
-    tags = render_tags("x", "", [{"kind": "path", "files": described}], 0)
-    return [member(f"{top}/{path}", content) for path, content in [*tags.items(), *sorted(files.items())]]
+    sources = [{"kind": "path", "allowed": list(allowed), "files": described}]
+    base = None if held is None else {"name": "x", "digest": ""}
+    tags = render_tags("x", "", sources, 0, base=base, held=held)
+    here = {path: content for path, content in files.items() if path not in (held or {})}
+    return [member(f"{top}/{path}", content) for path, content in [*tags.items(), *sorted(here.items())]]
 
 
 def write(path: Path, entries: Iterable[Member], tar_format: int = tarfile.PAX_FORMAT) -> Path:

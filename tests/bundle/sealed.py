@@ -1,0 +1,65 @@
+"""Archives as they travel: cut into volumes, with sums, signed by a key made for the test."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from forge import Member, members
+
+from lbx.bundle.bag import TAG_SIGNATURE
+from lbx.bundle.compression import Compressor
+from lbx.bundle.signature import sign
+from lbx.bundle.volumes import MAX_VOLUME, VolumeWriter, publish, render_sums
+from lbx.layout import TAG_MANIFEST
+
+
+def make_key(folder: Path, name: str = "key") -> Path:
+    """A new Ed25519 key; its public half is beside it as NAME.pub."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("needs ssh-keygen (Debian: openssh-client)")
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@here", "-f", f"{folder / name}"]
+    subprocess.run(command, check=True)
+    return folder / name
+
+
+def tar_bytes(entries: Iterable[Member]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for entry in entries:
+            tar.addfile(entry.info, io.BytesIO(entry.content))
+    return out.getvalue()
+
+
+def seal(
+    folder: Path,
+    entries: Iterable[Member] | None = None,
+    *,
+    key: Path | None = None,
+    volume_size: int = MAX_VOLUME,
+    zstd: bool = False,
+    name: str = "x",
+) -> Path:
+    """NAME.SHA256SUMS of a bundle in ``folder``, which holds nothing else of that name."""
+    entries = list(members() if entries is None else entries)
+    if key is not None:
+        manifest = next(entry for entry in entries if entry.info.name.endswith(f"/{TAG_MANIFEST}"))
+        signed = Member(tarfile.TarInfo(f"x/{TAG_SIGNATURE}"), sign(manifest.content, key))
+        signed.info.size = len(signed.content)
+        entries.insert(entries.index(manifest) + 1, signed)
+    drafts = folder / ".drafts"
+    drafts.mkdir(parents=True)
+    volumes = VolumeWriter(drafts, f"{name}.tar.zst" if zstd else f"{name}.tar", volume_size)
+    out = Compressor(volumes) if zstd else volumes
+    out.write(tar_bytes(entries))
+    if isinstance(out, Compressor):
+        out.close()
+    done = volumes.close()
+    sums = publish(drafts, folder, name, done, sign(render_sums(done), key) if key is not None else None)[1]
+    drafts.rmdir()
+    return sums

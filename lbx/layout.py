@@ -71,6 +71,11 @@ class Bundle:
         loaded: dict[str, Any] = json.loads((self.root / BUNDLE_JSON).read_text("utf-8"))
         return loaded
 
+    @property
+    def allowed(self) -> list[str]:
+        """Payload files of unsafe formats, and configurations naming code, that the recipe let through by name."""
+        return sorted(path for source in self.description["sources"] for path in source.get("allowed", ()))
+
     def snapshot(self, kind: str, repo: str, revision: str | None = None) -> Path | None:
         """Folder of a hub repository's files, or None where the bundle does not hold it.
 

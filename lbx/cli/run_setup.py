@@ -283,6 +283,8 @@ def make_run_row(name: str | None, work: Work, offline: str) -> RunRow:
     if budget := work.settings.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
+    if allowed := work.bundle.allowed:  # code or pickles lay beside what was read: every run says so
+        settings["bundle.allowed"] = allowed
     digest = work.bundle.digest
     identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
     return RunRow(

@@ -26,6 +26,7 @@ name = "small"
 kind = "path"
 path = "needle"
 to = "needle"
+allow = ["notes.py"]
 """
 
 
@@ -40,6 +41,7 @@ def archive(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recipe")
     (folder / "needle").mkdir()
     (folder / "needle" / "needle.toml").write_text(NEEDLE)
+    (folder / "needle" / "notes.py").write_text("# unsafe by its name, and let through\n")
     (folder / "small.toml").write_text(RECIPE)
     made = lbx("bundle", folder / "small.toml", "-o", folder / "out")
     assert made.returncode == 0, made.stderr

@@ -156,15 +156,21 @@ def _print_mix(args: argparse.Namespace, asked: Sequence[Asked], plan: PrefixPla
 
 def _print_whole(bundle: Bundle, tokenizer: HfTokenizer) -> None:
     """What lbx would compute of all of L-Eval, uncut, by its planner; no model computes."""
-    rows, prompts, tree, computed = [], 0, 0, 0
+    rows, prompts, tree, computed, repeated = [], 0, 0, 0, 0
     for task in tasks_there(bundle):
-        asked = [one.request.token_ids for one in ask(bundle, tokenizer, task)]
-        plan, tokens = plan_prefixes(asked), sum(map(len, asked))
+        asked = ask(bundle, tokenizer, task)
+        plan = plan_prefixes([one.request.token_ids for one in asked])
+        tokens = sum(len(one.request.token_ids) for one in asked)
         rows.append([task, str(len(asked)), str(tokens), str(plan.tree_tokens), ratio(tokens, plan.tree_tokens)])
         prompts, tree, computed = prompts + tokens, tree + plan.tree_tokens, computed + plan.computed_tokens
+        repeated += sum(len(one.request.token_ids) * one.repeats for one in asked)
     rows.append(["all", str(sum(int(row[1]) for row in rows)), str(prompts), str(tree), ratio(prompts, tree)])
     print(table(["task", "questions", "prompt tokens", "tree", "bound"], rows))
-    print(f"whole L-Eval: lbx computes {computed} of {prompts} prompt tokens, {computed / tree:.4f} of the tree\n")
+    print(
+        f"whole L-Eval: lbx computes {computed} of {prompts} prompt tokens, {computed / tree:.4f} of the tree;\n"
+        f"with the questions that the data repeat for a judge, which lbx asks once, they would be {prompts + repeated}, "
+        f"{ratio(prompts + repeated, computed)} times as many\n"
+    )
 
 
 HEADER = (

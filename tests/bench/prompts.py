@@ -21,10 +21,15 @@ UNCUT = 1 << 20
 
 
 class Asked(NamedTuple):
-    """A request and its prompt's text, for harnesses that take no token ids."""
+    """A request and its prompt's text, for harnesses that take no token ids.
+
+    Attributes:
+        repeats: how often the data ask the same question again, for a judge; lbx asks it once.
+    """
 
     request: Request
     text: str
+    repeats: int
 
 
 def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
@@ -85,7 +90,8 @@ def ask(
     for sample in _some(list(benchmark.samples(bundle, task)), documents):
         prompt = benchmark.prompt(bundle, sample)
         request = prompter.request(sample.key, prompt, Sampling())
-        asked.append(Asked(request, request.kept if request.truncated else prompt.text))
+        text = request.kept if request.truncated else prompt.text
+        asked.append(Asked(request, text, len(sample.meta.get("judged_by", ()))))
     return asked
 
 

@@ -168,7 +168,7 @@ def _print_whole(bundle: Bundle, tokenizer: HfTokenizer) -> None:
     print(table(["task", "questions", "prompt tokens", "tree", "bound"], rows))
     print(
         f"whole L-Eval: lbx computes {computed} of {prompts} prompt tokens, {computed / tree:.4f} of the tree;\n"
-        f"with the questions that the data repeat for a judge, which lbx asks once, they would be {prompts + repeated}, "
+        f"with the questions that the data repeat for a judge, which lbx asks once, {prompts + repeated}, "
         f"{ratio(prompts + repeated, computed)} times as many\n"
     )
 

@@ -15,7 +15,7 @@ import typer
 from lbx.cli.options import AsJson
 from lbx.cli.output import note, stdout
 from lbx.cli.stopping import stoppable
-from lbx.errors import UsageError
+from lbx.errors import LbxError, UsageError
 
 if TYPE_CHECKING:
     from lbx.cli.shard_planning import Counting, Wanted
@@ -117,6 +117,8 @@ def submit_slurm(
     options = slurm.SlurmOptions(
         name, partition, time, gpus, cpus, mem, at_once, tuple(module or ()), tuple(sbatch_option or ())
     )
+    if not dry_run:
+        slurm.check_present()
     folder, plan = _planned(wanted, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
     job = slurm.Job(
         folder,
@@ -137,7 +139,11 @@ def submit_slurm(
     plan.write(folder.plan_file)
     for file, text in (("job.sh", array), ("merge.sh", merge)):
         (folder.root / file).write_text(text, "utf-8")
-    array_id = slurm.submit(folder.root / "job.sh")
+    try:
+        array_id = slurm.submit(folder.root / "job.sh")
+    except LbxError:
+        folder.plan_file.unlink()  # so that the same command can be given again
+        raise
     folder.remember(Submitted("slurm", array_id))
     merge_id = slurm.submit(folder.root / "merge.sh", after=array_id)
     folder.remember(Submitted("slurm", array_id, merge_id))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -240,6 +241,19 @@ def with_time(options: SlurmOptions, plan: ShardPlan) -> SlurmOptions:
     return replace(options, time=time_limit(max(shard.cost for shard in plan.shards)))
 
 
+def check_present() -> None:
+    """Raise LbxError, before minutes of counting, where there is no Slurm to submit to."""
+    if not shutil.which("sbatch"):
+        raise _absent("sbatch")
+
+
+def _absent(program: str) -> LbxError:
+    return LbxError(
+        f"There is no {program} on this machine.",
+        fix="Submit from a login node of the cluster, or look at the script with --dry-run.",
+    )
+
+
 def submit(script: Path, *, after: str = "") -> str:
     """Give a script to sbatch; returns the job's id.
 
@@ -272,10 +286,7 @@ def _call(program: str, *arguments: str) -> str:
     try:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError as exc:
-        raise LbxError(
-            f"There is no {program} on this machine.",
-            fix="Submit from a login node of the cluster, or look at the script with --dry-run.",
-        ) from exc
+        raise _absent(program) from exc
     except subprocess.TimeoutExpired as exc:
         raise LbxError(f"{program} has not answered for a minute.", fix="Is the cluster up? Try again.") from exc
     if done.returncode:

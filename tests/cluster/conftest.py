@@ -1,0 +1,72 @@
+"""A small bundle of needles, a model that finds some of them, and lbx as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.layout import BUNDLE_JSON, FILES, TAG_MANIFEST, Bundle
+
+NEEDLE = """
+lengths = [64, 128]
+depths = [0.0, 1.0]
+samples_per_cell = 2
+languages = ["en", "zh"]
+"""
+
+Lbx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def lbx() -> Lbx:
+    os.environ.pop("LBX_DEBUG", None)
+
+    def call(*args: object, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lbx.cli", *map(str, args)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """48 samples of 6 tasks."""
+    root = tmp_path_factory.mktemp("bundle")
+    for place, text in (
+        (f"{FILES}/needle/needle.toml", NEEDLE),
+        (BUNDLE_JSON, '{"name": "small", "sources": []}'),
+        (TAG_MANIFEST, ""),
+    ):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(text)
+    return root
+
+
+@pytest.fixture(scope="session")
+def answers(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[float], Path]:
+    """answers(delay in seconds) -> a table that knows English needles, and takes its time."""
+    needle, opened = BENCHMARKS["needle"], Bundle(bundle)
+    folder = tmp_path_factory.mktemp("answers")
+
+    def table(delay_s: float = 0.0) -> Path:
+        lines = [
+            {
+                "key": str(sample.key),
+                "text": " ".join(sample.references) if sample.language == "en" else f"no {sample.sample_id}",
+                "delay_s": delay_s,
+            }
+            for task in needle.tasks(opened)
+            for sample in needle.samples(opened, task.name)
+        ]
+        path = folder / f"oracle-{delay_s}.jsonl"
+        path.write_text("\n".join(map(json.dumps, lines)))
+        return path
+
+    return table

@@ -1,0 +1,151 @@
+"""A real Slurm of one node, in a folder: its own munge key, ports and state, nothing of the machine's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+CORES = 4
+
+CONF = """
+ClusterName=lbx
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+SlurmctldPort={controller}
+SlurmdPort={node}
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} RealMemory=1000 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> str:
+    """Why no Slurm can be started here; "" where it can."""
+    lacking = [name for name in NEEDED if not shutil.which(name, path=PATH)]
+    if lacking:
+        return f"needs a real Slurm: {', '.join(lacking)} not found (Debian: slurm-wlm and munge)"
+    return "" if os.geteuid() == 0 else "needs root, to start a real Slurm"
+
+
+class Slurm:
+    """The running cluster: its programs are called with ``environment``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+
+    def __call__(self, program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [program, *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=30
+        )
+        assert done.returncode == 0, f"{program} {arguments}: {done.stderr}\n{self.logs()}"
+        return done.stdout
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in self.folder.glob("*.log")
+        )
+
+    def state(self, job: str) -> str:
+        """Of one job or one task of an array, as scontrol has it."""
+        words = self("scontrol", "show", "job", job).split()
+        return next(word.removeprefix("JobState=") for word in words if word.startswith("JobState="))
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Slurm]:
+    """Start it, and stop all of it."""
+    folder.chmod(0o755)
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    host = socket.gethostname().split(".")[0]
+    controller, node = _free_ports()
+    slurm = Slurm(folder)
+    (folder / "slurm.conf").write_text(
+        CONF.format(folder=folder, host=host, controller=controller, node=node, cores=CORES)
+    )
+    (folder / "munge.key").write_bytes(os.urandom(64))
+    (folder / "munge.key").chmod(0o600)
+    munge = [
+        "munged", "--foreground", "--force", "--num-threads=2", f"--key-file={folder}/munge.key",
+        f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid", f"--seed-file={folder}/munge.seed",
+        f"--log-file={folder}/munged.log",
+    ]  # fmt: skip
+    with ExitStack() as stack:
+        stack.enter_context(_daemon(slurm, munge))
+        _wait((folder / "munge.socket").exists, slurm)
+        stack.enter_context(_daemon(slurm, ["slurmctld", "-D"]))
+        stack.enter_context(_daemon(slurm, ["slurmd", "-D", "-N", host]))
+        _wait(lambda: "idle" in _try(slurm, "sinfo", "--noheader", "--format=%T"), slurm)
+        try:
+            yield slurm
+        finally:
+            _try(slurm, "scancel", "--signal=KILL", "--full", "--user=root")
+            _try(slurm, "scancel", "--user=root")
+            _wait(lambda: not _try(slurm, "squeue", "--noheader"), slurm)
+
+
+@contextmanager
+def _daemon(slurm: Slurm, command: list[str]) -> Iterator[None]:
+    with (slurm.folder / f"{command[0]}.out.log").open("w") as out:
+        process = subprocess.Popen(command, env=slurm.environment, stdout=out, stderr=out, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_ports() -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _try(slurm: Slurm, program: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [program, *arguments], env=slurm.environment, capture_output=True, text=True, check=False, timeout=30
+    )
+    return done.stdout.strip()
+
+
+def _wait(true: object, slurm: Slurm, patience_s: float = 30.0) -> None:
+    assert callable(true)
+    end = time.monotonic() + patience_s
+    while not true():
+        assert time.monotonic() < end, slurm.logs()
+        time.sleep(0.1)

@@ -1,0 +1,208 @@
+"""What is written for Slurm and Kubernetes, read by bash and held against the API's schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Lbx
+
+from lbx.cluster.folder import RunFolder
+from lbx.cluster.kubernetes import KubernetesOptions, manifest
+from lbx.cluster.launch import Launch, Runtime
+from lbx.cluster.slurm import ARRAY, MARKS, Job, SlurmOptions, time_limit
+from lbx.errors import UsageError
+
+RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
+JOB = Job(
+    RunFolder(Path("/shared/my run")), 3, SlurmOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 10.0, 5
+)  # fmt: skip
+
+
+def checked_by_bash(script: str) -> str:
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return script
+
+
+def test_the_scripts_say_what_was_asked_of_slurm() -> None:
+    options = SlurmOptions(
+        "lbx", "gpu", "01:00:00", "a100:1", 8, "64G", 2, ("cuda/12", "a b"), ("--account=x", "--qos=long")
+    )
+    job = dataclasses.replace(JOB, options=options)
+    script = checked_by_bash(job.array_script())
+    for line in (
+        "#SBATCH --array=0-2%2",
+        '#SBATCH --output="/shared/my run/logs/%4a.out"',
+        "#SBATCH --requeue",
+        "#SBATCH --signal=B:USR1@120",
+        "#SBATCH --partition=gpu",
+        "#SBATCH --time=01:00:00",
+        "#SBATCH --gpus=a100:1",
+        "#SBATCH --cpus-per-task=8",
+        "#SBATCH --mem=64G",
+        "#SBATCH --account=x",
+        "#SBATCH --qos=long",
+        "module load cuda/12",
+        "module load 'a b'",
+    ):
+        assert f"\n{line}\n" in script, line
+    assert "lbx run --bundle '/data/a b' --model 'it'\"'\"'s' --tasks leval --output" in script
+    merge = checked_by_bash(job.merge_script())
+    assert "gpus" not in merge and "\n#SBATCH --account=x\n" in merge
+
+
+def test_values_that_were_not_given_are_left_to_the_site() -> None:
+    script = JOB.array_script()
+    for name in ("partition", "time", "gpus", "cpus-per-task", "mem"):
+        assert f"--{name}" not in script.split("\n\n")[0]
+
+
+@pytest.mark.parametrize("value", ["a\n#SBATCH --uid=0", "a\rb"])
+def test_an_option_cannot_leave_its_line(value: str) -> None:
+    with pytest.raises(UsageError, match="more than one line"):
+        SlurmOptions("lbx", partition=value)
+
+
+def test_a_site_can_bring_its_own_template(tmp_path: Path) -> None:
+    own = tmp_path / "site.sh"
+    own.write_text(
+        "#!/bin/bash\n@{directives}\nsource /etc/site\nexec @{lbx} run @{run} --shard ${SLURM_ARRAY_TASK_ID}\n"
+    )
+    script = dataclasses.replace(JOB, template=own).array_script()
+    assert script.endswith("--tasks leval --shard ${SLURM_ARRAY_TASK_ID}\n") and "source /etc/site" in script
+    own.write_text("@{directives} @{modul}")
+    with pytest.raises(UsageError, match=r"@\{modul\}, which lbx does not know. .*@\{modules\}"):
+        dataclasses.replace(JOB, template=own).array_script()
+    with pytest.raises(UsageError, match="cannot be read"):
+        dataclasses.replace(JOB, template=tmp_path / "missing").array_script()
+    for mark in MARKS:
+        assert f"@{{{mark}}}" in ARRAY, mark
+
+
+def test_containers_see_what_they_need_and_no_more() -> None:
+    for runtime, words in (
+        (Runtime.APPTAINER, ["apptainer exec", "--nv", "--bind '/my data:/my data:ro'", "--bind /run:/run", "img lbx"]),
+        (Runtime.PODMAN, ["podman run --rm --network none --read-only", "--device nvidia.com/gpu=all", " img"]),
+    ):
+        launch = Launch("lbx", runtime, "img", [Path("/my data")], ["/run"], gpu=True)
+        said = launch.command.replace("'/my data':'/my data':ro", "'/my data:/my data:ro'")
+        for word in words:
+            assert word in said, said
+        checked_by_bash(dataclasses.replace(JOB, launch=launch).array_script())
+    for wrong in ({"runtime": Runtime.PODMAN}, {"image": "x"}):
+        with pytest.raises(UsageError, match="go together"):
+            Launch(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit"), [(0, "00:10:00"), (1, "00:15:00"), (3600, "01:40:00"), (90_000, "1-13:40:00")]
+)
+def test_a_time_limit_is_half_as_much_again_and_ten_minutes(seconds: float, limit: str) -> None:
+    assert time_limit(seconds) == limit
+
+
+KUBERNETES = KubernetesOptions("lbx-long", "lbx:1", "runs", "long", "eval", "8", "64Gi", 1, 2)
+
+
+def test_the_manifest_is_what_the_api_takes() -> None:
+    """Against the published schema of the API, strictly: no field that it does not know."""
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate, which has the schemas")
+    for options in (KUBERNETES, KubernetesOptions("lbx", "lbx:1", "runs", "long")):
+        made = json.loads(json.dumps(manifest(options, 4, RUN)))
+        validate.validate(made, "1.33", strict=True)
+        for spoil in ({"completionMod": "Indexed"}, {"completions": "four"}):
+            with pytest.raises(validate.ValidationError):
+                validate.validate({**made, "spec": {**made["spec"], **spoil}}, "1.33", strict=True)
+
+
+def test_the_manifest_keeps_the_rules_that_no_schema_says() -> None:
+    spec = manifest(KUBERNETES, 4, RUN)["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 2)
+    assert spec["backoffLimitPerIndex"] == 10 and spec["maxFailedIndexes"] <= spec["completions"]
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never", "podFailurePolicy needs it"
+    (container,) = pod["containers"]
+    rules = spec["podFailurePolicy"]["rules"]
+    assert rules[0] == {
+        "action": "FailIndex",
+        "onExitCodes": {"containerName": container["name"], "operator": "In", "values": [2]},
+    }
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    shell, flag, script, zero, *arguments = container["command"]
+    assert (shell, flag, zero, arguments) == ("/bin/sh", "-c", "lbx", RUN)
+    subprocess.run(["sh", "-n", "-c", script], check=True)
+
+
+def test_the_manifests_script_gives_each_pod_its_shard(tmp_path: Path) -> None:
+    """Run by sh, with a program in lbx's place that says its arguments and ends with the code in its environment."""
+    fake = tmp_path / "lbx"
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit "$CODE"\n')
+    fake.chmod(0o755)
+    command = manifest(KUBERNETES, 4, RUN)["spec"]["template"]["spec"]["containers"][0]["command"]
+    for code, expected in (("0", 0), ("3", 0), ("1", 1), ("2", 2)):
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "3", "CODE": code}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == expected
+        words = done.stdout.split("\n")
+        assert words[: len(RUN) + 1] == ["run", *RUN]
+        assert words[words.index("--output") + 1] == "/lbx/run/shards/0003.duckdb"
+        assert words[words.index("--shard") + 1] == "3"
+
+
+@pytest.mark.parametrize("name", ["Lbx", "a" * 53, "-a", "a_b", ""])
+def test_a_job_has_a_name_that_kubernetes_takes(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a Kubernetes job"):
+        dataclasses.replace(KUBERNETES, name=name)
+
+
+def test_a_dry_run_prints_and_writes_nothing(
+    lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
+) -> None:
+    what = ["--bundle", bundle, "--model", answers(0.0), "-t", "needle/single_en", "--thinking-tokens", 7]
+    done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert "--thinking-tokens 7 --run run --output" in checked_by_bash(said["scripts"]["job.sh"])
+    assert len(said["plan"]["shards"]) == 3 and said["plan"]["iterations"] == {"needle/single_en": 1}
+    pods = lbx(
+        "submit", "kubernetes", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--characters",
+        "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
+    )  # fmt: skip
+    assert pods.returncode == 0, pods.stderr
+    assert json.loads(pods.stdout)["spec"]["completions"] == 3
+    assert "has not seen this run" in " ".join(pods.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_submitted_is_refused(
+    lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
+) -> None:
+    what = [
+        "--bundle",
+        bundle,
+        "--model",
+        answers(0.0),
+        "-t",
+        "needle/single_en",
+        "-o",
+        tmp_path / "run",
+        "--shards",
+        2,
+    ]
+    without_slurm = {"PATH": str(tmp_path)}
+    for more, says in (
+        (["--no-such-option"], "No such option"),
+        (["--log", "x"], "--log is each shard's own"),
+        (["--runtime", "docker"], "none of none, apptainer, podman"),
+        (["--container", "x.sif"], "--container and --runtime go together"),
+        ([], "There is no sbatch on this machine"),
+    ):
+        done = lbx("submit", "slurm", *what, *more, environment=without_slurm)
+        said = " ".join(done.stderr.replace("│", " ").split())
+        assert done.returncode == (2 if more else 1) and says in said and "Traceback" not in said, said

@@ -1,0 +1,123 @@
+"""Shards without a cluster: run beside copies, killed and continued, merged, gaps by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Lbx
+from same_rows import same_rows
+
+from lbx.cluster.folder import RunFolder, Submitted
+from lbx.engine.shards import read_shards
+
+Answers = Callable[[float], Path]
+
+
+@pytest.fixture(scope="module")
+def folder(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run of two shards, planned; ``lbx submit kubernetes`` plans without a cluster."""
+    made = RunFolder(tmp_path_factory.mktemp("run") / "whole")
+    done = lbx(
+        "submit", "kubernetes", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4,
+        "-o", made.root, "--shards", 2, "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "24 samples in 2 shards" in done.stderr
+    assert made.submitted() == Submitted("kubernetes")
+    return made
+
+
+def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
+    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path
+) -> None:
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
+    shard = ["--shards", folder.plan_file, "--scratch", tmp_path, "--no-plan"]
+    assert lbx(*what, *shard, "--shard", 0, "-o", folder.shard(0)).returncode == 0
+    half = lbx("merge", folder.root, "--json")
+    assert half.returncode == 3, half.stderr
+    told = json.loads(half.stdout)
+    places = read_shards(folder.plan_file).shards[1].samples
+    names = [f"{task}/{name}" for task, found in places.items() for name, _ in found.values()]
+    assert told["gaps"] == [{"shard": 1, "run_id": "whole", "missing": names}]
+    assert told["missing"] == len(names) == 12
+    looked = lbx("status", folder.root, "--json")
+    assert [(one["state"], one["answered"]) for one in json.loads(looked.stdout)] == [("done", 12), ("missing", 0)]
+
+    assert lbx(*what, *shard, "--shard", 1, "-o", folder.shard(1)).returncode == 0
+    refused = lbx("merge", folder.root)
+    assert refused.returncode == 2 and "--force" in refused.stderr
+    assert lbx("merge", folder.root, "--force").returncode == 0
+    assert lbx(*what, "-o", tmp_path / "one.duckdb", "--no-plan").returncode == 0
+    assert same_rows(folder.results, tmp_path / "one.duckdb")["generations"] == 24
+    left = [path.name for path in tmp_path.iterdir()]
+    assert sorted(left) == ["one.duckdb", "one.duckdb.log"], "scratch folders are tidied away"
+
+
+def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: Path) -> subprocess.Popen[str]:
+    command = [
+        sys.executable, "-m", "lbx.cli", "run", "--bundle", bundle, "--model", model, "--tasks", "needle", "--limit", 4,
+        "--run", "whole", "--shards", folder.plan_file, "--shard", 0, "-o", target, "--scratch", scratch,
+        "--copy-every", "0.01", "--no-plan",
+    ]  # fmt: skip
+    return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def child_of(process_id: int) -> int:
+    return int(Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()[0])
+
+
+def wait_for(file: Path) -> None:
+    end = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("to_child", "sent", "code"), [(True, signal.SIGKILL, 137), (False, signal.SIGTERM, 143)])
+def test_however_a_run_ends_its_file_is_copied_whole(
+    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path, to_child: bool, sent: int, code: int
+) -> None:
+    target = tmp_path / "shared" / "0000.duckdb"
+    scratch = tmp_path / "disk"
+    for place in (target.parent, scratch):
+        place.mkdir()
+    process = start(bundle, answers(0.5), folder, target, scratch)
+    wait_for(target)  # a first copy, made while the run goes on
+    second = lbx(
+        "run", "--bundle", bundle, "--model", answers(0.5), "--tasks", "needle", "-o", target, "--scratch", scratch
+    )
+    assert second.returncode == 1 and "kept by another run" in second.stderr, second.stderr
+    assert process.poll() is None
+    time.sleep(1)
+    os.kill(child_of(process.pid) if to_child else process.pid, sent)
+    said = process.communicate()[1]
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert not list(scratch.iterdir())
+    assert sorted(path.name for path in target.parent.iterdir() if path.suffix == ".duckdb") == ["0000.duckdb"]
+    counted = lbx("sql", target, "SELECT count(*) AS n FROM generations", "--format", "json")
+    answered = json.loads(counted.stdout)[0]["n"]
+    if sent == signal.SIGTERM:
+        assert answered > 0, "what was answered is saved first"
+
+
+def test_a_shard_of_another_run_is_refused(
+    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path
+) -> None:
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "-o", tmp_path / "x.duckdb"]
+    for more, says in (
+        (["--tasks", "needle/single_en", "--shards", folder.plan_file, "--shard", 0], "other tasks"),
+        (["--tasks", "needle", "--shards", folder.plan_file, "--shard", 2], "has 2 shards, counted from 0"),
+        (["--tasks", "needle", "--shard", 1], "--shards and --shard go together"),
+    ):
+        done = lbx(*what, *more)
+        assert done.returncode == 2 and says in " ".join(done.stderr.split()), done.stderr
+    assert not list(tmp_path.iterdir())

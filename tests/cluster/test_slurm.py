@@ -1,0 +1,126 @@
+"""An array on a real Slurm, its shards killed in three ways: what is merged equals one run, row by row.
+
+Slurm and munge run in a folder of their own, as root; where they are not installed, this is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import real_slurm
+from conftest import Lbx
+from real_slurm import Slurm
+from same_rows import same_rows
+
+pytestmark = pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())
+SHARDS = 4
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with real_slurm.running(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+def until(what: Callable[[], object], told: Callable[[], str]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < end, told()
+        time.sleep(0.3)
+
+
+def runs_of_shard(number: int, folder: Path) -> list[int]:
+    """Process ids of a shard's lbx: the one that keeps the copies, then the one that asks."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"{folder}/shards.json".encode() in words and words[words.index(b"--shard") + 1] == str(number).encode():
+            found.append(int(process.name))
+    return sorted(found)
+
+
+def test_an_array_with_killed_shards_equals_one_run(
+    slurm: Slurm, lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
+) -> None:
+    model, folder = answers(1.2), tmp_path / "a run"
+    what = ["--bundle", bundle, "--model", model, "--tasks", "needle", "--run", "whole"]
+    alone = subprocess.Popen(
+        [sys.executable, "-m", "lbx.cli", "run", *map(str, what), "-o", tmp_path / "one.duckdb", "--workers", "4"],
+        stderr=subprocess.DEVNULL,
+    )
+    scratch = tmp_path / "disk of the node"
+    submitted = lbx(
+        "submit", "slurm", *what, "-o", folder, "--shards", SHARDS, "--cpus", 1, "--copy-every", 0.02,
+        "--scratch", scratch, "--time", "10", "--json", environment=slurm.environment,
+    )  # fmt: skip
+    assert submitted.returncode == 0, submitted.stderr
+    ids = json.loads(submitted.stdout)
+    array = ids["array"]
+
+    def told() -> str:
+        outputs = [f"== {path.name}\n{path.read_text()}" for path in sorted((folder / "logs").glob("*.out"))]
+        return "\n".join([*outputs, slurm("squeue"), slurm.logs()])
+
+    def status() -> list[dict[str, object]]:
+        looked = lbx("status", folder, "--json", environment=slurm.environment)
+        assert looked.returncode == 0, looked.stderr
+        return json.loads(looked.stdout)
+
+    until(lambda: all(one["answered"] for one in status()[1:]), told)
+    assert {one["state"] for one in status()} <= {"running", "done"}
+    os.kill(runs_of_shard(1, folder)[-1], signal.SIGKILL)  # as when memory runs out
+    slurm("scancel", "--signal=USR1", "--batch", f"{array}_2")  # as when the time limit is near
+    slurm("scancel", "--signal=KILL", "--full", f"{array}_3")  # as when the node dies: nobody saves anything
+    until(lambda: slurm.state(f"{array}_3") not in ("RUNNING", "COMPLETING"), told)
+    slurm("scontrol", "requeue", f"{array}_3")
+    for number in (1, 2, 3):  # Slurm lets what is requeued wait for minutes
+        until(lambda number=number: slurm.state(f"{array}_{number}") == "PENDING", told)
+        slurm("scontrol", "update", f"JobId={array}_{number}", "StartTime=now")
+    until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
+    assert slurm.state(ids["merge"]) == "COMPLETED", told()
+    assert alone.wait(PATIENCE_S) == 0
+
+    counts = same_rows(folder / "results.duckdb", tmp_path / "one.duckdb")
+    assert counts["generations"] == counts["samples"] == 48
+    assert [(one["state"], one["answered"], one["expected"]) for one in status()] == [("done", 12, 12)] * SHARDS
+    sessions = lbx("sql", folder / "results.duckdb", "SELECT status, planned_samples FROM sessions", "--format", "json")
+    planned = sorted(row["planned_samples"] for row in json.loads(sessions.stdout))
+    assert len(planned) == SHARDS + 3, "each of three shards went on in a second session"
+    assert planned[3:] == [12] * SHARDS and max(planned[:3]) < 12, "and asked only what was left"
+    assert not list(scratch.glob("lbx-*/*.part")), told()
+
+
+def test_a_cancelled_shard_is_not_requeued_and_its_samples_are_named(
+    slurm: Slurm, lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    what = ["--bundle", bundle, "--model", answers(30.0), "--tasks", "needle/single_en", "--limit", "2"]
+    submitted = lbx(
+        "submit", "slurm", *what, "-o", folder, "--shards", 2, "--scratch", tmp_path, "--json", "--copy-every", 0.02,
+        environment=slurm.environment,
+    )  # fmt: skip
+    assert submitted.returncode == 0, submitted.stderr
+    ids = json.loads(submitted.stdout)
+
+    def told() -> str:
+        return slurm("squeue") + slurm.logs()
+
+    until(lambda: all((folder / "shards" / f"000{n}.duckdb").exists() for n in (0, 1)), told)
+    slurm("scancel", ids["array"])
+    until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
+    said = (folder / "logs" / "merge.out").read_text()
+    assert "Shard 0 of run lacks needle/single_en/" in said and "Shard 1 of run lacks" in said, said
+    looked = lbx("status", folder, environment=slurm.environment)
+    assert "2 failed; 0 of 2 answers" in looked.stdout, looked.stdout

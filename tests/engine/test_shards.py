@@ -1,0 +1,171 @@
+"""Shards: every sample once, no document in two, as even as the largest document lets them be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from engine_parts import v2_bundle, v2_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.estimate import Costs, Room
+from lbx.engine.plan import Walk
+from lbx.engine.settings import RunSettings
+from lbx.engine.shards import (
+    Document,
+    Place,
+    ShardPlan,
+    deal,
+    documents_in_characters,
+    make_shards,
+    read_shards,
+    rule_of_thumb,
+    seconds_of,
+)
+from lbx.engine.work import Agenda
+from lbx.errors import UsageError
+from lbx.records import Task
+
+TASKS = ("longbench/a", "longbench/b", "leval/c")
+
+
+def document(places: list[Place]) -> Document:
+    return Document(tuple(places), ())
+
+
+@st.composite
+def document_sets(draw: st.DrawFn) -> tuple[list[Document], list[float]]:
+    """Documents whose questions are spread over tasks, and what they cost."""
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=40))
+    counts = dict.fromkeys(range(len(TASKS)), 0)
+    documents = []
+    for size in sizes:
+        places = []
+        for _ in range(size):
+            task = draw(st.integers(0, len(TASKS) - 1))
+            places.append(Place(task, counts[task], f"s{counts[task]}"))
+            counts[task] += 1
+        documents.append(document(places))
+    cost = st.floats(0, 1e6, allow_nan=False)
+    return documents, draw(st.lists(cost, min_size=len(documents), max_size=len(documents)))
+
+
+@given(document_sets(), st.integers(1, 12))
+def test_every_sample_once_and_no_document_in_two_shards(made: tuple[list[Document], list[float]], count: int) -> None:
+    documents, costs = made
+    shards = make_shards(documents, costs, TASKS, count)
+    assert len(shards) == min(count, len(documents))
+    owners: dict[tuple[str, int], int] = {}
+    for number, shard in enumerate(shards):
+        for task, places in shard.samples.items():
+            assert list(places) == sorted(places)
+            for position in places:
+                assert owners.setdefault((task, position), number) == number, "a sample in two shards"
+    assert len(owners) == sum(len(one.places) for one in documents)
+    for one in documents:
+        assert len({owners[TASKS[place.task], place.position] for place in one.places}) == 1
+
+
+@given(st.lists(st.floats(0, 1e6, allow_nan=False), max_size=60), st.integers(1, 12))
+def test_shards_differ_by_no_more_than_the_dearest_document(costs: list[float], count: int) -> None:
+    parts = deal(costs, count)
+    assert sorted(index for part in parts for index in part) == list(range(len(costs)))
+    assert all(parts) or len(costs) < count
+    loads = [sum(costs[index] for index in part) for part in parts]
+    assert max(loads) - min(loads) <= max(costs, default=0.0) * (1 + 1e-9)
+    assert max(loads) <= (4 / 3) * max(sum(costs) / count, max(costs, default=0.0), _pair(costs, count)) * (1 + 1e-9)
+
+
+def _pair(costs: list[float], count: int) -> float:
+    """Where there are more things than shards, two of the first count + 1 must lie together: no way to do better."""
+    dearest = sorted(costs, reverse=True)
+    return dearest[count - 1] + dearest[count] if len(costs) > count else 0.0
+
+
+def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
+    rows = [v2_row(number, context=f"document {number // 3} " * 50) for number in range(9)]
+    agenda = Agenda(
+        "", v2_bundle(tmp_path, rows), [Task("longbench_v2", "v2", ("accuracy",), 9)], BENCHMARKS, RunSettings()
+    )
+    tasks = BENCHMARKS["longbench_v2"].tasks(agenda.bundle)
+    agenda = Agenda("", agenda.bundle, tasks, BENCHMARKS, RunSettings())
+    found = documents_in_characters([agenda])
+    assert [[place.position for place in one.places] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    (walk,) = found[0].walks
+    assert len(walk.length) == 3
+    assert walk.kept[0] == 0 and all(
+        kept > 0.9 * (length - 40) for kept, length in zip(walk.kept[1:], walk.length[1:], strict=True)
+    )
+    alone = Agenda("", agenda.bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
+    assert [len(one.places) for one in documents_in_characters([alone])] == [1] * 9, "nothing is shared without it"
+
+
+def test_an_agenda_with_a_shard_asks_that_shard_only() -> None:
+    task = Task("needle", "single_en", ("recall",), 10)
+    agenda = Agenda(
+        "", SimpleNamespace(), [task], BENCHMARKS, RunSettings(), 6, {"needle/single_en": frozenset({1, 5, 8})}
+    )
+    assert agenda.samples_in(task) == 2, "8 is beyond the limit"
+    assert [position for position in range(10) if agenda.asks(task, position)] == [1, 5, 8]
+    assert agenda.samples_in(Task("needle", "other", ("recall",), 10)) == 0
+
+
+def walk(lengths: list[int], kept: list[int]) -> Walk:
+    zeros = [0] * len(lengths)
+    return Walk(*(np.array(column, np.int64) for column in (zeros, lengths, kept, [10] * len(lengths))))
+
+
+def test_costs_grow_with_tokens_and_shrink_with_what_is_shared() -> None:
+    costs = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
+    room = Room(1, 100_000, 0, 1)
+    apart = Document((), (walk([1000, 1000], [0, 0]),))
+    shared = Document((), (walk([1000, 1000], [0, 900]),))
+    assert seconds_of([apart], TASKS, costs, room) == pytest.approx(2.0 + 0.2)
+    assert seconds_of([shared], TASKS, costs, room) == pytest.approx(1.1 + 0.2)
+    assert seconds_of([apart, shared], TASKS, costs, room) == pytest.approx(3.5)
+    assert rule_of_thumb(shared) < rule_of_thumb(apart)
+    assert rule_of_thumb(Document((), (walk([0], [0]),))) > 0, "an answer costs, too"
+
+
+def plan(documents: int = 6, shards: int = 3) -> ShardPlan:
+    places = [document([Place(0, 2 * n, f"é{n}"), Place(1, n, f"t{n}")]) for n in range(documents)]
+    made = make_shards(places, [1.5] * documents, TASKS, shards)
+    return ShardPlan("digest", ("r-thinking", "r-nonthinking"), dict.fromkeys(TASKS, 3), "s", "a test", made)
+
+
+def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    plan().write(tmp_path / "shards.json")
+    assert read_shards(tmp_path / "shards.json") == plan()
+    assert [path.name for path in tmp_path.iterdir()] == ["shards.json"]
+    assert plan().expected(0) == 2 * 3 * 4
+
+
+def test_a_plan_of_another_bundle_or_other_tasks_is_refused() -> None:
+    plan().check("digest", TASKS)
+    with pytest.raises(UsageError, match="another bundle"):
+        plan().check("other", TASKS)
+    with pytest.raises(UsageError, match="other tasks: leval/c, leval/d"):
+        plan().check("digest", ["longbench/a", "longbench/b", "leval/d"])
+
+
+DAMAGED = {
+    "no JSON": "{",
+    "not a plan": "[]",
+    "another version": '{"lbx_shards": 99}',
+    "half a plan": '{"lbx_shards": 1, "shards": []}',
+    "odd samples": json.dumps({**plan().to_json(), "shards": [{"cost": 1, "samples": {"a/b": [[1]]}}]}),
+    "unknown task": json.dumps({**plan().to_json(), "iterations": {}}),
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_plan_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "shards.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="plan of shards"):
+        read_shards(path)

@@ -68,6 +68,8 @@ class CellTable:
         self.owners: NDArray[np.bool_] = np.zeros((max_sequences, max_cells), dtype=np.bool_)
         self.positions: NDArray[np.int32] = np.zeros(max_cells, dtype=np.int32)
         self._top = 0  # no cell from here on was ever taken: what lies behind need not be searched
+        self._changes = 0  # how often sequences were cut or began
+        self._decoding: tuple[tuple[int, ...], list[list[int]]] = ((), [])  # the last answer of groups, and to what
 
     @property
     def max_sequences(self) -> int:
@@ -107,13 +109,16 @@ class CellTable:
 
     def take_back(self, cells: NDArray[np.int64]) -> None:
         """Let nobody hold these cells, which were given last."""
+        self._changes += 1
         self.owners[:, cells] = False
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
+        self._changes += 1
         row = self.owners[source] & (self.positions < length)
         self.owners[list(targets)] = row
 
     def drop(self, sequences: Sequence[int]) -> None:
+        self._changes += 1
         self.owners[list(sequences)] = False
         if not self.owners[:, : self._top].any():
             self._top = 0
@@ -124,6 +129,9 @@ class CellTable:
         Returns:
             Their places in ``sequences``, each in one group.
         """
+        asked = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
+        if asked and asked == self._decoding[0]:  # answers that only grow stay together; a step a token asks this
+            return self._decoding[1]
         groups: list[_Group] = []
         for place, (sequence, tokens) in enumerate(zip(sequences, new_tokens, strict=True)):
             alone = _Group([place], tokens, *2 * (self.owners[sequence, : self._top],))
@@ -134,7 +142,9 @@ class CellTable:
                     break
             else:
                 groups.append(alone)
-        return [group.places for group in groups]
+        found = [group.places for group in groups]
+        self._decoding = (asked, found)
+        return found
 
     def look(self, sequences: Sequence[int], new: NDArray[np.int64]) -> Look:
         """What the new cells of these sequences, already theirs, look at."""

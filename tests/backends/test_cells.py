@@ -139,6 +139,24 @@ def test_sequences_look_together_where_they_share_most():
     assert table.groups([7, 8, 10], [1, 1, 400]) == [[0, 1], [2]]
 
 
+def test_groups_follow_every_change():
+    table = CellTable(5, 2000)
+    grown(table, 0, 400)
+    table.fork(0, 400, [1, 2])
+    grown(table, 3, 500)
+    assert table.groups([1, 2, 3], [1, 1, 1]) == [[0, 1], [2]]
+    for s in (1, 2, 3):
+        grown(table, s, 1)
+    assert table.groups([1, 2, 3], [1, 1, 1]) == [[0, 1], [2]]
+    table.drop([2])
+    table.fork(3, 501, [2])
+    assert table.groups([1, 2, 3], [1, 1, 1]) == [[0], [1, 2]]
+    table.fork(0, 400, [2])
+    table.take_back(np.arange(390, 400))
+    assert table.groups([1, 2, 3], [1, 1, 1]) == [[0, 1], [2]]
+    assert table.groups([1, 2, 3], [1, 1, 300]) == [[0, 1], [2]]
+
+
 def test_what_was_given_can_be_taken_back():
     table = CellTable(3, 50)
     grown(table, 0, 10)

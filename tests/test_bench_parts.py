@@ -190,12 +190,14 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     )
     naive = run_contender("hf-naive", job, tmp_path)
     batched = run_contender("llamacpp-lbx", job, tmp_path)
+    reusing = run_contender("llamacpp-reuse", job, tmp_path)
     from tokenizers import Tokenizer
 
     decode = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json")).decode
     assert batched.outputs == texts(naive.outputs, decode)
     assert [lap.tokens for lap in naive.laps] == [164 + 5, 2 * (164 + 5)]
     assert [lap.tokens for lap in batched.laps] == [164 + 5, 100 + 2 * (64 + 5)]
+    assert [lap.tokens for lap in reusing.laps] == [164 + 5, 2 * (64 + 5)]  # it keeps the prompt before, across groups
     assert 0 < batched.loaded_mb <= batched.peak_mb
 
 

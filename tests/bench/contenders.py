@@ -40,7 +40,7 @@ def count_forward(model: Any) -> Callable[[], int]:
 
 
 def count_decode(llama_cpp: Any) -> Callable[[], int]:
-    """Count the tokens that go to llama.cpp, whoever sends them."""
+    """Count the tokens that go to llama.cpp: lbx calls the package's function, its high-level class the module's."""
     decode, counted = llama_cpp.llama_decode, 0
 
     def counting(context: Any, batch: Any) -> Any:
@@ -48,7 +48,7 @@ def count_decode(llama_cpp: Any) -> Callable[[], int]:
         counted += batch.n_tokens
         return decode(context, batch)
 
-    llama_cpp.llama_decode = counting
+    llama_cpp.llama_decode = llama_cpp.llama_cpp.llama_decode = counting
     return lambda: counted
 
 

@@ -59,7 +59,7 @@ def calibrate(backend: Backend, plan: Plan, *, batching: bool, seconds: float = 
     if memory is None:
         measured = _measure_single(backend, plan.trials, seconds)
     else:
-        measured = _measure_memory(memory, tokens, seconds * (1 - _TRIAL_SHARE), start)
+        measured = _measure_memory(memory, tokens, plan.total.longest, seconds * (1 - _TRIAL_SHARE), start)
     costs = measured.costs(memory.cheap_cells if memory else 0)
     answers = _try_answers(backend, plan, costs, batching=batching, seconds=seconds * _TRIAL_SHARE)
     basis = f"a calibration of {time.perf_counter() - start:.0f} s"
@@ -88,7 +88,8 @@ class _Measured:
         return Costs(token_s, seen_s, step_s, answer_s, answer_seen_s, 1.0, {}, "")
 
 
-_FEWEST_FOR_SLOPE = 4
+_FEWEST_FOR_SLOPE = 3
+_WHOLE_WARM_UP = 100
 
 
 def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
@@ -107,14 +108,15 @@ def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[fl
     return [float(value) for value in found]
 
 
-def _measure_memory(memory: SequenceMemory, tokens: Sequence[int], seconds: float, start: float) -> _Measured:
+def _measure_memory(
+    memory: SequenceMemory, tokens: Sequence[int], longest: int, seconds: float, start: float
+) -> _Measured:
+    """Passes of a prompt as far as the plan's longest, while there is time, and decode steps here and there."""
     measured = _Measured()
     chunk = min(memory.max_step, memory.max_cells // 4)
     try:
-        memory.extend([Extend(_TRUNK, _take(tokens, 0, min(16, chunk)), True)])  # pages weights in, chooses kernels
-        _timed_steps(memory, tokens, 1, 1)
-        memory.drop(_TRUNK)
-        farthest = min(memory.max_cells // 2, max(2 * chunk, len(tokens)))
+        _warm_up(memory, tokens, chunk, seconds)
+        farthest = min(memory.max_cells // 2, max(2 * chunk, longest))
         while memory.length(_TRUNK) + chunk <= farthest:
             _timed_chunk(memory, tokens, chunk, measured)
             if len(measured.prefill) in (1, 2):
@@ -126,6 +128,17 @@ def _measure_memory(memory: SequenceMemory, tokens: Sequence[int], seconds: floa
         for sequence in range(memory.max_sequences):
             memory.drop(sequence)
     return measured
+
+
+def _warm_up(memory: SequenceMemory, tokens: Sequence[int], chunk: int, seconds: float) -> None:
+    """What only the first pass takes: weights are read in, kernels chosen, memory is found."""
+    began = time.perf_counter()
+    memory.extend([Extend(_TRUNK, _take(tokens, 0, min(16, chunk)), True)])
+    _timed_steps(memory, tokens, 1, 1)
+    memory.drop(_TRUNK)
+    if time.perf_counter() - began < seconds / _WHOLE_WARM_UP:
+        memory.extend([Extend(_TRUNK, _take(tokens, 0, chunk), True)])
+        memory.drop(_TRUNK)
 
 
 def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> None:

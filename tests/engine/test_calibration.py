@@ -90,7 +90,7 @@ def plan(length: int = 6000, most: int = 1000) -> Plan:
         Request(SampleKey("toy", name, "1"), tuple(97 + (n * n) % 13 for n in range(size)), most)
         for name, size in (("long", length), ("short", 50))
     ]
-    tasks = [TaskPlan(f"toy/{name}", samples=1) for name in ("long", "short")]
+    tasks = [TaskPlan(f"toy/{name}", samples=1, longest=length) for name in ("long", "short")]
     return Plan([tasks], [], requests)
 
 

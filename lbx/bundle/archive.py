@@ -61,7 +61,7 @@ def write_archive(
     volumes = VolumeWriter(drafts, f"{name}.tar{suffix}", writing.volume_size)
     try:
         out = compression.Compressor(volumes) if writing.zstd else volumes
-        tar = TarWriter(out, epoch, hashed=False)
+        tar = TarWriter(out, epoch)
         for path, content in sorted(tags.items()):
             tar.add(f"{name}/{path}", len(content), [content])
         for path, file in sorted(contents.items()):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lbx.bundle.compression import Readable, Writable
-from lbx.bundle.hashing import BackgroundSha256
 from lbx.errors import BundleError
 
 BLOCK = 1 << 20
@@ -274,13 +273,11 @@ class TarWriter:
     Args:
         stream: where to.
         mtime: seconds since 1970, the same for every member.
-        hashed: whether ``close`` shall give the archive's sum; not where a ``VolumeWriter`` counts its own.
     """
 
-    def __init__(self, stream: Writable, mtime: int, *, hashed: bool = True) -> None:
+    def __init__(self, stream: Writable, mtime: int) -> None:
         self._stream = stream
         self._mtime = mtime
-        self._sha256 = BackgroundSha256() if hashed else None
         self._written = 0
 
     def add(self, name: str, size: int, blocks: Iterable[bytes]) -> None:
@@ -297,16 +294,13 @@ class TarWriter:
             raise ValueError(f"{name}: {self._written - start} bytes instead of {size}")
         self._write(bytes(-size % _UNIT))
 
-    def close(self) -> str:
-        """Write the end mark; the SHA-256 of every byte written, hex, or "". The stream stays open."""
+    def close(self) -> None:
+        """Write the end mark. The stream stays open."""
         self._write(bytes(2 * _UNIT))
         self._write(bytes(-self._written % _RECORD))
-        return self._sha256.hexdigest() if self._sha256 is not None else ""
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
-        if self._sha256 is not None:
-            self._sha256.update(data)
         self._written += len(data)
 
 

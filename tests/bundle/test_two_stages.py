@@ -364,7 +364,9 @@ def test_a_delta_without_its_base_is_refused(place: Path, base: Path) -> None:
     with pytest.raises(BundleError, match="no bundle folder"):
         unpack(delta, place / "root", base=place / "none")
     other = unpack(seal(place / "other", members()), place / "third").root
-    with pytest.raises(BundleError, match=r"third lacks what .* takes from its base \(2\): data/files/b\.txt, data/files/old/a\.txt"):
+    with pytest.raises(
+        BundleError, match=r"third lacks what .* takes from its base \(2\): data/files/b\.txt, data/files/old/a\.txt"
+    ):
         unpack(delta, place / "root", base=other)
     assert not (place / "root").exists()
 

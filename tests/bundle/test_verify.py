@@ -289,9 +289,8 @@ def test_the_writer_and_tarfile_agree(tmp_path: Path) -> None:
         writer = TarWriter(out, 77)
         for name, content in files.items():
             writer.add(name, len(content), [content])
-        sha256 = writer.close()
+        writer.close()
     assert path.stat().st_size == size_of_tar((name, len(content)) for name, content in files.items())
-    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     with tarfile.open(path) as tar:
         found = tar.getmembers()
         assert [info.name for info in found] == list(files)

@@ -1,0 +1,49 @@
+"""``lbx verify`` and ``lbx unpack`` as processes: what they refuse, and the evidence they give."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from lbx_process import Lbx
+
+
+def test_what_nobody_has_signed_is_refused_unless_allowed(lbx: Lbx, archive: Path, tmp_path: Path) -> None:
+    refused = lbx("verify", archive, "--json")
+    assert refused.returncode == 1
+    assert "is not signed" in refused.stderr
+    told = json.loads(refused.stdout)
+    assert (told["result"], told["path"]) == ("refused", str(archive))
+    assert "not signed" in told["cause"]
+    assert lbx("unpack", archive, "--to", tmp_path / "root").returncode == 1
+    assert list(tmp_path.iterdir()) == []
+    allowed = lbx("verify", archive, "--allow-unsigned")
+    assert allowed.returncode == 0
+    assert "NOT signed by a trusted key" in allowed.stdout.splitlines()[0]
+    assert "small.tar: intact, " in allowed.stdout
+
+
+def test_the_evidence_names_the_key(lbx: Lbx, archive: Path, tmp_path: Path) -> None:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("needs ssh-keygen (Debian: openssh-client)")
+    for name in ("small.tar", "small.SHA256SUMS"):
+        shutil.copy(archive.with_name(name), tmp_path)
+    key, sums = tmp_path / "key", tmp_path / "small.SHA256SUMS"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "officer", "-f", key], check=True)
+    subprocess.run(["ssh-keygen", "-Y", "sign", "-q", "-f", key, "-n", "lbx-bundle", sums], check=True)
+    shown = subprocess.run(["ssh-keygen", "-l", "-f", key], capture_output=True, text=True, check=True).stdout.split()[
+        1
+    ]
+    done = lbx("verify", tmp_path / "small.tar", "--trust", tmp_path / "key.pub")
+    assert done.returncode == 0, done.stderr
+    first, signature, *_ = done.stdout.splitlines()
+    assert first.endswith("; signed by a trusted key")
+    assert f"small.SHA256SUMS: officer (trusted), ssh-ed25519 {shown}, namespace lbx-bundle" in signature
+    told = json.loads(lbx("unpack", sums, "--trust", tmp_path / "key.pub", "--to", tmp_path / "root", "--json").stdout)
+    assert told["trusted"] is True
+    assert told["signatures"][0]["key"] == shown
+    bad = lbx("verify", tmp_path / "small.tar", "--trust", key)
+    assert (bad.returncode, "is a private key" in bad.stderr) == (2, True)

@@ -35,6 +35,18 @@ bench-growth figure *args: setup
 bench-gpu *args: setup
     python tests/bench_gpu.py {{ args }}
 
+# create, verify and unpack an archive beside tar and openssl: --gib N, --volume-size SIZE
+bench-bundle *args: setup
+    python tests/bench_bundle.py {{ args }}
+
+# break archives in every way and have them read, for so many seconds
+fuzz seconds="60": setup
+    python tests/fuzz_archive.py {{ seconds }}
+
+# an array on a real Slurm, three shards killed, merged equals one run (root; Debian's slurm-wlm and munge)
+slurm-test: setup
+    pytest -ra tests/cluster/test_slurm.py
+
 # the main job on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
 real: setup
     tests/real.sh

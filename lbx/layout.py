@@ -74,7 +74,7 @@ class Bundle:
     @property
     def allowed(self) -> list[str]:
         """Payload files of unsafe formats, and configurations naming code, that the recipe let through by name."""
-        return sorted(path for source in self.description["sources"] for path in source.get("allowed", ()))
+        return sorted(path for source in self.description.get("sources", ()) for path in source.get("allowed", ()))
 
     def snapshot(self, kind: str, repo: str, revision: str | None = None) -> Path | None:
         """Folder of a hub repository's files, or None where the bundle does not hold it.

@@ -35,6 +35,8 @@ def log_beside(output: Path, log: Path | None) -> Path:
         UsageError: it cannot be written.
     """
     path = log or output.with_name(f"{output.name}.log")
+    if log is None and not path.parent.is_dir():
+        return path  # what is wrong with the results file's place is for the store to say
     known = path.exists()
     try:
         with path.open("a", encoding="utf-8"):

@@ -3,9 +3,9 @@
 Of the stored answer only the text is known, not its tokens. The answer made alone is known token by token, with the
 likeliest tokens at each place. Its tokens follow the stored text up to some place; there, or a little before, the
 other one was chosen. "Before", because a token may begin as the stored text goes on and yet be another than the one
-chosen there (" the" where " there" was said). Of all such tokens that continue the stored text the one with the smallest
-gap to the token chosen alone is taken: what moves logits a little flips near-ties, and alternative spellings of a text
-lie far apart.
+chosen there (" the" where " there" was said). Of all such tokens that continue the stored text the one with the
+smallest gap to the token chosen alone is taken: what moves logits a little flips near-ties, and alternative spellings
+of a text lie far apart.
 """
 
 from __future__ import annotations

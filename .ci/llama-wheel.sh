@@ -3,7 +3,10 @@
 # each generation of processors, chosen when lbx loads it. The plain wheel is compiled for the building machine and
 # crashes on older ones.
 #
-#     .ci/llama-wheel.sh [PYTHON]        PYTHON: the interpreter the wheel is for (default: python3)
+#     .ci/llama-wheel.sh [PYTHON [VARIANT]]      PYTHON: the interpreter the wheel is for (default: python3)
+#
+# VARIANT cuda adds the CUDA backend beside the CPU variants (default: cpu): it needs nvcc, and takes long. CUDA_ARCHS
+# says for which GPUs, as CMake spells them (default: A100, A6000, L40, H100). It loads only where CUDA's libraries lie.
 #
 # Building takes minutes, so the wheel is kept under ${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}; a wheel
 # that is already there is only printed. Progress goes to stderr, the path alone to stdout.
@@ -11,7 +14,9 @@ set -euo pipefail
 
 readonly VERSION=0.3.36
 readonly SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-readonly FLAGS="-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DLLAVA_BUILD=OFF"
+cuda_flags=""
+[ "${2:-cpu}" != cuda ] || cuda_flags=" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHS:-80;86;89;90}"
+readonly FLAGS="-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DLLAVA_BUILD=OFF$cuda_flags"
 # Not built, because half of the time would go there: variants for processors without AVX2 and for two that few
 # clusters have (both run a neighbour's), and llama.cpp's own programs' library. No option leaves them out.
 readonly UNUSED_VARIANTS="x64|sse42|sandybridge|ivybridge|piledriver|cannonlake|cooperlake"
@@ -50,6 +55,8 @@ if [ -z "$wheel" ]; then
     compiler="${CXX:-c++}"
     command -v "${compiler%% *}" >/dev/null ||
         fail "there is no C++ compiler ($compiler). Install one, e.g. apt-get install g++, or set CXX"
+    [ -z "$cuda_flags" ] || command -v "${CUDACXX:-nvcc}" >/dev/null ||
+        fail "there is no CUDA compiler (${CUDACXX:-nvcc}). Install the CUDA toolkit of torch's CUDA version, or set CUDACXX"
     "$PYTHON" -m pip --version >/dev/null 2>&1 ||
         fail "$PYTHON has no pip. Try: $PYTHON -m ensurepip"
     mkdir -p "$root"

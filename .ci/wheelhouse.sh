@@ -1,17 +1,68 @@
 #!/usr/bin/env bash
-# Gathers, in wheelhouse/, the wheels that the Containerfile installs from: lbx, both backends, what they need.
+# Gathers, on a connected machine, what the Containerfile installs from: lbx, both backends and what they need, for the
+# Python of .venv (or of PYTHON) and this kind of processor.
+#
+#     .ci/wheelhouse.sh [cpu|cuda]       into wheelhouse/cpu or wheelhouse/cuda; `just wheelhouse` is the first
+#
+# Everything in requirements.lock is checked against its hash. SHA256SUMS covers all of it, and the build checks that.
+# Where pip finds torch only as its CUDA build, PIP_EXTRA_INDEX_URL can name PyTorch's index of CPU builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=.venv/bin/python
-out=wheelhouse
-rm -rf "$out"
-mkdir -p "$out/lib"
-constraints=$(mktemp)
-trap 'rm -f "$constraints"' EXIT
-# The lock's versions without its hashes: wheels built here from source have hashes of their own.
-sed -nE 's/^([A-Za-z0-9_.-]+==[^\\]*[^\\ ]) *\\?$/\1/p' requirements.lock > "$constraints"
-cp "$(.ci/llama-wheel.sh "$python")" "$out/"
-"$python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$out" --find-links "$out" \
-    --constraint "$constraints" "torch==2.13.0" ".[llama,hf]"
-cp "$(ldconfig -p | awk '/libgomp\.so\.1 .*x86-64|libgomp\.so\.1 .*AArch64/ {print $NF; exit}')" "$out/lib/libgomp.so.1"
-du -sh "$out"
+variant=${1:-cpu}
+python=${PYTHON:-.venv/bin/python}
+out=wheelhouse/$variant
+
+say() { printf 'wheelhouse: %s\n' "$*" >&2; }
+fail() {
+    say "$*"
+    exit 1
+}
+case $variant in cpu | cuda) ;; *) fail "there is no variant $variant: cpu or cuda" ;; esac
+[ -x "$python" ] || fail "there is no $python. Run: just setup"
+
+torch_version=$(sed -nE 's/^torch_version=(.*)$/\1/p' .ci/setup.sh)
+llama=$(.ci/llama-wheel.sh "$python" "$variant")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+pip() { "$python" -m pip --disable-pip-version-check "$@" --quiet; }
+
+# A full one is gathered again only when what it is made from changed; lbx's own wheel always is.
+stamp=$(cat .ci/wheelhouse.sh .ci/needs.py .ci/setup.sh requirements.lock pyproject.toml <(echo "$llama") | sha256sum)
+if [ "$(cat "$out/.made-from" 2>/dev/null)" != "$stamp" ]; then
+    rm -rf "$out"
+    mkdir -p "$out/lib"
+    "$python" .ci/needs.py llama hf > "$work/locked.txt"
+    say "the locked packages"
+    pip wheel --no-deps --require-hashes --wheel-dir "$out" -r "$work/locked.txt"
+    say "torch $torch_version"
+    if [ "$variant" = cuda ]; then  # NVIDIA's libraries come along; the lock has none of them
+        sed -nE 's/^([A-Za-z0-9_.-]+==[^\\]*[^\\ ]) *\\?$/\1/p' "$work/locked.txt" > "$work/constraints.txt"
+        pip wheel --wheel-dir "$out" --find-links "$out" --constraint "$work/constraints.txt" "torch==$torch_version"
+    else
+        pip wheel --no-deps --wheel-dir "$out" "torch==$torch_version"
+        if unzip -p "$out"/torch-*.whl '*.dist-info/METADATA' | grep -q '^Requires-Dist: nvidia-'; then
+            rm -rf "$out"
+            fail "pip finds torch only as its CUDA build, which takes gigabytes. Set PIP_EXTRA_INDEX_URL to PyTorch's" \
+                "index of CPU builds, or gather for GPUs: .ci/wheelhouse.sh cuda"
+        fi
+    fi
+    cp "$llama" "$out/"
+    # The build runs this pip, so that the base needs none.
+    pip download --no-deps --dest "$out" "pip==$("$python" -c 'import pip; print(pip.__version__)')"
+    # llama.cpp's OpenMP, which slim images lack.
+    gomp=$(ldconfig -p | awk '/libgomp\.so\.1 .*(x86-64|AArch64)/ {print $NF; exit}')
+    [ -n "$gomp" ] || fail "there is no libgomp.so.1 here. Install it, e.g. apt-get install libgomp1"
+    cp "$gomp" "$out/lib/libgomp.so.1"
+    echo "$stamp" > "$out/.made-from"
+fi
+
+rm -f "$out"/lbx-*.whl
+SOURCE_DATE_EPOCH=315532800 pip wheel --no-deps --no-build-isolation --no-cache-dir --wheel-dir "$out" .
+"$python" models/demo/export_gguf.py --dtype f32 models/demo/hf "$out/demo.gguf" >&2
+{
+    "$python" -c 'import sys; print("python=%d.%d" % sys.version_info[:2])'
+    echo "variant=$variant"
+} > "$out/made-for"
+(cd "$out" && find . -type f ! -name SHA256SUMS ! -name .made-from -printf '%P\0' | LC_ALL=C sort -z |
+    xargs -0 sha256sum > SHA256SUMS)
+say "$out: $(find "$out" -name '*.whl' | wc -l) wheels, $(du -sh "$out" | cut -f1)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.cgroups import memory_limit
 from lbx.backends.llama.tokens import metadata
 from lbx.backends.options import LlamaOptions
 
@@ -44,16 +45,13 @@ def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, window: in
 
 
 def available_bytes() -> int | None:
-    """Memory that this process may take: what the system has free, at most the control group's limit; None: unknown."""
+    """Memory that this process may take: what the system has free, and its control groups leave; None: unknown."""
     found = []
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except OSError:
         pass
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text("ascii").strip()
-        found += [int(limit)] if limit.isdecimal() else []
-    except OSError:
-        pass
+    limit = memory_limit()
+    found += [limit.free] if limit else []
     return min(found, default=None)

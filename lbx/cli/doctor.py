@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
+import tempfile
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,34 +19,59 @@ from lbx import __version__
 from lbx.cli.options import AsJson
 from lbx.cli.output import stdout
 
-_LIBRARIES = ("llama-cpp-python", "torch", "transformers", "duckdb", "huggingface-hub")
+_LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
 _INSTRUCTIONS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_int8", "neon", "asimd", "sve")
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+_SHOW_A_GPU = (
+    "A container sees the GPU only when it is given: podman run --device nvidia.com/gpu=all, apptainer exec --nv. "
+    "On the machine itself, nvidia-smi says whether the driver works."
+)
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Say what this machine has: CPU instructions in use, GPU, memory, backends, whether it is offline.
+class Need(StrEnum):
+    LLAMACPP = "llamacpp"
+    HF = "hf"
+    GPU = "gpu"
+    OFFLINE = "offline"
 
-    Fails (exit code 1) when no backend can run.
 
-    Example: lbx doctor --json
+Needs = Annotated[
+    list[Need] | None,
+    typer.Option("--need", metavar="NAME", help="Fail without it: llamacpp, hf, gpu or offline (no network); repeat."),
+]
+
+
+def doctor(as_json: AsJson = False, need: Needs = None) -> None:
+    """Say what this machine has: CPU code in use, GPU, memory and its limits, backends, whether it is offline.
+
+    Serves as a container's health check: fails (exit code 1) when no backend can run, when there is nowhere to write
+    temporary files, or when something named by --need is missing. What is wrong, and what mends it, comes last.
+
+    Examples: lbx doctor --json; lbx doctor --need gpu --need offline
     """
     facts: dict[str, Any] = {
         "lbx": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "container": _container(),
         "cpu": _cpu(),
         "memory": _memory(),
-        "disk": f"{shutil.disk_usage(Path.cwd()).free / 1e9:.1f} GB free here",
+        "writable": _places(),
         "network": _network(),
         "libraries": {name: _version(name) for name in _LIBRARIES},
         "llamacpp": _llamacpp(),
         "hf": _hf(),
     }
+    facts["problems"] = _problems(facts, frozenset(need or ()))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _show(facts)
-    if not (facts["llamacpp"]["usable"] or facts["hf"]["usable"]):
+        _show({name: value for name, value in facts.items() if name != "problems"})
+        for problem in facts["problems"]:
+            stdout().print(
+                f"{'Fails' if problem['fatal'] else 'Note'}: {problem['cause']} {problem['fix']}", markup=False
+            )
+    if any(problem["fatal"] for problem in facts["problems"]):
         raise typer.Exit(1)
 
 
@@ -53,10 +81,35 @@ def _show(facts: dict[str, Any], indent: str = "") -> None:
             stdout().print(f"{indent}[bold]{name}[/]")
             _show(value, indent + "  ")
         else:
-            stdout().print(f"{indent}{name}: {value}", markup=False, highlight=False)
+            stdout().print(
+                f"{indent}{name.removesuffix('_bytes')}: {_said(name, value)}", markup=False, highlight=False
+            )
+
+
+def _said(name: str, value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_bytes"):
+        return f"{value / 1e9:.1f} GB"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _container() -> str | None:
+    """Which kind of container this is in, as far as one says so."""
+    if os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    marks = {"/run/.containerenv": "podman", "/.dockerenv": "docker"}
+    said = os.environ.get("container")  # noqa: SIM112 (podman and systemd-nspawn spell it so)
+    return said or next((kind for mark, kind in marks.items() if Path(mark).exists()), None)
 
 
 def _cpu() -> dict[str, Any]:
+    from lbx.backends.cgroups import cpu_limit
+
     info = Path("/proc/cpuinfo")
     text = info.read_text("utf-8") if info.is_file() else ""
     lines = [line.partition(":") for line in text.split("\n\n", maxsplit=1)[0].splitlines()]
@@ -65,24 +118,53 @@ def _cpu() -> dict[str, Any]:
     return {
         "model": fields.get("model name", platform.machine()),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "instructions": " ".join(name for name in _INSTRUCTIONS if name in flags) or "unknown",
+        "quota_cores": cpu_limit(),
+        "instructions": [name for name in _INSTRUCTIONS if name in flags],
     }
 
 
-def _memory() -> str:
+def _memory() -> dict[str, int | None]:
+    """What the machine has, what this process may still take, and the limit of a container or a Slurm job."""
+    from lbx.backends.cgroups import memory_limit
+    from lbx.backends.memory import available_bytes
+
     info = Path("/proc/meminfo")
-    if not info.is_file():
-        return "unknown"
-    fields = dict(line.split(":", 1) for line in info.read_text("utf-8").splitlines())
-    total, free = (int(fields[name].split()[0]) / 1e6 for name in ("MemTotal", "MemAvailable"))
-    return f"{total:.1f} GB, {free:.1f} GB available"
+    lines = info.read_text("utf-8").splitlines() if info.is_file() else []
+    total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
+    limit = memory_limit()
+    return {"total_bytes": total, "limit_bytes": limit and limit.limit, "available_bytes": available_bytes()}
 
 
-def _network() -> str:
+def _places() -> dict[str, dict[str, Any]]:
+    """Folders that something writes to, each tried by writing."""
+    try:
+        scratch: Path | None = Path(tempfile.gettempdir())
+    except OSError:  # none of the candidates can be written
+        scratch = None
+    home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
+    places = {"temporary files": scratch, "this folder": Path.cwd(), "hub cache": Path(home).expanduser()}
+    return {name: _place(path) for name, path in places.items()}
+
+
+def _place(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {"path": None, "writable": False, "free_bytes": None}
+    there = next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            writable = True
+    except OSError:
+        writable = False
+    return {"path": str(path), "writable": writable, "free_bytes": shutil.disk_usage(there).free if writable else None}
+
+
+def _network() -> dict[str, Any]:
     from lbx.engine.offline import network_interfaces
 
-    found = network_interfaces()
-    return f"interfaces {', '.join(found)}; a run refuses to use them" if found else "none: offline"
+    return {
+        "interfaces": network_interfaces(),
+        "libraries_told_offline": [name for name in _OFFLINE if os.environ.get(name) in ("1", "true", "yes", "on")],
+    }
 
 
 def _version(name: str) -> str:
@@ -95,13 +177,25 @@ def _version(name: str) -> str:
 def _llamacpp() -> dict[str, Any]:
     if _version("llama-cpp-python") == "not installed":
         return {"usable": False, "why": "not installed: pip install 'lbx[llama]'"}
-    from lbx.backends.llama.backend import cpu_variant
+    from lbx.backends.llama.library import cpu_variant, library
     from lbx.errors import BackendError
 
     try:
-        return {"usable": True, "cpu_variant": cpu_variant()}
-    except BackendError as error:
+        variant = cpu_variant()
+        return {"usable": True, "cpu_variant": variant, "devices": _llama_devices(library().llama_cpp._lib)}
+    except (BackendError, ImportError) as error:
         return {"usable": False, "why": str(error)}
+
+
+def _llama_devices(native: Any) -> list[str]:
+    """What llama.cpp can compute on, in its own words: the CPU first or last, and each GPU."""
+    native.ggml_backend_dev_count.restype = ctypes.c_size_t
+    native.ggml_backend_dev_get.argtypes, native.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
+    for function in (native.ggml_backend_dev_name, native.ggml_backend_dev_description):
+        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
+    devices = [native.ggml_backend_dev_get(number) for number in range(native.ggml_backend_dev_count())]
+    named = [(native.ggml_backend_dev_name(one), native.ggml_backend_dev_description(one)) for one in devices]
+    return [f"{name.decode('utf-8', 'replace')}: {text.decode('utf-8', 'replace')}" for name, text in named]
 
 
 def _hf() -> dict[str, Any]:
@@ -111,7 +205,44 @@ def _hf() -> dict[str, Any]:
         import torch
     except (ImportError, OSError) as error:
         return {"usable": False, "why": f"torch does not load: {error}"}
-    gpus = (
-        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    )
-    return {"usable": True, "gpus": ", ".join(gpus) or "none", "cpu_kernels": torch.backends.cpu.get_cpu_capability()}
+    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return {
+        "usable": True,
+        "cpu_kernels": torch.backends.cpu.get_cpu_capability(),
+        "cuda": torch.version.cuda,
+        "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus] if torch.cuda.is_available() else [],
+    }
+
+
+def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:
+    """What is wrong with each of the facts: cause, fix, and whether it is fatal."""
+    found: list[dict[str, Any]] = []
+
+    def add(fatal: bool, cause: str, fix: str) -> None:
+        found.append({"fatal": fatal, "cause": cause, "fix": fix})
+
+    usable = {name: facts[name]["usable"] for name in ("llamacpp", "hf")}
+    for name, can in usable.items():
+        if not can:
+            fatal = name in needs or not any(usable.values())
+            add(fatal, f"The backend {name} cannot run.", str(facts[name]["why"]))
+    gpu_build = bool(facts["hf"].get("cuda"))
+    if not _gpu_names(facts) and (gpu_build or Need.GPU in needs):
+        add(Need.GPU in needs, "No GPU can be used.", _SHOW_A_GPU if gpu_build else "This build computes on CPUs only.")
+    if Need.OFFLINE in needs and facts["network"]["interfaces"]:
+        add(True, "There is a network.", "Start the container with --network=none, or the command with: unshare -rn")
+    if not facts["writable"]["temporary files"]["writable"]:
+        add(True, "Nowhere can temporary files be written.", "Mount a tmpfs on /tmp, or set TMPDIR.")
+    quota, cores = facts["cpu"]["quota_cores"], facts["cpu"]["cores"]
+    if quota and quota < cores:
+        add(
+            False,
+            f"The control group grants the time of {quota:g} cores, while {cores} can be seen.",
+            "Set threads in the model card's [options] to that number, or threads wait for one another.",
+        )
+    return found
+
+
+def _gpu_names(facts: dict[str, Any]) -> list[str]:
+    devices = [name for name in facts["llamacpp"].get("devices", ()) if not name.startswith("CPU")]
+    return [*facts["hf"].get("gpus", ()), *devices]

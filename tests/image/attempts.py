@@ -35,7 +35,9 @@ def main(paths: list[str]) -> int:
     found = attempts(lines)
     for line in found:
         print(f"network: tried {line}")
-    print(f"network: watched {programs} programs start; attempts to reach an Internet address or a resolver: {len(found)}")
+    print(
+        f"network: watched {programs} programs start; attempts to reach an Internet address or a resolver: {len(found)}"
+    )
     return 1 if found else 0
 
 

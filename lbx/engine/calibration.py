@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lbx.backends.base import Backend, ConcurrentBackend
 from lbx.backends.sequences import Extend, SequenceMemory
-from lbx.engine.completing import complete_all
+from lbx.engine.completing import LEAST_SEQUENCES, complete_all
 from lbx.engine.estimate import Costs, Room
 from lbx.engine.plan import Plan
 from lbx.records import Completion, Request
@@ -23,13 +23,12 @@ _TRIAL_TOKENS = 48
 _STEPS = 4
 _TOGETHER = 8
 _TRUNK = 0
-_LEAST_SEQUENCES = 4  # with fewer, ``complete_all`` asks one after the other
 
 
 def room_of(backend: Backend, *, batching: bool) -> Room:
     """How the backend answers prompts, as ``complete_all`` does it."""
     memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
-    if memory is not None and memory.max_sequences >= _LEAST_SEQUENCES:
+    if memory is not None and memory.max_sequences >= LEAST_SEQUENCES:
         answers = min(memory.max_sequences - 2, memory.max_step)
         return Room(answers, memory.max_cells, memory.pass_price, memory.max_step)
     info = backend.info

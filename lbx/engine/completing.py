@@ -10,7 +10,7 @@ from lbx.engine.prefix import plan_prefixes
 from lbx.errors import BackendError, PromptError
 from lbx.records import Completion, Request
 
-_LEAST_SEQUENCES = 4
+LEAST_SEQUENCES = 4
 """Two of them are the trunk; with fewer than two answers at once nothing is won."""
 
 
@@ -36,7 +36,7 @@ def complete_all(
             yield index, said
         return
     memory = backend.sequences() if batching and len(requests) > 1 else None
-    if memory is None or memory.max_sequences < _LEAST_SEQUENCES:
+    if memory is None or memory.max_sequences < LEAST_SEQUENCES:
         yield from _one_by_one(backend, requests, range(len(requests)), computed)
         return
     room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window

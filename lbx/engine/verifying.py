@@ -17,6 +17,7 @@ from typing import TypeVar
 from lbx.backends.base import ConcurrentBackend
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.asking import prepare
+from lbx.engine.completing import LEAST_SEQUENCES
 from lbx.engine.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
 from lbx.engine.tracing import SteppingBackend, forced, forget, trace
 from lbx.engine.work import Agenda, Work
@@ -35,8 +36,6 @@ from lbx.store.verifications import (
 T = TypeVar("T")
 Call = Callable[[Callable[[Sequence[Work]], T]], T]
 """Calls a function of the works where the model is (``lbx.engine.askers.Asker.call``)."""
-
-_LEAST_SEQUENCES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
             f"--verify-batching means nothing to the backend {backend.info.name}: it computes no answers.", fix=fix
         )
     memory = backend.sequences()
-    if memory is None or memory.max_sequences < _LEAST_SEQUENCES:
+    if memory is None or memory.max_sequences < LEAST_SEQUENCES:
         raise UsageError(
             f"--verify-batching has nothing to verify: {name} answers one prompt at a time, so each was asked alone.",
             fix=fix,

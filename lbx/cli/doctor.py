@@ -132,7 +132,7 @@ def _memory() -> dict[str, int | None]:
     lines = info.read_text("utf-8").splitlines() if info.is_file() else []
     total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
     limit = memory_limit()
-    return {"total_bytes": total, "limit_bytes": limit and limit.limit, "available_bytes": available_bytes()}
+    return {"total_bytes": total, "limit_bytes": limit.limit if limit else None, "available_bytes": available_bytes()}
 
 
 def _places() -> dict[str, dict[str, Any]]:

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-# A call whose arguments hold an Internet address goes (or listens) there; one that strace could not take apart shows
-# its family alone. Plain sockets and UNIX ones stay inside the machine.
-_CALL = re.compile(r"\b(?P<call>connect|sendto|sendmsg|sendmmsg|bind|listen|accept4?)\(.*\bAF_INET6?\b")
+# A call that names an Internet address goes there, or listens there. A socket that is made and not used, and those of
+# the other families, stay inside the machine.
+_CALL = re.compile(r"\b(connect|sendto|sendmsg|sendmmsg|bind)\(.*\bsa_family=AF_INET6?\b")
 # Requests through io_uring are not system calls of their own: strace would not see where they go.
 _UNSEEN = re.compile(r"\bio_uring_setup\(")
 
@@ -35,9 +35,7 @@ def main(paths: list[str]) -> int:
     found = attempts(lines)
     for line in found:
         print(f"network: tried {line}")
-    print(
-        f"network: watched {programs} programs start; attempts to reach an Internet address or a resolver: {len(found)}"
-    )
+    print(f"network: {len(found)} attempts to reach an Internet address or a resolver, by {programs} programs watched")
     return 1 if found else 0
 
 

@@ -72,7 +72,7 @@ def run_order(
     """
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.jobs import JobSize
-    from lbx.engine.memory_use import Free
+    from lbx.engine.planning.memory_use import Free
     from lbx.engine.runner import Runner, closing
     from lbx.engine.work import Agenda
     from lbx.layout import Bundle
@@ -124,7 +124,7 @@ def open_asker(order: Order, workers: int) -> Asker:
         LbxError: it cannot be loaded.
     """
     from lbx.engine.askers import Here
-    from lbx.engine.crew import Crew
+    from lbx.engine.workers.crew import Crew
 
     if workers:
         return Crew(functools.partial(prepare_worker, order), workers, note)
@@ -154,8 +154,8 @@ def prepare(order: Order) -> list[Prepared]:
 
 def prepare_worker(order: Order) -> list[Prepared]:
     """Load the model in a worker process. Only the first one speaks."""
-    from lbx.engine.crew import NUMBER
     from lbx.engine.offline import block_network
+    from lbx.engine.workers.crew import NUMBER
 
     if os.environ.get(NUMBER) != "1":
         be_quiet()

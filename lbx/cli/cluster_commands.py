@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lbx.cluster.folder import RunFolder
     from lbx.cluster.launch import Launch
     from lbx.cluster.merge import Merged
-    from lbx.engine.shards import ShardPlan
+    from lbx.engine.planning.shards import ShardPlan
 
 _EXIT_GAPS = 3
 _NAMED = 5
@@ -327,7 +327,7 @@ def merge(
     """
     from lbx.cluster.folder import RunFolder
     from lbx.cluster.merge import merge as join
-    from lbx.engine.shards import read_shards
+    from lbx.engine.planning.shards import read_shards
 
     plan = read_shards(shards) if shards else None
     if len(sources) == 1 and sources[0].is_dir():

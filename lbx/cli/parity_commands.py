@@ -18,8 +18,8 @@ from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.backends import ModelCard
-    from lbx.engine.parity import Parity, Side
-    from lbx.engine.parity_prompts import ParityPrompt
+    from lbx.engine.checking.parity import Parity, Side
+    from lbx.engine.checking.parity_prompts import ParityPrompt
     from lbx.layout import Bundle
     from lbx.report.views import Column
 
@@ -65,8 +65,8 @@ def parity(
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
+    from lbx.engine.checking.parity import measure
     from lbx.engine.offline import block_network
-    from lbx.engine.parity import measure
 
     if (bundle is None) != (task_names is None):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
@@ -98,7 +98,7 @@ class _Asked:
 
     def load(self, card: ModelCard) -> Side:
         from lbx.backends import load
-        from lbx.engine.parity import Side
+        from lbx.engine.checking.parity import Side
         from lbx.prompts import ChatTemplate, Prompter
 
         backend = load(card, bundle=self.bundle, debug=debugging())
@@ -136,7 +136,7 @@ def _server(card: ModelCard) -> tuple[str, int] | None:
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], limit: int | None) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.parity_prompts import built_in_prompts, bundle_prompts
+    from lbx.engine.checking.parity_prompts import built_in_prompts, bundle_prompts
     from lbx.engine.settings import RunSettings
 
     if bundle is None:
@@ -145,7 +145,7 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], limit: int | None) -> 
 
 
 def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
-    from lbx.engine.parity_summary import by_task, to_json
+    from lbx.engine.checking.parity_summary import by_task, to_json
     from lbx.report import render
     from lbx.report.views import View
     from lbx.store import Table
@@ -204,7 +204,7 @@ def _answer_columns() -> tuple[Column, ...]:
 
 
 def _judge(found: Parity, bound: float | None) -> None:
-    from lbx.engine.parity_summary import excess
+    from lbx.engine.checking.parity_summary import excess
 
     if bound is None:
         return

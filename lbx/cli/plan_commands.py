@@ -46,7 +46,7 @@ from lbx.errors import DoesNotFitError
 
 if TYPE_CHECKING:
     from lbx.cli.run_setup import Loaded
-    from lbx.engine.estimate import Costs
+    from lbx.engine.planning.estimate import Costs
     from lbx.engine.work import Work
 
 
@@ -87,8 +87,8 @@ def plan(
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
-    from lbx.engine.memory_use import Free
-    from lbx.engine.outlook import look_ahead
+    from lbx.engine.planning.memory_use import Free
+    from lbx.engine.planning.outlook import look_ahead
     from lbx.engine.settings import RunSettings
     from lbx.layout import Bundle
 
@@ -133,7 +133,7 @@ def plan(
 
 def _take_share_of(workers: int) -> None:
     """Have this process compute on what the first of so many workers would get."""
-    from lbx.engine.devices import VISIBLE, share_out
+    from lbx.engine.workers.devices import VISIBLE, share_out
 
     share = share_out(workers)[0]
     if hasattr(os, "sched_setaffinity"):

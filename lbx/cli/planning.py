@@ -11,10 +11,10 @@ from lbx.cli.output import note, stdout
 
 if TYPE_CHECKING:
     from lbx.engine.askers import Asker
-    from lbx.engine.estimate import Costs, Estimate
-    from lbx.engine.memory_use import Free, MemoryFit
-    from lbx.engine.outlook import Outlook
-    from lbx.engine.plan import TaskPlan
+    from lbx.engine.planning.estimate import Costs, Estimate
+    from lbx.engine.planning.memory_use import Free, MemoryFit
+    from lbx.engine.planning.outlook import Outlook
+    from lbx.engine.planning.plan import TaskPlan
     from lbx.records import SampleKey
     from lbx.store import RunRow, Store
 
@@ -34,7 +34,7 @@ def look_ahead_of_run(
         BundleError: a data file is damaged.
         BackendError: the model failed while it was measured.
     """
-    from lbx.engine.outlook import look_ahead
+    from lbx.engine.planning.outlook import look_ahead
 
     known = known_costs(store, asker.rows[0], workers)
     outlook = asker.call(functools.partial(look_ahead, free=free, done=done, workers=workers, known=known))
@@ -45,7 +45,7 @@ def look_ahead_of_run(
 
 def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
     """What earlier sessions in a results file say of a model's speed; None: nothing."""
-    from lbx.engine.estimate import costs_from
+    from lbx.engine.planning.estimate import costs_from
     from lbx.store.sessions import answer_lengths, history
 
     found = history(store, run, workers=workers)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import typer
 
     from lbx.cli.run_setup import Loaded
-    from lbx.engine.estimate import Costs
+    from lbx.engine.planning.estimate import Costs
+    from lbx.engine.planning.shards import ShardPlan
     from lbx.engine.settings import RunSettings
-    from lbx.engine.shards import ShardPlan
     from lbx.engine.work import Work
     from lbx.layout import Bundle
     from lbx.records import Task
@@ -129,7 +129,7 @@ def plan_shards(bundle: Bundle, wanted: Wanted, count: int, how: Counting, fallb
     """
     from lbx.benchmarks import BENCHMARKS
     from lbx.cli.run_commands import asked_kinds
-    from lbx.engine.shards import ShardPlan, make_shards
+    from lbx.engine.planning.shards import ShardPlan, make_shards
 
     given = wanted.given
     settings = wanted.settings()
@@ -152,7 +152,7 @@ def _count(
 ) -> tuple[Sequence[Any], list[float], str]:
     """The documents, what each costs, and how that is known."""
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.shards import documents_in_characters, rule_of_thumb
+    from lbx.engine.planning.shards import documents_in_characters, rule_of_thumb
     from lbx.engine.work import Agenda
 
     loaded, calibrate = _load(bundle, tasks, wanted, how) if how.tokens else (None, False)
@@ -187,8 +187,8 @@ def _load(bundle: Bundle, tasks: list[Task], wanted: Wanted, how: Counting) -> t
 def _count_tokens(
     loaded: Loaded, wanted: Wanted, kinds: Sequence[RunSettings], how: Counting, *, calibrate: bool
 ) -> tuple[Sequence[Any], list[float], str]:
-    from lbx.engine.calibration import room_of
-    from lbx.engine.shards import documents_in_tokens, rule_of_thumb, seconds_of
+    from lbx.engine.planning.calibration import room_of
+    from lbx.engine.planning.shards import documents_in_tokens, rule_of_thumb, seconds_of
 
     given = wanted.given
     finder = finder_for(Retrieval(given["rag"], given["retriever"], given["chunk_words"]), loaded.bundle)
@@ -210,8 +210,8 @@ def _count_tokens(
 
 
 def _costs(works: Sequence[Work], how: Counting, workers: int, *, calibrate: bool) -> Costs | None:
-    from lbx.engine.calibration import calibrate as measure
-    from lbx.engine.plan import make_plan
+    from lbx.engine.planning.calibration import calibrate as measure
+    from lbx.engine.planning.plan import make_plan
 
     if how.like is not None:
         found = _costs_like(how.like, works[0], workers)

@@ -24,8 +24,8 @@ def shard_of(
         UsageError: the plan is missing, has no such shard, or was made for another bundle or other tasks.
     """
     from lbx.cli.run_setup import choose_tasks
+    from lbx.engine.planning.shards import read_shards
     from lbx.engine.settings import RunSettings
-    from lbx.engine.shards import read_shards
 
     if (plan is None) != (number is None):
         raise UsageError("--shards and --shard go together: the plan, and which of its shards to run.")

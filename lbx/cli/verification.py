@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def check_verifiable(asker: Asker) -> None:
     """Raise UsageError, before anything is asked, where answers cannot be asked again alone."""
-    from lbx.engine.verifying import refuse_unverifiable
+    from lbx.engine.checking.verifying import refuse_unverifiable
 
     asker.call(refuse_unverifiable)
 
 
 def verify_runs(store: Store, agendas: Sequence[Agenda], outcomes: Sequence[Outcome], asker: Asker, count: int) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
-    from lbx.engine.verifying import verify
+    from lbx.engine.checking.verifying import verify
 
     with CountProgress("answers asked again alone") as progress:
         for run, (agenda, outcome) in enumerate(zip(agendas, outcomes, strict=True)):

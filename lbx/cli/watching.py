@@ -17,8 +17,8 @@ from lbx.cli.planning import duration, size
 from lbx.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from lbx.engine.meter import Meter
-    from lbx.engine.outlook import Outlook
+    from lbx.engine.planning.meter import Meter
+    from lbx.engine.planning.outlook import Outlook
     from lbx.records import Task
     from lbx.store import GenerationRow, RunRow, SessionRow, Store
 
@@ -74,8 +74,8 @@ def watched(
     Raises:
         StoreError: the results file cannot be written.
     """
-    from lbx.engine.memory_use import peak_of_this_process
-    from lbx.engine.meter import Meter
+    from lbx.engine.planning.memory_use import peak_of_this_process
+    from lbx.engine.planning.meter import Meter
     from lbx.store.sessions import keep_sessions, next_session
 
     begun = [_planned(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
@@ -188,7 +188,7 @@ class RunProgress:
                 self._say()
 
     def _look_at_memory(self) -> None:
-        from lbx.engine.memory_use import gpu_memory, memory_in_use
+        from lbx.engine.planning.memory_use import gpu_memory, memory_in_use
 
         now = memory_in_use(self._workers())
         self.peak_bytes = max(self.peak_bytes, now)
@@ -218,7 +218,7 @@ class RunProgress:
 
 
 def _planned(row: RunRow, session: int, workers: int, outlook: Outlook | None, run: int) -> SessionRow:
-    from lbx.engine.plan import added
+    from lbx.engine.planning.plan import added
     from lbx.store import SessionRow
 
     begun = SessionRow(row.run_id, session, workers, row.hardware)
@@ -239,7 +239,7 @@ def _planned(row: RunRow, session: int, workers: int, outlook: Outlook | None, r
 
 
 def _ended(begun: SessionRow, meter: Meter, status: str, peak_bytes: int) -> SessionRow:
-    from lbx.engine.meter import Sums
+    from lbx.engine.planning.meter import Sums
 
     sums = dataclasses.asdict(meter.runs.get(begun.run_id, Sums()))
     return dataclasses.replace(

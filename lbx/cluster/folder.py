@@ -14,7 +14,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lbx.engine.shards import ShardPlan, read_shards
+from lbx.engine.planning.shards import ShardPlan, read_shards
 from lbx.errors import UsageError
 
 

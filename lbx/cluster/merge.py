@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.engine.planning.shards import ShardPlan
 from lbx.engine.scoring import add_up
-from lbx.engine.shards import ShardPlan
 from lbx.errors import UsageError
 from lbx.records import SampleKey
 from lbx.store import Store

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
-from lbx.engine.shards import ShardPlan
+from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError, UsageError
 
 MARKS: Mapping[str, str] = {

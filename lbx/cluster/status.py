@@ -10,7 +10,7 @@ from typing import Any
 
 from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
-from lbx.engine.shards import ShardPlan
+from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError
 from lbx.store import Store
 

@@ -1,4 +1,4 @@
-"""Who asks a run's questions: this process, or several others (``lbx.engine.crew.Crew``)."""
+"""Who asks a run's questions: this process, or several others (``lbx.engine.workers.crew.Crew``)."""
 
 from __future__ import annotations
 

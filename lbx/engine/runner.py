@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from lbx.engine.askers import Asker
 from lbx.engine.jobs import Item, JobSize, make_jobs
@@ -19,11 +19,40 @@ from lbx.engine.work import Agenda
 from lbx.records import SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 
-if TYPE_CHECKING:
-    from lbx.engine.verifying import Verification
-
 BATCH_ROWS = 64
 BATCH_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Verification:
+    """What asking answers again alone has found.
+
+    Attributes:
+        checked: samples asked again, by this call and earlier ones.
+        flips: prompts whose answer alone is another one.
+        prompts: how many were asked again; a chain of thought has two.
+        median_gap, max_gap: of the flips with a logit gap; None without any.
+        problems: of samples that could not be asked again, in words.
+    """
+
+    checked: int = 0
+    prompts: int = 0
+    flips: int = 0
+    median_gap: float | None = None
+    max_gap: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = f"{self.checked:,} answers asked again alone: "
+        if not self.flips:
+            text += "all the same" if self.checked else "none could be"
+        else:
+            text += f"{self.flips:,} of {self.prompts:,} differ ({100 * self.flips / self.prompts:.2g}%)"
+        if self.median_gap is not None:
+            text += f"; logit gap at the flip: median {self.median_gap:.3g}, largest {self.max_gap:.3g}"
+        if self.problems:
+            text += f"; {len(self.problems)} could not be asked again: {self.problems[0]}"
+        return text
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from kill_parts import slow
 
 from lbx.cli import watching
 from lbx.cli.watching import RunProgress, watched
-from lbx.engine.meter import Meter
+from lbx.engine.planning.meter import Meter
 from lbx.errors import BackendError
 from lbx.store import GenerationRow, RunRow, Store
 

@@ -16,7 +16,7 @@ from conftest import Lbx
 from same_rows import same_rows
 
 from lbx.cluster.folder import RunFolder, Submitted
-from lbx.engine.shards import read_shards
+from lbx.engine.planning.shards import read_shards
 
 Answers = Callable[[float], Path]
 

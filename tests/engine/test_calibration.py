@@ -14,9 +14,9 @@ from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
 from lbx.backends.base import BackendInfo
 from lbx.backends.loop import answer
 from lbx.backends.sequences import Extend
-from lbx.engine import calibration
-from lbx.engine.calibration import calibrate, room_of
-from lbx.engine.plan import Plan, TaskPlan
+from lbx.engine.planning import calibration
+from lbx.engine.planning.calibration import calibrate, room_of
+from lbx.engine.planning.plan import Plan, TaskPlan
 from lbx.records import Completion, Request, SampleKey
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.asking import Order, prepare_worker
-from lbx.engine import devices
-from lbx.engine.crew import Crew
-from lbx.engine.devices import share_out
 from lbx.engine.jobs import Job, JobSize, make_jobs
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Agenda
+from lbx.engine.workers import devices
+from lbx.engine.workers.crew import Crew
+from lbx.engine.workers.devices import share_out
 from lbx.errors import BackendError, InterruptedByUserError, LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.records import SampleKey, Task

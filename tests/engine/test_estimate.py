@@ -12,8 +12,8 @@ from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.backends.sequences import Extend
 from lbx.engine.batching import Batch
-from lbx.engine.estimate import Costs, Room, costs_from, estimate
-from lbx.engine.plan import Plan, TaskPlan, Walk
+from lbx.engine.planning.estimate import Costs, Room, costs_from, estimate
+from lbx.engine.planning.plan import Plan, TaskPlan, Walk
 from lbx.engine.prefix import plan_prefixes
 from lbx.records import Request, SampleKey
 from lbx.store.sessions import History, Sums

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pieces import PieceTokenizer
 
 from lbx.backends.loop import Decoding
-from lbx.engine.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
+from lbx.engine.checking.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
 from lbx.records import Completion, Request, SampleKey, Sampling
 
 PIECES = ("a", "b", "ab", "ba", "aa", " ", " a", "ab b", "é".encode()[:1], "é".encode()[1:], "<think>", "</think>", "x")

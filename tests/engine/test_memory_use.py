@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lbx.backends.base import BackendInfo
-from lbx.engine import memory_use
-from lbx.engine.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
+from lbx.engine.planning import memory_use
+from lbx.engine.planning.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
 
 MIB = 1 << 20
 HOLDS = f"data = bytearray({64 * MIB}); print('ready', flush=True); input()"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.engine.estimate import Estimate
-from lbx.engine.memory_use import MemoryFit
-from lbx.engine.meter import Meter
-from lbx.engine.outlook import Outlook
-from lbx.engine.plan import TaskPlan
+from lbx.engine.planning.estimate import Estimate
+from lbx.engine.planning.memory_use import MemoryFit
+from lbx.engine.planning.meter import Meter
+from lbx.engine.planning.outlook import Outlook
+from lbx.engine.planning.plan import TaskPlan
 from lbx.store import GenerationRow
 
 FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)

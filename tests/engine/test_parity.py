@@ -13,10 +13,10 @@ import pytest
 from engine_parts import scripted
 
 from lbx.backends import Backend, load, read_card
-from lbx.engine import parity_summary
-from lbx.engine.parity import Parity, Side, measure
-from lbx.engine.parity_prompts import ParityPrompt, built_in_prompts
-from lbx.engine.tracing import SteppingBackend, forced, trace
+from lbx.engine.checking import parity_summary
+from lbx.engine.checking.parity import Parity, Side, measure
+from lbx.engine.checking.parity_prompts import ParityPrompt, built_in_prompts
+from lbx.engine.checking.tracing import SteppingBackend, forced, trace
 from lbx.prompts import Prompter
 from lbx.records import Sampling
 

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.estimate import Costs, Room
-from lbx.engine.plan import Walk
-from lbx.engine.settings import RunSettings
-from lbx.engine.shards import (
+from lbx.engine.planning.estimate import Costs, Room
+from lbx.engine.planning.plan import Walk
+from lbx.engine.planning.shards import (
     Document,
     Place,
     ShardPlan,
@@ -27,6 +26,7 @@ from lbx.engine.shards import (
     rule_of_thumb,
     seconds_of,
 )
+from lbx.engine.settings import RunSettings
 from lbx.engine.work import Agenda
 from lbx.errors import UsageError
 from lbx.records import Task

@@ -23,9 +23,9 @@ from engine_parts import (
 from lbx.backends import Backend, load, read_card
 from lbx.backends.loop import Decoding
 from lbx.benchmarks import BENCHMARKS
+from lbx.engine.checking.tracing import SteppingBackend, trace
+from lbx.engine.checking.verifying import Verification, choose, refuse_unverifiable, verify
 from lbx.engine.settings import RunSettings
-from lbx.engine.tracing import SteppingBackend, trace
-from lbx.engine.verifying import Verification, choose, refuse_unverifiable, verify
 from lbx.engine.work import Work
 from lbx.errors import UsageError
 from lbx.layout import Bundle

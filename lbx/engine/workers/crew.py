@@ -18,10 +18,10 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Self, TypeVar
 
 from lbx.engine.completing import nobody
-from lbx.engine.devices import VISIBLE, Share, share_out
 from lbx.engine.jobs import Item, Job
 from lbx.engine.work import Prepare, Work
-from lbx.engine.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready
+from lbx.engine.workers.devices import VISIBLE, Share, share_out
+from lbx.engine.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready
 from lbx.errors import BackendError
 from lbx.records import SampleKey
 from lbx.store import GenerationRow, RunRow
@@ -42,7 +42,7 @@ _PROGRAM = """
 import signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
-from lbx.engine.worker import main
+from lbx.engine.workers.worker import main
 main()
 """
 """Signals that reach every process of a job are the parent's to answer, from a worker's first moment on."""

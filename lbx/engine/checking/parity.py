@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.backends.base import Backend, BackendInfo
-from lbx.engine.differences import NO_DIFFERENCE, LogitDifference, compare, merge
-from lbx.engine.flips import Flip
-from lbx.engine.parity_prompts import ParityPrompt
+from lbx.engine.checking.differences import NO_DIFFERENCE, LogitDifference, compare, merge
+from lbx.engine.checking.flips import Flip
+from lbx.engine.checking.parity_prompts import ParityPrompt
+from lbx.engine.checking.tracing import SteppingBackend, forced, trace
 from lbx.engine.prefix import common_prefix
-from lbx.engine.tracing import SteppingBackend, forced, trace
 from lbx.errors import BackendError, PromptError
 from lbx.prompts import Prompter
 from lbx.records import Completion, Request, Sampling

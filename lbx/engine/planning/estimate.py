@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from lbx.engine.plan import Plan, Walk
+from lbx.engine.planning.plan import Plan, Walk
 from lbx.engine.prefix import joining_pays
 from lbx.store.sessions import History, Sums
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from typing import TypeVar
@@ -17,9 +17,10 @@ from typing import TypeVar
 from lbx.backends.base import ConcurrentBackend
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.asking import prepare
+from lbx.engine.checking.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
+from lbx.engine.checking.tracing import SteppingBackend, forced, forget, trace
 from lbx.engine.completing import LEAST_SEQUENCES
-from lbx.engine.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
-from lbx.engine.tracing import SteppingBackend, forced, forget, trace
+from lbx.engine.runner import Verification
 from lbx.engine.work import Agenda, Work
 from lbx.errors import LbxError, UsageError
 from lbx.records import Request, Sample, SampleKey
@@ -51,38 +52,6 @@ class Again:
     sample: Sample
     iteration: int
     steps: tuple[StoredStep, ...]
-
-
-@dataclass(slots=True)
-class Verification:
-    """What was found.
-
-    Attributes:
-        checked: samples asked again, by this call and earlier ones.
-        flips: prompts whose answer alone is another one.
-        prompts: how many were asked again; a chain of thought has two.
-        median_gap, max_gap: of the flips with a logit gap; None without any.
-        problems: of samples that could not be asked again, in words.
-    """
-
-    checked: int = 0
-    prompts: int = 0
-    flips: int = 0
-    median_gap: float | None = None
-    max_gap: float | None = None
-    problems: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        text = f"{self.checked:,} answers asked again alone: "
-        if not self.flips:
-            text += "all the same" if self.checked else "none could be"
-        else:
-            text += f"{self.flips:,} of {self.prompts:,} differ ({100 * self.flips / self.prompts:.2g}%)"
-        if self.median_gap is not None:
-            text += f"; logit gap at the flip: median {self.median_gap:.3g}, largest {self.max_gap:.3g}"
-        if self.problems:
-            text += f"; {len(self.problems)} could not be asked again: {self.problems[0]}"
-        return text
 
 
 def refuse_unverifiable(works: Sequence[Work]) -> None:

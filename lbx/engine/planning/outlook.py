@@ -7,11 +7,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.engine.calibration import calibrate, room_of
-from lbx.engine.estimate import Costs, Estimate, estimate
 from lbx.engine.jobs import JobSize
-from lbx.engine.memory_use import Free, MemoryFit, fit_of
-from lbx.engine.plan import Plan, TaskPlan, make_plan, nothing_told
+from lbx.engine.planning.calibration import calibrate, room_of
+from lbx.engine.planning.estimate import Costs, Estimate, estimate
+from lbx.engine.planning.memory_use import Free, MemoryFit, fit_of
+from lbx.engine.planning.plan import Plan, TaskPlan, make_plan, nothing_told
 from lbx.engine.work import Work
 from lbx.records import SampleKey
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lbx.engine.estimate import Costs, Room, estimate
 from lbx.engine.jobs import Item, JobSize, make_jobs
-from lbx.engine.plan import Plan, TaskPlan, Walk, nothing_told
+from lbx.engine.planning.estimate import Costs, Room, estimate
+from lbx.engine.planning.plan import Plan, TaskPlan, Walk, nothing_told
 from lbx.engine.prefix import plan_prefixes
 from lbx.engine.work import Agenda, Work
 from lbx.errors import PromptError, UsageError

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from lbx.backends.base import Backend, ConcurrentBackend
 from lbx.backends.sequences import Extend, SequenceMemory
 from lbx.engine.completing import LEAST_SEQUENCES, complete_all
-from lbx.engine.estimate import Costs, Room
-from lbx.engine.plan import Plan
+from lbx.engine.planning.estimate import Costs, Room
+from lbx.engine.planning.plan import Plan
 from lbx.records import Completion, Request
 
 SECONDS = 6.0

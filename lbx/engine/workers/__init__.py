@@ -1,0 +1,1 @@
+"""Several processes that hold the model, under one that writes."""

@@ -71,9 +71,20 @@ format: setup
 lock: setup
     .ci/lock.sh
 
-# gather the wheels that the Containerfile installs from, on the connected machine
-wheelhouse: setup
-    .ci/wheelhouse.sh
+# gather the wheels that the Containerfile installs from, on the connected machine; `cuda` for GPUs
+wheelhouse variant="cpu": setup
+    .ci/wheelhouse.sh {{ variant }}
+
+# build the image with no network, run the demo in it and show that nothing tried to reach out (root on Debian)
+image-test: setup
+    .ci/image-tools.sh
+    .ci/image-test.sh
+
+# build the image and save it as an OCI archive, in out/ or the file that you name (root on Debian)
+image-save *file: setup
+    .ci/image-tools.sh
+    .ci/image-build.sh
+    .ci/image-save.sh {{ file }}
 
 # train the demo model again (under 30 minutes on two cores)
 train-demo: setup

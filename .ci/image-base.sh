@@ -13,11 +13,13 @@ if [ ! -e "$kept" ]; then
     partial=$(mktemp "$root/.base-XXXXXX")
     trap 'rm -f "$partial"' EXIT
     # Documentation, man pages and translations are half of it, and nothing in a container reads them. Copyright files
-    # stay: they are the licences. fsync after each package would take most of the time.
+    # stay: they are the licences. fsync after each package would take most of the time. mmdebstrap copies how this
+    # machine is called and whom it asks for names: that is no business of the image.
     mmdebstrap --quiet --variant=minbase --include=python3 --mode=root --format=tar \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt=force-unsafe-io \
+        --customize-hook='rm -f "$1/etc/resolv.conf" "$1/etc/hostname" "$1/etc/hosts"' \
         "$suite" "$partial" >&2
     chmod 644 "$partial"
     mv "$partial" "$kept"

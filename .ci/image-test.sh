@@ -21,6 +21,9 @@ exec 9> "$image_root/lock"
 flock 9  # one store, one user of it
 export STORAGE_DRIVER=${STORAGE_DRIVER:-$(image_driver)}
 
+wheel=$(find wheelhouse/cpu -name 'lbx-*.whl' 2>/dev/null)
+[ -n "$wheel" ] && [ -z "$(find lbx -name '*.py' -newer "$wheel" -print -quit)" ] ||
+    fail "the wheelhouse has no lbx, or an older one than lies here. Run: just wheelhouse"
 image=$(.ci/image-build.sh cpu)
 container=$(in_store from --pull-never "$image")
 root=$(in_store mount "$container")

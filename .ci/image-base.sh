@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Print the path of a small Debian with python3 as a tar file: the base that the image is built on and tested with here.
-# It is made once, on a connected machine, as root, and kept under ${LBX_IMAGE:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/image}.
+# It is made once, on a connected machine, as root, and kept under ${LBX_IMAGE:-~/.cache/lbx/image}.
 #
-#     .ci/image-base.sh [SUITE]      SUITE: a Debian release whose python3 suits the wheelhouse (default: bookworm, 3.11)
+#     .ci/image-base.sh [SUITE]      SUITE: a Debian release with the wheelhouse's python3 (default: bookworm, 3.11)
 set -euo pipefail
 suite=${1:-bookworm}
 root=${LBX_IMAGE:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/image}
-kept=$root/base-$suite-$(dpkg --print-architecture)-$(sha256sum < "$0" | cut -c1-12).tar
+kept=$root/base-$suite-$(dpkg --print-architecture)-$(sed '/^ *#/d' "$0" | sha256sum | cut -c1-12).tar
 
 if [ ! -e "$kept" ]; then
     mkdir -p "$root"

@@ -19,8 +19,8 @@ command -v python3 > /dev/null || fail "the base has no python3. Choose another 
 wanted=$(sed -n 's/^python=//p' made-for)
 found=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 [ "$found" = "$wanted" ] ||
-    fail "the base has Python $found, the wheels are for $wanted. Choose another BASE_IMAGE, or gather the wheels again" \
-        "with PYTHON set to a $found"
+    fail "the base has Python $found, the wheels are for $wanted. Choose another BASE_IMAGE, or gather the wheels" \
+        "again with PYTHON set to a $found"
 
 python3 -m venv --without-pip "$prefix"
 # The wheelhouse's own pip, run from its wheel: it never becomes part of the image.
@@ -39,8 +39,8 @@ done
 # Compiled now, because the root is read-only later; by hash and unchecked, so that it does not depend on file times.
 # transformers' several hundred models stay source: a run needs one or two of them. A file for a newer Python does not
 # compile, and none here imports it.
-"$prefix/bin/python" -m compileall -qq -j 0 --invalidation-mode unchecked-hash -x '/transformers/models/[^/]+/' "$site" ||
-    true
+"$prefix/bin/python" -m compileall -qq -j 0 --invalidation-mode unchecked-hash -x '/transformers/models/[^/]+/' \
+    "$site" || true
 
 # llama.cpp's CPU variants look for libgomp where the system does; so does its CUDA backend for CUDA's libraries.
 mkdir -p "$prefix/lib/shared"

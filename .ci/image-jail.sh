@@ -4,8 +4,8 @@
 #
 #     .ci/image-jail.sh ROOT WORK RECORD UID COMMAND...     ROOT: the image's files
 #
-# JAIL_ENV holds the image's environment, one variable a line. For .ci/image-test.sh, as root. `podman run` does all this
-# where it works; it wants control groups that a machine within a machine may not have.
+# JAIL_ENV holds the image's environment, one variable a line. For .ci/image-test.sh, as root. `podman run` does all of
+# this where it works; it wants control groups that a machine within a machine may not have.
 set -euo pipefail
 if [ "${JAIL_INSIDE:-}" != 1 ]; then
     JAIL_INSIDE=1 exec unshare --net --mount --pid --ipc --uts --fork --kill-child --propagation private "$0" "$@"

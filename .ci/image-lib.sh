@@ -23,5 +23,6 @@ image_driver() {
 }
 
 in_store() {
-    STORAGE_DRIVER=${STORAGE_DRIVER:-$(image_driver)} buildah --root "$image_root/store" --runroot "$image_root/run" "$@"
+    STORAGE_DRIVER=${STORAGE_DRIVER:-$(image_driver)} \
+        buildah --root "$image_root/store" --runroot "$image_root/run" "$@"
 }

@@ -16,7 +16,8 @@ in_store inspect --type image "$image_name:$variant" >/dev/null 2>&1 ||
 partial=$file.partial
 rm -f "$partial"
 trap 'rm -f "$partial"' EXIT
-in_store push --quiet --digestfile "$partial.digest" "$image_name:$variant" "oci-archive:$partial:lbx:$version-$variant" >&2
+in_store push --quiet --digestfile "$partial.digest" "$image_name:$variant" \
+    "oci-archive:$partial:lbx:$version-$variant" >&2
 digest=$(cat "$partial.digest")
 rm -f "$partial.digest"
 mv "$partial" "$file"

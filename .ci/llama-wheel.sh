@@ -56,7 +56,7 @@ if [ -z "$wheel" ]; then
     command -v "${compiler%% *}" >/dev/null ||
         fail "there is no C++ compiler ($compiler). Install one, e.g. apt-get install g++, or set CXX"
     [ -z "$cuda_flags" ] || command -v "${CUDACXX:-nvcc}" >/dev/null ||
-        fail "there is no CUDA compiler (${CUDACXX:-nvcc}). Install the CUDA toolkit of torch's CUDA version, or set CUDACXX"
+        fail "there is no CUDA compiler (${CUDACXX:-nvcc}). Install CUDA's toolkit, or set CUDACXX"
     "$PYTHON" -m pip --version >/dev/null 2>&1 ||
         fail "$PYTHON has no pip. Try: $PYTHON -m ensurepip"
     mkdir -p "$root"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +34,17 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
     yield
+
+
+@pytest.fixture(scope="session")
+def demo_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's model as GGUF, made here: a fresh checkout has none."""
+    for library in ("llama_cpp", "gguf"):
+        pytest.importorskip(library, reason="needs lbx[llama,dev]")
+    folder, path = REPOSITORY / "models" / "demo", tmp_path_factory.mktemp("demo") / "demo.gguf"
+    command = [sys.executable, folder / "export_gguf.py", "--dtype", "f32", folder / "hf", path]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
 
 
 @pytest.fixture(scope="session")

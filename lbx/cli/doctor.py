@@ -47,7 +47,7 @@ def doctor(as_json: AsJson = False, need: Needs = None) -> None:
     Serves as a container's health check: fails (exit code 1) when no backend can run, when there is nowhere to write
     temporary files, or when something named by --need is missing. What is wrong, and what mends it, comes last.
 
-    Examples: lbx doctor --json; lbx doctor --need gpu --need offline
+    Example: lbx doctor --need gpu --need offline
     """
     facts: dict[str, Any] = {
         "lbx": __version__,

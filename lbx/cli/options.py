@@ -149,7 +149,7 @@ Scratch = Annotated[
 CopyEvery = Annotated[
     float,
     typer.Option(
-        "--copy-every", metavar="MINUTES", min=0, help="With --scratch: how often to copy; 0 only at the end."
+        "--copy-every", metavar="MIN", min=0, help="With --scratch: minutes between copies; 0 copies at the end only."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

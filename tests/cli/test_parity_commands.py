@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 from lbx_process import Lbx, fails
 
-DEMO = Path(__file__).parents[2] / "models" / "demo"
-
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A card of the demo's model on llama.cpp."""
-    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
     path = tmp_path_factory.mktemp("demo") / "demo.toml"
-    path.write_text(f'name = "demo"\nbackend = "llamacpp"\n[weights]\npath = "{DEMO / "demo.gguf"}"\n')
+    path.write_text(f'name = "demo"\nbackend = "llamacpp"\n[weights]\npath = "{demo_gguf}"\n')
     return path
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 from kill_parts import rows, slow, start
 from lbx_process import Lbx, fails
 
-DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 ONE = "needle/single_en"
 
 
@@ -24,13 +21,9 @@ def said(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for library in ("llama_cpp", "gguf"):
-        pytest.importorskip(library, reason="needs lbx[llama,dev]")
-    path = tmp_path_factory.mktemp("demo") / "demo.gguf"
-    subprocess.run([sys.executable, DEMO / "export_gguf.py", DEMO / "hf", path], check=True, capture_output=True)
-    return path
+@pytest.fixture
+def gguf(demo_gguf: Path) -> Path:
+    return demo_gguf
 
 
 @pytest.fixture

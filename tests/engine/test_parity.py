@@ -66,21 +66,19 @@ def short() -> list[ParityPrompt]:
 
 
 @pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
-    return card(tmp_path_factory.mktemp("gguf"), "llamacpp", DEMO / "demo.gguf", F32)
+def gguf(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return card(tmp_path_factory.mktemp("gguf"), "llamacpp", demo_gguf, F32)
 
 
 @pytest.fixture(scope="module")
-def q4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def q4(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo model with matrices of four bits, made by llama.cpp."""
-    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
     from lbx.backends.llama.library import library
 
     llama_cpp, made = library(), tmp_path_factory.mktemp("q4") / "demo-q4.gguf"
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.nthread = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, 1
-    source = str(DEMO / "demo.gguf").encode()
+    source = str(demo_gguf).encode()
     assert llama_cpp.llama_model_quantize(source, str(made).encode(), ctypes.byref(params)) == 0
     return card(made.parent, "llamacpp", made, F32)
 

@@ -34,7 +34,8 @@ say "building $image_name:$variant from $base"
 # The namespace has no interface: a build step that wants the network cannot have it, whatever the tool allows.
 export STORAGE_DRIVER=${STORAGE_DRIVER:-$(image_driver)}
 unshare -n buildah --root "$image_root/store" --runroot "$image_root/run" build --isolation chroot \
-    --pull-never --quiet --format oci --timestamp "$time" --build-arg BASE_IMAGE="$base" --build-arg VARIANT="$variant" \
+    --pull-never --quiet --format oci --timestamp "$time" --build-arg BASE_IMAGE="$base" \
+    --build-arg VARIANT="$variant" \
     --build-arg VERSION="$version" --build-arg REVISION="$revision" --tag "$image_name:$variant" . >&2
 in_store rmi --prune >/dev/null 2>&1 || true  # the build stage, and what the last build left
 echo "$image_name:$variant"

@@ -12,7 +12,7 @@ demo: setup
 
 # everything that CI runs: ruff, mypy, import-linter, pytest
 test: lint
-    pytest -n 2 --dist worksteal
+    pytest -n 3 --dist worksteal
 
 # every golden record and aggregate beside what lbx gives: records and largest difference by metric
 golden: setup

@@ -37,9 +37,9 @@ def test_a_base_with_another_python_stops_the_build(tmp_path: Path) -> None:
 
 
 def test_a_damaged_wheelhouse_stops_the_build(tmp_path: Path) -> None:
-    said = install(tmp_path, {"made-for": "python=3.11\n", "a.whl": "wheel"}, damage="a.whl").stderr
-    assert "a.whl: FAILED" in said
-    assert "the wheelhouse is damaged" in said
+    done = install(tmp_path, {"made-for": "python=3.11\n", "a.whl": "wheel"}, damage="a.whl")
+    assert "a.whl: FAILED" in done.stdout
+    assert "the wheelhouse is damaged" in done.stderr
 
 
 def test_no_wheelhouse_stops_the_build(tmp_path: Path) -> None:

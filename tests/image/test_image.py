@@ -19,7 +19,7 @@ VARIABLE = "LBX_TEST_IMAGE"
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get(VARIABLE),
-    reason=f"takes minutes, and root: `just image-test`, or {VARIABLE}=1 after .ci/image-tools.sh, as in .ci/run",
+    reason=f"takes minutes, and root: `just image-test`, or {VARIABLE}=1 after .ci/image-tools.sh",
 )
 
 

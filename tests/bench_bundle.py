@@ -1,17 +1,22 @@
 """What the archive costs beside the tools that everybody has: `just bench-bundle`.
 
-    python tests/bench_bundle.py [--gib 2] [--files 4] [--volume-size SIZE] [--folder DIR]
+    python tests/bench_bundle.py [--gib 2] [--files 4] [--rounds 3] [--volume-size SIZE] [--folder DIR]
 
-Makes a synthetic model of random bytes, and times, in this order and on the same disk:
+Makes a synthetic model of random bytes, and times, in this order and on the same disk, ``rounds`` times over:
 
     hash       one thread, hashlib, over the files in memory's page cache: the speed that everything is held against
-    tar        GNU tar -c and sync, then openssl dgst -sha256 of the tar
-    create     lbx bundle of the same files (a local source: nothing is downloaded), fsync included
+    tar        GNU tar -c and sync
+    sum tar    openssl dgst -sha256 of that tar
+    sum files  openssl dgst -sha256 of the files
+    create     lbx bundle of the same files (a local source: nothing is downloaded), signed, fsync included
     verify     lbx verify, signed: each byte is hashed twice, in its volume and in its file; on one processor and on all
-    untar      openssl dgst -sha256 of the tar, GNU tar -x and sync
+    untar      GNU tar -x and sync
     unpack     lbx unpack, signed, fsync included
 
-Each runs as a process of its own; its peak memory is what the kernel says (ru_maxrss of the child).
+What tar plus hashing takes is ``tar + sum files + sum tar``: those are the sums that a bundle holds, its manifest's and
+its volumes'. With one sum alone (``tar + sum tar``) the same ratios are shown, too; nothing that makes both sums can
+come near it where hashing is slower than the disk. Each figure is the best of all rounds, because what else the machine
+does only ever adds to it. Each step runs as a process of its own; its peak memory is what the kernel says (ru_maxrss).
 """
 
 from __future__ import annotations
@@ -27,9 +32,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+Rows = dict[str, "Measured"]
 LBX = (sys.executable, "-m", "lbx.cli")
 BLOCK = 1 << 20
 
@@ -89,62 +95,78 @@ def hash_once(folder: Path) -> Measured:
     return found
 
 
-def bench(folder: Path, size: int, files: int, volume_size: str) -> dict[str, dict[str, float]]:
+def bench(folder: Path, size: int, files: int, volume_size: str, rounds: int) -> Rows:
     model = folder / "model"
     make_model(model, size, files)
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{key}"], check=True)
     recipe = folder / "bench.toml"
     recipe.write_text('name = "bench"\n[[source]]\nkind = "path"\npath = "model"\nto = "model"\n')
-    trust = ["--trust", key.with_suffix(".pub")]
-    out = folder / "out"
-    hashing = hash_once(model)
     os.sync()
-    tar = shell(f"cd {folder} && tar -cf plain.tar model && sync -f plain.tar && openssl dgst -sha256 plain.tar")
     sized = ["--volume-size", volume_size] if volume_size else []
-    create = measure([*LBX, "bundle", recipe, "--sign", key, "-o", out, *sized])
-    sums = out / "bench.SHA256SUMS"
-    one = measure([*LBX, "verify", sums, *trust], threads=1)
-    verify = measure([*LBX, "verify", sums, *trust])
-    untar = shell(f"cd {folder} && mkdir x && openssl dgst -sha256 plain.tar && tar -xf plain.tar -C x && sync -f x")
+    told = [run_round(folder, model, recipe, key, sized) for _ in range(rounds)]
+    return {name: best([one[name] for one in told]) for name in told[0]}
+
+
+def run_round(folder: Path, model: Path, recipe: Path, key: Path, sized: Sequence[str]) -> dict[str, Measured]:
+    """Every step once. What a step has written is removed when no other needs it."""
+    out, sums = folder / "out", folder / "out/bench.SHA256SUMS"
+    trust = ["--trust", key.with_suffix(".pub")]
+    told = {"hash": hash_once(model)}
+    told["tar"] = shell(f"cd {folder} && tar -cf plain.tar model && sync -f plain.tar")
+    told["sum tar"] = shell(f"cd {folder} && openssl dgst -sha256 plain.tar")
+    told["sum files"] = shell(f"cd {folder} && openssl dgst -sha256 model/*")
+    told["untar"] = shell(f"cd {folder} && mkdir x && tar -xf plain.tar -C x && sync -f x")
     (folder / "plain.tar").unlink()
-    unpack = measure([*LBX, "unpack", sums, *trust, "--to", folder / "root"])
-    measured = {
-        "tar": tar,
-        "create": create,
-        "verify, 1 thread": one,
-        "verify": verify,
-        "untar": untar,
-        "unpack": unpack,
-    }
-    rows = {}
-    for name, found in {"hash": hashing, **measured}.items():
-        rows[name] = {
-            "seconds": found.seconds,
-            "gb_per_s": size / found.seconds / 1e9,
-            "cpu_s": found.cpu,
-            "peak_mb": found.peak / 1e6,
+    shutil.rmtree(folder / "x")
+    told["create"] = measure([*LBX, "bundle", recipe, "--sign", key, "-o", out, *sized])
+    told["verify, 1 thread"] = measure([*LBX, "verify", sums, *trust], threads=1)
+    told["verify"] = measure([*LBX, "verify", sums, *trust])
+    told["unpack"] = measure([*LBX, "unpack", sums, *trust, "--to", folder / "root"])
+    for left in (out, folder / "root"):
+        shutil.rmtree(left)
+    os.sync()
+    return told
+
+
+def best(told: Sequence[Measured]) -> Measured:
+    """The least time of all rounds, and the most memory."""
+    return Measured(min(m.seconds for m in told), min(m.cpu for m in told), max(m.peak for m in told))
+
+
+def ratios(rows: Rows) -> dict[str, dict[str, float]]:
+    """What the goals are about, by wall and by processor time."""
+    found = {}
+    for unit in ("seconds", "cpu"):
+        time_of = {name: float(getattr(measured, unit)) for name, measured in rows.items()}
+        one = time_of["sum tar"]
+        both = one + time_of["sum files"]
+        found[unit] = {
+            "verify, 1 thread, of hashing speed (two sums)": 2 * time_of["hash"] / time_of["verify, 1 thread"],
+            "verify, of one thread's hashing speed (two sums)": 2 * time_of["hash"] / time_of["verify"],
+            "create / (tar + both sums)": time_of["create"] / (time_of["tar"] + both),
+            "unpack / (both sums + untar)": time_of["unpack"] / (time_of["untar"] + both),
+            "create / (tar + one sum)": time_of["create"] / (time_of["tar"] + one),
+            "unpack / (one sum + untar)": time_of["unpack"] / (time_of["untar"] + one),
         }
-    return rows
+    return found
 
 
-def report(rows: dict[str, dict[str, float]]) -> None:
+def report(rows: Rows, size: int) -> None:
     for name, row in rows.items():
-        memory = f"{row['peak_mb']:6.0f} MB" if row["peak_mb"] else ""
-        print(f"{name:<18}{row['seconds']:8.2f} s{row['gb_per_s']:8.3f} GB/s{row['cpu_s']:8.2f} s CPU{memory}")
-    for kind, unit in (("seconds", "wall"), ("cpu_s", "CPU")):
-        hashing = rows["hash"][kind]
-        print(f"by {unit} time:")
-        for name in ("verify, 1 thread", "verify"):
-            print(f"  {name}: {2 * hashing / rows[name][kind]:.2f} of the speed of hashing with one thread (two sums)")
-        print(f"  create: {rows['create'][kind] / rows['tar'][kind]:.2f} of tar + openssl")
-        print(f"  unpack: {rows['unpack'][kind] / rows['untar'][kind]:.2f} of openssl + tar")
+        memory = f"{row.peak / 1e6:6.0f} MB" if row.peak else ""
+        print(f"{name:<18}{row.seconds:8.2f} s{size / row.seconds / 1e9:8.3f} GB/s{row.cpu:8.2f} s CPU{memory}")
+    found = ratios(rows)
+    print(f"{'':<50}{'wall':>6}{'CPU':>8}")
+    for name, ratio in found["seconds"].items():
+        print(f"{name:<50}{ratio:6.2f}{found['cpu'][name]:8.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gib", type=float, default=2.0, help="size of the model")
     parser.add_argument("--files", type=int, default=4, help="in how many files")
+    parser.add_argument("--rounds", type=int, default=3, help="how often; the best counts")
     parser.add_argument("--volume-size", default="", help="as for lbx bundle; its own default without")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; four times the size must fit")
     parser.add_argument("--json", type=Path, default=None, help="write the figures here, too")
@@ -153,12 +175,14 @@ def main() -> None:
         given.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-bundle-", dir=given.folder))
     try:
-        rows = bench(folder, int(given.gib * 2**30), given.files, given.volume_size)
+        size = int(given.gib * 2**30)
+        rows = bench(folder, size, given.files, given.volume_size, given.rounds)
     finally:
         shutil.rmtree(folder)
-    report(rows)
+    report(rows, size)
     if given.json is not None:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        told = {"steps": {name: asdict(row) for name, row in rows.items()}, "ratios": ratios(rows)}
+        given.json.write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

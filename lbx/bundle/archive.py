@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from lbx.bundle import compression, signature
 from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.fetch import Fetched, read_blocks
+from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.progress import Meter
 from lbx.bundle.tar import TarWriter
 from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter, publish, render_sums
@@ -93,13 +93,16 @@ def _add(tar: TarWriter, name: str, file: Fetched, report: Callable[[int], None]
 
 def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
     """A file's blocks; raises where they are not those that the manifest was made of."""
-    digest = hashlib.sha256()
+    digest = BackgroundSha256()
     count = 0
-    for block in read_blocks(file.path):
-        digest.update(block)
-        yield block
-        count += len(block)
-        report(count)
+    try:
+        for block in read_blocks(file.path):
+            digest.update(block)
+            yield block
+            count += len(block)
+            report(count)
+    finally:
+        digest.close()
     if digest.hexdigest() != file.sha256:
         raise _changed(file)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from lbx.bundle.bag import Contents, Entry
 from lbx.bundle.fetch import read_blocks
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.received import Tally
+from lbx.bundle.parallel import Tally
 from lbx.errors import BundleError
 from lbx.layout import BUNDLE_JSON, MANIFEST, Bundle
 
@@ -76,7 +76,7 @@ class Base:
                 shutil.copyfileobj(file, out, 1 << 20)
                 out.flush()
                 os.fsync(out.fileno())
-        digest = BackgroundSha256()
+        digest = BackgroundSha256(threaded=tally.outweighs(entry.size))
         try:
             for block in read_blocks(target):
                 digest.update(block)

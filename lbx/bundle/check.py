@@ -19,9 +19,10 @@ from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.fetch import read_blocks
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
+from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.reading import Discard, Reading, allowed_files, damage, opened
-from lbx.bundle.received import Tally, VolumeResult, in_parallel
+from lbx.bundle.received import VolumeResult
 from lbx.bundle.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST, Bundle

@@ -23,11 +23,11 @@ from typing import Any
 
 from lbx.bundle.bag import Contents, Entry
 from lbx.bundle.base import Base
-from lbx.bundle.disk import sync_folder
+from lbx.bundle.disk import Flusher, sync_folder
 from lbx.bundle.evidence import Evidence
+from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.reading import Reading, opened
-from lbx.bundle.received import Tally, in_parallel
 from lbx.bundle.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
@@ -232,9 +232,14 @@ class _Writer:
         passing = self._passing()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(passing, flags, 0o644), "wb") as out:
-            for block in blocks:  # raises at the end where the hash is wrong, before the file has its name
-                out.write(block)
-            out.flush()
+            flusher = Flusher(out.fileno())
+            try:
+                for block in blocks:  # raises at the end where the hash is wrong, before the file has its name
+                    out.write(block)
+                    flusher.wrote(len(block))
+                out.flush()
+            finally:
+                flusher.close()
             os.fsync(out.fileno())
         self._settle_one(passing, path)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from lbx.bundle.disk import read_ahead
 from lbx.bundle.retry import AgainError, Retry, persist
 from lbx.bundle.tar import BLOCK
 from lbx.errors import FetchError
@@ -306,8 +307,13 @@ def describe(exc: Exception) -> str:
 def read_blocks(path: Path) -> Iterator[bytes]:
     """A file's bytes in blocks of 1 MiB."""
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        end = BLOCK
+        while True:
+            read_ahead(file.fileno(), end)
+            if not (block := file.read(BLOCK)):
+                return
             yield block
+            end += len(block)
 
 
 def _continues(response: httpx2.Response, start: int) -> bool:

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 from lbx.bundle.delta import Held, HeldFile
 from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
 from lbx.bundle.formats import why_refused
+from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.hub import Hub, Snapshot
 from lbx.bundle.image import read_image
 from lbx.bundle.names import PathSet, why_unsafe
+from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
 from lbx.errors import FetchError, UsageError
@@ -158,7 +160,7 @@ class Planner:
 
     def _plan_image(self, source: ImageSource) -> Planned:
         images = read_image(source.path)
-        file = _read_local(source.path, self._progress)
+        file = _read_local([source.path], self._progress)[source.path]
         name = source.path.name
         record = {"kind": "image", "to": name, "licence": "", "images": images}
         return Planned(source, record, (Item(f"{IMAGES}/{name}", name, file, file.size),))
@@ -166,7 +168,8 @@ class Planner:
     def _plan_path(self, source: PathSource) -> Planned:
         found = _local_files(source)
         chosen = _choose(found, source.files, source, f"{source.path}")
-        read = {name: _read_local(found[name], self._progress) for name in chosen}
+        files = _read_local([found[name] for name in chosen], self._progress)
+        read = {name: files[found[name]] for name in chosen}
         record = {"kind": "path", "path": source.path, "licence": source.licence}
         if source.to:
             single = source.full_path.is_file()
@@ -271,14 +274,25 @@ def _raise(error: OSError) -> None:
     raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
 
-def _read_local(path: Path, progress: Progress) -> Fetched:
-    digest = hashlib.sha256()
-    count, total = 0, path.stat().st_size
-    for block in read_blocks(path):
-        digest.update(block)
-        count += len(block)
-        progress("read", str(path), count, total)
-    return Fetched(path, count, digest.hexdigest())
+def _read_local(paths: Sequence[Path], progress: Progress) -> dict[Path, Fetched]:
+    """Local files with their sums, as many at once as there are processors, the largest first."""
+    sizes = {path: path.stat().st_size for path in paths}
+    tally = Tally(progress, "read", sum(sizes.values()))
+
+    def read(path: Path) -> Fetched:
+        digest = BackgroundSha256(threaded=tally.outweighs(sizes[path]))
+        count = 0
+        try:
+            for block in read_blocks(path):
+                digest.update(block)
+                count += len(block)
+                tally.add(str(path), len(block))
+        finally:
+            digest.close()
+        return Fetched(path, count, digest.hexdigest())
+
+    paths = sorted(sizes, key=lambda path: -sizes[path])
+    return dict(zip(paths, in_parallel(read, paths, tally), strict=True))
 
 
 def _check_formats(planned: Planned) -> None:

@@ -15,8 +15,9 @@ from lbx.bundle.compression import Decompressor
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
+from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
-from lbx.bundle.received import BLOCK, Joined, Received, Tally, check_volumes, in_parallel, locate
+from lbx.bundle.received import BLOCK, Joined, Received, check_volumes, locate
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.trust import SignedBy, Trust
 from lbx.bundle.volumes import SUMS
@@ -189,7 +190,7 @@ class Reading:
         return path, member
 
     def _take(self, entry: Entry, blocks: Iterator[bytes], sink: Sink, tally: Tally, *, name_all: bool) -> list[str]:
-        digest = BackgroundSha256()
+        digest = BackgroundSha256(threaded=tally.outweighs(entry.size) or self.received.compressed)
         wrong: list[str] = []
 
         def passing() -> Iterator[bytes]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 
+from lbx.bundle.disk import read_ahead
 from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.volumes import SUMS, split_name, volume_name
 from lbx.errors import BundleError
@@ -25,9 +25,6 @@ BLOCK = 1 << 20
 _SUMS_LIMIT = 1 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _AGAIN = "Copy {} again from where the archive was made; the other volumes may stay."
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +210,10 @@ class Joined:
         if not 0 <= offset < self.size:
             return b""
         number = bisect_right(self.starts, offset) - 1
-        return os.pread(self._files[number], size, offset - self.starts[number])
+        start = offset - self.starts[number]
+        if size >= BLOCK:
+            read_ahead(self._files[number], start + size)
+        return os.pread(self._files[number], size, start)
 
     def blocks(self, offset: int, size: int) -> Iterator[bytes]:
         """``size`` bytes from ``offset`` on, in blocks of at most 1 MiB; fewer where the archive ends before."""
@@ -237,28 +237,6 @@ class Joined:
         self.close()
 
 
-class Tally:
-    """The progress of one stage that several threads work on.
-
-    Args:
-        total: bytes of the whole stage.
-    """
-
-    def __init__(self, progress: Progress, stage: str, total: int) -> None:
-        self._progress, self._stage, self.total = progress, stage, total
-        self._done = 0
-        self._lock = Lock()
-        self.stopped = False
-
-    def add(self, item: str, count: int) -> None:
-        """``count`` more bytes of ``item`` are done. Raises CancelledError where they are no longer wanted."""
-        with self._lock:
-            if self.stopped:
-                raise CancelledError
-            self._done += count
-            self._progress(self._stage, item, self._done, self.total)
-
-
 def check_volumes(received: Received, joined: Joined, progress: Progress) -> list[VolumeResult]:
     """Hash every volume and compare it with NAME.SHA256SUMS. Raises BundleError that names all that differ."""
     if received.sums is None:
@@ -266,7 +244,8 @@ def check_volumes(received: Received, joined: Joined, progress: Progress) -> lis
     tally = Tally(progress, "sums", joined.size)
 
     def examine(number: int) -> VolumeResult:
-        name, size, digest = received.volumes[number].name, joined.size_of(number), BackgroundSha256()
+        name, size = received.volumes[number].name, joined.size_of(number)
+        digest = BackgroundSha256(threaded=tally.outweighs(size))
         for block in joined.blocks(joined.starts[number], size):
             digest.update(block)
             tally.add(name, len(block))
@@ -291,31 +270,3 @@ def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> st
     if len(results) > 1 and result is not results[-1] and result.size != usual:
         return f"{result.name} ({result.size:,} bytes instead of {usual:,})"
     return result.name
-
-
-def workers(size: int) -> int:
-    """Threads for hashing ``size`` bytes; one for little, where starting others would take longer."""
-    return 1 if size < 8 * BLOCK else max(min(len(os.sched_getaffinity(0)), 4), 1)
-
-
-def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
-    """``work`` of each item, in their order; where one fails, the others are given up and its exception is raised.
-
-    Args:
-        tally: which ``work`` adds to, so that it notices when it is given up.
-    """
-    threads = min(workers(tally.total), len(items))
-    if threads <= 1:
-        return [work(item) for item in items]
-    pool = ThreadPoolExecutor(threads, "hash")
-    futures = [pool.submit(work, item) for item in items]
-    try:
-        wait(futures, return_when=FIRST_EXCEPTION)
-    finally:  # Ctrl-C, too, must not wait for a file of forty gigabytes
-        tally.stopped = not all(future.done() for future in futures)
-        pool.shutdown(cancel_futures=True)
-    errors = [future.exception() for future in futures if not future.cancelled()]
-    for error in errors:
-        if error is not None and not isinstance(error, CancelledError):
-            raise error
-    return [future.result() for future in futures]

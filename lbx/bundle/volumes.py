@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from lbx.bundle.disk import sync_folder
+from lbx.bundle.disk import Flusher, sync_folder
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.errors import UsageError
 
@@ -79,6 +80,7 @@ class VolumeWriter:
         self._volume_size = volume_size
         self._done: list[Volume] = []
         self._out: IO[bytes] | None = None
+        self._flusher: Flusher | None = None
         self._sha256 = BackgroundSha256()
         self._size = 0
         _remove_parts(folder, (archive,), keep=())
@@ -90,9 +92,11 @@ class VolumeWriter:
             if self._out is None or self._size == self._volume_size:
                 self._next()
             assert self._out is not None
+            assert self._flusher is not None
             part = view[: self._volume_size - self._size]
             self._sha256.update(part)
             self._out.write(part)
+            self._flusher.wrote(len(part))
             self._size += len(part)
             view = view[len(part) :]
         return len(data)
@@ -110,21 +114,27 @@ class VolumeWriter:
 
     def abort(self) -> None:
         """Close what is open and remove every volume written so far."""
-        if self._out is not None:
-            self._out.close()
+        if self._out is not None and self._flusher is not None:
+            with suppress(OSError):  # whatever went wrong has been said
+                self._flusher.close()
+            with suppress(OSError):
+                self._out.close()
             self._out = None
-            self._sha256.hexdigest()
+            self._sha256.close()
         _remove_parts(self._folder, (self._archive,), keep=())
 
     def _next(self) -> None:
         if self._out is not None:
             self._finish()
         self._out = (self._folder / volume_name(self._archive, len(self._done) + 1)).open("wb")
+        self._flusher = Flusher(self._out.fileno())
         self._sha256, self._size = BackgroundSha256(), 0
 
     def _finish(self) -> None:
         assert self._out is not None
+        assert self._flusher is not None
         self._out.flush()
+        self._flusher.close()
         os.fsync(self._out.fileno())
         self._out.close()
         self._out = None

@@ -57,7 +57,7 @@ class Launch:
             return " ".join(["apptainer exec --containall --cleanenv", *gpu, *binds, shlex.quote(self.image), "lbx"])
         gpu = ["--device nvidia.com/gpu=all"] if self.gpu else []
         binds = [part for mount in mounts for part in ("--volume", mount)]
-        return " ".join(
-            ["podman run --rm --network none --read-only --userns keep-id --tmpfs /tmp", *gpu, *binds,
-             shlex.quote(self.image)]
-        )  # fmt: skip
+        # keep-id alone leaves the image's user in place, who may not write the run's folder. --read-only brings a tmpfs
+        # on /tmp with it; one of our own would collide with a scratch folder that is /tmp.
+        user = '--userns keep-id --user "$(id -u):$(id -g)"'
+        return " ".join([f"podman run --rm --network none --read-only {user}", *gpu, *binds, shlex.quote(self.image)])

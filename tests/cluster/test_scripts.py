@@ -88,6 +88,7 @@ def test_containers_see_what_they_need_and_no_more() -> None:
     for runtime, words in (
         (Runtime.APPTAINER, ["apptainer exec", "--nv", "--bind '/my data:/my data:ro'", "--bind /run:/run", "img lbx"]),
         (Runtime.PODMAN, ["podman run --rm --network none --read-only", "--device nvidia.com/gpu=all", " img"]),
+        (Runtime.PODMAN, ['--userns keep-id --user "$(id -u):$(id -g)"']),
     ):
         launch = Launch("lbx", runtime, "img", [Path("/my data")], ["/run"], gpu=True)
         said = launch.command.replace("'/my data':'/my data':ro", "'/my data:/my data:ro'")

@@ -104,7 +104,11 @@ def bench(folder: Path, size: int, files: int, volume_size: str, rounds: int) ->
     recipe.write_text('name = "bench"\n[[source]]\nkind = "path"\npath = "model"\nto = "model"\n')
     os.sync()
     sized = ["--volume-size", volume_size] if volume_size else []
-    told = [run_round(folder, model, recipe, key, sized) for _ in range(rounds)]
+    told: list[dict[str, Measured]] = []
+    for number in range(rounds):
+        told.append(run_round(folder, model, recipe, key, sized))
+        seconds = ", ".join(f"{name} {measured.seconds:.1f}" for name, measured in told[-1].items())
+        print(f"round {number + 1}, seconds: {seconds}", file=sys.stderr, flush=True)
     return {name: best([one[name] for one in told]) for name in told[0]}
 
 

@@ -10,6 +10,7 @@ import codecs
 import io
 import json
 import mmap
+import os
 import re
 import zipfile
 import zlib
@@ -25,9 +26,10 @@ T = TypeVar("T")
 
 _CHUNK = 1 << 22
 _BUFFER = 1 << 20
-_LINE_LIMIT = 1 << 29
+_LIMIT = 1 << 26  # of one record or small file; the longest of any benchmark is a fifth of it
 _ZIP_RATIO = 200
 _ZIP_SLACK = 1 << 20
+_TOO_MUCH = f"more than {_ZIP_RATIO} times its size"
 _FIX = "It is not what was bundled, or the source has changed: check the archive and unpack it again."
 _COMMAND = "lbx verify NAME.tar"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -62,13 +64,13 @@ def damaged(where: str, what: str) -> BundleError:
 def read_jsonl(path: Path) -> Iterator[Row]:
     """Rows of a JSON lines file. Raises BundleError."""
     with _reading(str(path)), path.open("rb") as file:
-        yield from _rows(file, str(path))
+        yield from _rows(_lines(file, str(path)), str(path))
 
 
 def read_zip_jsonl(path: Path, member: str) -> Iterator[Row]:
     """Rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
     where = f"{path}, {member}"
-    with _reading(where), _unzipped(path) as archive, archive.open(member) as file:
+    with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
         yield from _rows(_lines(file, where), where)
 
 
@@ -81,14 +83,14 @@ def read_json_array(path: Path) -> Iterator[Row]:
 def read_json(path: Path) -> dict[str, Any]:
     """A small JSON file that holds one object; read once while it does not change. Raises BundleError."""
     with _reading(str(path)):
-        stat = path.stat()
+        stat = _small(path)
         return _read_json(path, stat.st_mtime_ns, stat.st_size)
 
 
 def read_text(path: Path) -> str:
     """A small UTF-8 file; read once while it does not change. Raises BundleError."""
     with _reading(str(path)):
-        stat = path.stat()
+        stat = _small(path)
         return _read_text(path, stat.st_mtime_ns, stat.st_size)
 
 
@@ -126,6 +128,16 @@ def _reading(where: str) -> Iterator[None]:
         raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
     except json.JSONDecodeError as exc:
         raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
+    except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
+        raise damaged(where, f"its JSON cannot be read ({exc})") from exc
+
+
+def _small(path: Path) -> os.stat_result:
+    """What is known of a file that is read as one piece. Raises BundleError where it is too large for that."""
+    stat = path.stat()
+    if stat.st_size > _LIMIT:
+        raise damaged(str(path), f"it has {stat.st_size:,} bytes; {_LIMIT:,} is the most that is read of such a file")
+    return stat
 
 
 def is_zip_bomb(declared: int, size: int) -> bool:
@@ -142,16 +154,21 @@ def _unzipped(path: Path) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(path) as archive:
         declared, size = sum(info.file_size for info in archive.infolist()), path.stat().st_size
         if is_zip_bomb(declared, size):
-            raise damaged(str(path), f"its {size:,} bytes would unpack to {declared:,}, a zip bomb")
+            raise damaged(str(path), f"its {size:,} bytes would unpack to {declared:,}, a zip bomb ({_TOO_MUCH})")
         yield archive
 
 
-def _lines(file: IO[bytes], where: str) -> Iterable[bytes]:
-    """Lines of a zip's member, whose own reader takes a long line in steps of 4 KiB."""
-    buffered = io.BufferedReader(file, _BUFFER)  # type: ignore[type-var]
-    while line := buffered.readline(_LINE_LIMIT):
-        if len(line) == _LINE_LIMIT:
-            raise damaged(where, f"it has a line of more than {_LINE_LIMIT:,} bytes")
+def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """A zip's member, whose own reader would take a long line in steps of 4 KiB."""
+    return io.BufferedReader(archive.open(name), _BUFFER)  # type: ignore[type-var]
+
+
+def _lines(file: IO[bytes], where: str) -> Iterator[bytes]:
+    number = 0
+    while line := file.readline(_LIMIT + 1):
+        number += 1
+        if len(line) > _LIMIT:
+            raise damaged(f"{where}, line {number}", f"the line has more than {_LIMIT:,} bytes")
         yield line
 
 
@@ -231,6 +248,8 @@ class _Array:
         if self._ended:
             return False
         rest = self._text[self._at :]
+        if len(rest) > _LIMIT:
+            raise self._damaged(f"an object has more than {_LIMIT:,} characters")
         # As much again as there is: a long object is then tried a few times, not once per chunk.
         read = self._file.read(max(_CHUNK, len(rest)))
         self._ended = not read
@@ -254,7 +273,7 @@ def _read_text(path: Path, changed: int, size: int) -> str:
 
 @lru_cache(maxsize=256)
 def _count_zip_lines(path: Path, member: str, changed: int, size: int) -> int:
-    with _unzipped(path) as archive, archive.open(member) as file:
+    with _unzipped(path) as archive, _member(archive, member) as file:
         return sum(1 for line in _lines(file, f"{path}, {member}") if line.strip())
 
 

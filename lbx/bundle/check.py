@@ -21,7 +21,7 @@ from lbx.bundle.fetch import read_blocks
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.reading import Discard, Reading, allowed_files, damage, opened
+from lbx.bundle.reading import Discard, Reading, allowed_files, damage, opened, require_safe, unsafe_files
 from lbx.bundle.received import VolumeResult
 from lbx.bundle.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
@@ -82,12 +82,15 @@ class Clock:
         return round(time.monotonic() - self._start, 3)
 
 
-def verify(archive: Path, progress: Progress | None = None, *, trust: Trust = ANYONE) -> VerifyReport:
+def verify(
+    archive: Path, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
+) -> VerifyReport:
     """Check an archive without unpacking it, with flat memory: first its volumes' sums, then its contents.
 
     Args:
         archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS.
         trust: whose signatures count; with ``ANYONE`` a signature that is there must fit, but none is asked for.
+        unsafe: False refuses a bundle whose recipe has let pickles or code through by name.
 
     Raises:
         BundleError: it is missing, no bundle, cut short, damaged, unsafe, or not signed as ``trust`` asks; names up
@@ -95,15 +98,17 @@ def verify(archive: Path, progress: Progress | None = None, *, trust: Trust = AN
     """
     clock = Clock()
     try:
-        with opened(archive, trust, progress or silent) as reading:
+        with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
             reading.run(Discard(), "verify", progress or silent)
     except OSError as exc:
         raise BundleError(f"{archive} cannot be read: {exc}.") from exc
     return report_of(archive, reading, clock)
 
 
-def verify_folder(root: Path, progress: Progress | None = None, *, trust: Trust = ANYONE) -> VerifyReport:
-    """Hash an unpacked bundle again.
+def verify_folder(
+    root: Path, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
+) -> VerifyReport:
+    """Hash an unpacked bundle again; ``trust`` and ``unsafe`` as for ``verify``.
 
     Raises:
         BundleError: a file is missing, changed, unsafe or not the bundle's, or the tag manifest is not signed as
@@ -116,6 +121,8 @@ def verify_folder(root: Path, progress: Progress | None = None, *, trust: Trust 
         tags = {path: (root / path).read_bytes() for path in found if not path.startswith(PAYLOAD)}
         signatures = _judge(root, tags, trust)
         contents = parse_tags(tags, f"{root}")
+        if not unsafe:
+            require_safe(root, contents)
         files = set(found)
         problems = [f"{path} (not part of the bundle)" for path in sorted(files - set(tags) - set(contents.entries))]
         tally = Tally(progress or silent, "verify", contents.payload_bytes)
@@ -133,8 +140,7 @@ def verify_folder(root: Path, progress: Progress | None = None, *, trust: Trust 
         raise BundleError(f"{root} cannot be read: {exc}.") from exc
     if problems:
         raise damage(root, problems, "Unpack the archive again.")
-    unsafe = sorted(path for path in contents.entries if path in allowed)
-    return _report(root, contents, clock, signatures=signatures, unsafe=unsafe)
+    return _report(root, contents, clock, signatures=signatures)
 
 
 def read_contents(archive: Path) -> Contents:
@@ -158,7 +164,6 @@ def report_of(archive: Path, reading: Reading, clock: Clock) -> VerifyReport:
         sums=reading.received.sums.name if reading.received.sums is not None else "",
         signatures=reading.signatures,
         volumes=reading.volumes,
-        unsafe=sorted(reading.unsafe),
     )
 
 
@@ -212,6 +217,7 @@ def _report(
         sources=contents.sources,
         trusted=any(signed.trusted for signed in signatures),
         signatures=signatures,
+        unsafe=unsafe_files(contents),
         base=contents.base,
         from_base=len(contents.fetched),
         started_at=clock.started_at,

@@ -13,13 +13,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import IO, Any
 
 from lbx.bundle.bag import Contents, Entry
 from lbx.bundle.base import Base
@@ -67,6 +67,7 @@ def unpack(
     progress: Progress | None = None,
     *,
     trust: Trust = ANYONE,
+    unsafe: bool = True,
     base: Path | None = None,
 ) -> UnpackResult:
     """Verify an archive and unpack it; its payload is hashed as it is written.
@@ -74,7 +75,7 @@ def unpack(
     Args:
         archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS; the other files are looked for beside it.
         to: the folder to make; it may exist when it is empty, or already holds this very bundle.
-        trust: as for ``verify``.
+        trust, unsafe: as for ``verify``.
         base: for a delta, the unpacked bundle that it was made against.
 
     Raises:
@@ -82,7 +83,7 @@ def unpack(
             or changed. Nothing is left behind.
     """
     try:
-        with opened(archive, trust, progress or silent) as reading:
+        with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
             already = _occupied(to, reading.contents)
             if not already:
                 to.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +110,7 @@ def _result(reading: Reading, to: Path, *, already: bool) -> UnpackResult:
         already=already,
         trusted=any(signed.trusted for signed in reading.signatures),
         signatures=reading.signatures,
-        unsafe=sorted(reading.unsafe),
+        unsafe=reading.unsafe,
         from_base=len(contents.fetched),
     )
 
@@ -161,7 +162,7 @@ def _unpack_beside(reading: Reading, to: Path, progress: Progress, base: Base | 
         if base is not None:
             entries = [reading.contents.entries[path] for path in reading.contents.fetched]
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
-            in_parallel(lambda entry: writer.borrow(entry, base, tally), entries, tally)
+            in_parallel(lambda entry: writer.borrow(entry, base, tally, reading.look), entries, tally)
         writer.settle()
         folder.chmod(0o755)
         folder.rename(to)
@@ -243,10 +244,12 @@ class _Writer:
             os.fsync(out.fileno())
         self._settle_one(passing, path)
 
-    def borrow(self, entry: Entry, base: Base, tally: Tally) -> None:
-        """A file that the base has."""
+    def borrow(self, entry: Entry, base: Base, tally: Tally, look: Callable[[Entry, IO[bytes]], None]) -> None:
+        """A file that the base has; what is safe there may be unsafe by the name that it gets here."""
         passing = self._passing()
         base.lend(entry, passing, tally)
+        with passing.open("rb") as file:
+            look(entry, file)
         self._settle_one(passing, entry.path)
 
     def settle(self) -> None:

@@ -20,7 +20,7 @@ from lbx.bundle.bag import render_tags
 from lbx.bundle.delta import Held, HeldFile, read_base
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.fetch import Fetched, Fetcher, Wanted
-from lbx.bundle.formats import names_code, why_refused
+from lbx.bundle.formats import names_code, why_refused, why_unsafe_inside
 from lbx.bundle.hub import Hub
 from lbx.bundle.outline import Line, Outline, free_space, label, require_space
 from lbx.bundle.plan import Item, Planned, Planner, refusal
@@ -234,11 +234,24 @@ def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[st
             if not entry.allows(item):
                 raise refusal(entry.source, item, "a configuration that names code to run (auto_map)")
             coded.add(item.path)
+        _refuse_bomb(entry, item, file)
         # A small file of the hub shows only now, by its SHA-256, that the base has it.
         held = job.base.find("sha256", file.sha256, file.size, item.path) if job.base else None
         contents[item.path] = held or file
         meter.finish(item.name, file.size)
     return contents, coded
+
+
+def _refuse_bomb(entry: Planned, item: Item, file: Content) -> None:
+    """What the other side would refuse need not travel there."""
+    if isinstance(file, Fetched) and item.name.lower().endswith(".zip"):
+        with file.path.open("rb") as content:
+            reason = why_unsafe_inside(item.name, file.size, content)
+        if reason:
+            raise UsageError(
+                f"{entry.source.origin}: {item.name} is unsafe: {reason}.",
+                fix="Narrow `files` so that it is left out, or correct the source.",
+            )
 
 
 def _fetch_one(item: Item, job: Job, report: Callable[[int], None]) -> Content:

@@ -54,11 +54,18 @@ class Reading:
         volumes: what became of each.
         signatures: those that fit, the one of NAME.SHA256SUMS first.
         tags: the tag files by path; ``contents``: what they say.
-        unsafe: payload files of unsafe formats that the bundle's recipe has let through.
+        unsafe: payload files of unsafe formats that the bundle's recipe has let through by name.
     """
 
     def __init__(
-        self, received: Received, joined: Joined, signatures: list[SignedBy], trust: Trust, progress: Progress
+        self,
+        received: Received,
+        joined: Joined,
+        signatures: list[SignedBy],
+        trust: Trust,
+        progress: Progress,
+        *,
+        unsafe: bool = True,
     ) -> None:
         self.received = received
         self._archive = received.archive
@@ -76,7 +83,9 @@ class Reading:
         self._judge_tags(trust)
         self.contents = parse_tags(self.tags, f"{self._archive}")
         self._allowed = allowed_files(self.contents)
-        self.unsafe: list[str] = []
+        self.unsafe = unsafe_files(self.contents)
+        if not unsafe:
+            require_safe(self._archive, self.contents)
 
     def _judge_tags(self, trust: Trust) -> None:
         """A signature in the archive must fit, too; who has signed the sums has vouched for it already."""
@@ -111,6 +120,9 @@ class Reading:
         Raises:
             BundleError: a file is changed, missing, not listed or unsafe; names up to 10.
         """
+        for path in self.contents.fetched:
+            if reason := why_refused(path):
+                self._let_through(path, f"it is {reason}")
         here = {path: entry for path, entry in self.contents.entries.items() if path not in self.contents.fetched}
         tally = Tally(progress, stage, sum(entry.size for entry in here.values()))
         whole = self._in_order if self.received.compressed else self._in_parallel
@@ -129,7 +141,7 @@ class Reading:
                     blocks = _copied(blocks, copy)
                 problems += self._take(entry, blocks, sink, tally, name_all=name_all)
                 copy.seek(0)
-                self._look(entry, copy)
+                self.look(entry, copy)
             seen.add(entry.path)
         return problems, seen
 
@@ -148,7 +160,7 @@ class Reading:
             entry, offset = job
             problems = self._take(entry, self._joined.blocks(offset, entry.size), sink, tally, name_all=name_all)
             if wants_look(entry.path) and not problems:
-                self._look(entry, io.BufferedReader(Extent(self._joined, offset, entry.size)))
+                self.look(entry, io.BufferedReader(Extent(self._joined, offset, entry.size)))
             return problems
 
         jobs = sorted(found, key=lambda job: -job[0].size)
@@ -209,14 +221,14 @@ class Reading:
             digest.close()
         return wrong
 
-    def _look(self, entry: Entry, file: IO[bytes]) -> None:
+    def look(self, entry: Entry, file: IO[bytes]) -> None:
+        """Refuse a payload file for what is in it: code to run that the recipe has not named, a zip bomb."""
         if wants_look(entry.path) and (reason := why_unsafe_inside(entry.path, entry.size, file)):
             self._let_through(entry.path, reason)
 
     def _let_through(self, path: str, reason: str) -> None:
         if path not in self._allowed or "zip bomb" in reason:
             raise self._refuse(f"{path} is unsafe: {reason}")
-        self.unsafe.append(path)
 
     def _refuse(self, what: str) -> BundleError:
         return BundleError(
@@ -226,11 +238,14 @@ class Reading:
 
 
 @contextmanager
-def opened(archive: Path, trust: Trust, progress: Progress, *, sums: bool = True) -> Iterator[Reading]:
+def opened(
+    archive: Path, trust: Trust, progress: Progress, *, sums: bool = True, unsafe: bool = True
+) -> Iterator[Reading]:
     """An archive after the first stage and its tag files.
 
     Args:
         sums: False leaves the volumes unhashed, for those who only want to know what an archive says of itself.
+        unsafe: False refuses a bundle whose recipe has let an unsafe format through.
 
     Raises:
         BundleError: there is none; a volume is missing, foreign or changed; a signature is missing, wrong or of
@@ -251,7 +266,7 @@ def opened(archive: Path, trust: Trust, progress: Progress, *, sums: bool = True
                 trust.require_signed(f"{archive}, without its {SUMS.removeprefix('.')} file,")
             joined = stack.enter_context(Joined(received.volumes))
             received = received if sums else replace(received, sums=None)
-            reading = Reading(received, joined, signatures, trust, progress)
+            reading = Reading(received, joined, signatures, trust, progress, unsafe=unsafe)
         except OSError as exc:
             raise BundleError(f"{archive} cannot be read: {exc}.") from exc
         yield reading
@@ -264,6 +279,22 @@ def allowed_files(contents: Contents) -> frozenset[str]:
         allowed = source.get("allowed", [])
         named.update(path for path in (allowed if isinstance(allowed, list) else []) if isinstance(path, str))
     return frozenset(named)
+
+
+def unsafe_files(contents: Contents) -> list[str]:
+    """The payload files that ``allowed_files`` is about, sorted."""
+    return sorted(allowed_files(contents) & contents.entries.keys())
+
+
+def require_safe(where: Path, contents: Contents) -> None:
+    """Refuse what its recipe has let through by name, for those who overrule it. Raises BundleError."""
+    if found := unsafe_files(contents):
+        named = ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+        raise BundleError(
+            f"{where} is refused: its recipe lets unsafe files through ({len(found)}), and --refuse-unsafe takes none: "
+            f"{named}.",
+            fix="Have it made anew without them, or give the command without --refuse-unsafe.",
+        )
 
 
 def damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:

@@ -27,6 +27,10 @@ Keys = Annotated[
 AllowUnsigned = Annotated[
     bool, typer.Option("--allow-unsigned", help="Let in what nobody, or nobody of --trust, has signed.")
 ]
+RefuseUnsafe = Annotated[
+    bool,
+    typer.Option("--refuse-unsafe", help="Take no pickle and no code, not even where the recipe has let it through."),
+]
 
 
 def verify(
@@ -39,6 +43,7 @@ def verify(
     ],
     trust: Keys = None,
     allow_unsigned: AllowUnsigned = False,
+    refuse_unsafe: RefuseUnsafe = False,
     as_json: AsJson = False,
 ) -> None:
     """Check an archive without unpacking it: who signed it, every volume, then every file against the manifest.
@@ -51,7 +56,7 @@ def verify(
     with _refusals_as_json(archive, as_json), ByteProgress() as progress:
         trusted = Trust.of(trust, allow_unsigned=allow_unsigned)
         check = verify_folder if archive.is_dir() else verify_archive
-        checked = check(archive, progress, trust=trusted)
+        checked = check(archive, progress, trust=trusted, unsafe=not refuse_unsafe)
     if as_json:
         typer.echo(checked.to_json())
         return
@@ -65,6 +70,7 @@ def unpack(
     to: Annotated[Path, typer.Option("--to", help="Folder to make; it appears only when everything is in it.")],
     trust: Keys = None,
     allow_unsigned: AllowUnsigned = False,
+    refuse_unsafe: RefuseUnsafe = False,
     base: Annotated[
         Path | None,
         typer.Option("--base", metavar="DIR", help="For a delta: the unpacked bundle that it was made against."),
@@ -80,14 +86,17 @@ def unpack(
 
     with _refusals_as_json(archive, as_json), ByteProgress() as progress:
         trusted = Trust.of(trust, allow_unsigned=allow_unsigned)
-        unpacked = unpack_archive(archive, to, progress, trust=trusted, base=base)
+        unpacked = unpack_archive(archive, to, progress, trust=trusted, unsafe=not refuse_unsafe, base=base)
     if as_json:
         typer.echo(unpacked.to_json())
         return
     if unpacked.already:
         typer.echo(f"{unpacked.root} already holds this bundle, digest {unpacked.digest}")
+        note(f"Its files were not read again; `lbx verify {unpacked.root}` does.")
     else:
         typer.echo(f"{unpacked.root}: {unpacked.files} files, {unpacked.bytes:,} bytes, digest {unpacked.digest}")
+    for path in unpacked.unsafe:
+        typer.echo(f"  unsafe     {path}: let through by the recipe")
     if not unpacked.trusted:
         note("No trusted key has signed it; it was let in by --allow-unsigned.")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import tracemalloc
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -112,3 +115,96 @@ def test_fields(tmp_path: Path) -> None:
         row.get("b", str)
     with pytest.raises(BundleError, match="the field 'a' is int, not str"):
         row.get("a", str)
+
+
+# What somebody has made to fill the memory: refused by its name, with the limit, and without filling it
+
+
+def refused(read: Callable[[], object], *words: str) -> None:
+    """``read`` names these words, and has never held much more than a few of the (lowered) limits."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError) as caught:
+            read()
+        assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+
+
+@pytest.fixture
+def low(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A limit of 1 MiB for one record."""
+    monkeypatch.setattr(files, "_LIMIT", 1 << 20)
+    monkeypatch.setattr(files, "_CHUNK", 1 << 16)
+    yield 1 << 20
+
+
+def zipped(path: Path, size: int, stored: bool = False) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data/qasper.jsonl", b'{"a": "' + b"x" * (size - 10) + b'"}\n')
+    return path
+
+
+def test_a_zip_bomb_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    bomb = zipped(tmp_path / "data.zip", 24 << 20)
+    words = ("data.zip is damaged", "would unpack to 25,165,824, a zip bomb", "more than 200 times its size")
+    for read in (
+        lambda: files.zip_members(bomb),
+        lambda: files.count_zip_lines(bomb, "data/qasper.jsonl"),
+        lambda: list(files.read_zip_jsonl(bomb, "data/qasper.jsonl")),
+    ):
+        refused(read, *words)
+
+
+@pytest.mark.parametrize("claim", [100, (1 << 32) - 2])
+def test_a_zip_that_lies_about_a_size_gives_no_more_than_it_says(tmp_path: Path, claim: int) -> None:
+    """The same bomb, its size in the directory and before the member set to what would pass, or to far more."""
+    true = (24 << 20) - 1
+    path = zipped(tmp_path / "data.zip", true)
+    lie, size = path.read_bytes(), struct.pack("<I", true)
+    assert lie.count(size) == 2
+    path.write_bytes(lie.replace(size, struct.pack("<I", claim)))
+    said = "a zip bomb" if claim > 100 else "Bad CRC-32"
+    refused(lambda: list(files.read_zip_jsonl(path, "data/qasper.jsonl")), "data.zip", "damaged", said)
+    refused(lambda: files.count_zip_lines(path, "data/qasper.jsonl"), "data.zip", "damaged", said)
+
+
+def test_an_endless_line_is_refused(tmp_path: Path, low: int) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": "')
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)  # of which the disk holds a page, and no line ends
+    limit = ("data.jsonl, line 2", f"more than {low:,} bytes")
+    refused(lambda: list(files.read_jsonl(path)), *limit)
+    long = zipped(tmp_path / "data.zip", 24 << 20, stored=True)
+    for read in (
+        lambda: list(files.read_zip_jsonl(long, "data/qasper.jsonl")),
+        lambda: files.count_zip_lines(long, "data/qasper.jsonl"),
+    ):
+        refused(read, "data.zip, data/qasper.jsonl, line 1", f"more than {low:,} bytes")
+
+
+def test_an_endless_object_of_an_array_is_refused(tmp_path: Path, low: int) -> None:
+    path = tmp_path / "data.json"
+    path.write_bytes(b'[{"a": 1},\n{"a": "' + b"x" * (24 << 20) + b'"}]')
+    refused(lambda: list(files.read_json_array(path)), "data.json, line 2", f"more than {low:,} characters")
+
+
+def test_a_small_file_that_is_large_is_refused(tmp_path: Path, low: int) -> None:
+    path = tmp_path / "dataset2prompt.json"
+    path.touch()
+    with path.open("r+b") as file:
+        file.truncate(1 << 34)
+    for read in (lambda: files.read_json(path), lambda: files.read_text(path)):
+        refused(read, "dataset2prompt.json", "17,179,869,184 bytes", f"{low:,} is the most")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 200_000], ids=["digits", "brackets"])
+def test_json_that_python_will_not_read_is_refused(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(f'[{{"a": {value}')
+    refused(lambda: list(files.read_json_array(path)), "data.json", "its JSON cannot be read")
+    path.write_text(f'{{"a": {value}')
+    refused(lambda: list(files.read_jsonl(path)), "data.json", "its JSON cannot be read")

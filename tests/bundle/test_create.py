@@ -260,7 +260,7 @@ def test_the_token_goes_to_the_hub_only(bundle: Make, hub: HubServer, monkeypatc
     assert not any(path.startswith("/upstream") for path in hub.authorised)
 
 
-# Disk, formats, local files
+# Disk, formats
 
 
 def test_a_disk_that_is_too_small_is_refused_before_the_first_download(
@@ -310,70 +310,6 @@ def test_case_twins_are_refused(bundle: Make, hub: HubServer) -> None:
     (hub.hub / "datasets/org/data/A.jsonl").write_text("")
     with pytest.raises(UsageError, match=r"a\.jsonl cannot go into the bundle: .*A\.jsonl only in upper and lower"):
         bundle()
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Path:
-    folder = tmp_path / "local/hf"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"weights")
-    (folder / "target.txt").symlink_to(folder / "config.json")
-    (tmp_path / "local/m.gguf").write_bytes(b"GGUF")
-    return folder
-
-
-def path_source(path: str, **keys: str) -> str:
-    lines = "".join(f'{key} = "{value}"\n' for key, value in keys.items())
-    return f'[[source]]\nkind = "path"\npath = "{path}"\n{lines}'
-
-
-def test_local_folders_and_files_travel(bundle: Make, local: Path, tmp_path: Path) -> None:
-    made = bundle(path_source("local/hf", to="models/demo/hf") + path_source("local/m.gguf", to="models/demo/m.gguf"))
-    root = Bundle(unpack(made.archive, tmp_path / "root").root)
-    folder = root.file("models/demo/hf")
-    assert folder is not None
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        "config.json": b"{}",
-        "model.safetensors": b"weights",
-        "target.txt": b"{}",
-    }
-    assert root.file("models/demo/m.gguf")
-    assert str(tmp_path) not in json.dumps(root.description)
-
-
-def test_a_local_folder_can_become_a_hub_repository(bundle: Make, local: Path, tmp_path: Path) -> None:
-    made = bundle(path_source("local/hf", repo="lbx/demo", type="model") + 'files = ["*.json", "*.safetensors"]\n')
-    folder = Bundle(unpack(made.archive, tmp_path / "root").root).snapshot("model", "lbx/demo")
-    assert folder is not None
-    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
-    (local / "model.safetensors").write_bytes(b"other weights")
-    again = bundle(path_source("local/hf", repo="lbx/demo", type="model"), out="again")
-    assert again.sources[0]["commit"] != made.sources[0]["commit"]
-
-
-def test_local_mistakes_are_named(bundle: Make, local: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nothing at path = 'local/nothing'"):
-        bundle(path_source("local/nothing", to="x"))
-    with pytest.raises(UsageError, match="is a file; repo and files need a folder"):
-        bundle(path_source("local/m.gguf", repo="a/b"))
-    with pytest.raises(FetchError, match=r'files = "\*\.parquet" matches nothing'):
-        bundle(path_source("local/hf", to="x") + 'files = ["*.parquet"]\n')
-    (local / "loop").symlink_to(local)
-    with pytest.raises(UsageError, match="loop is neither a file nor a folder"):
-        bundle(path_source("local/hf", to="x"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FetchError, match="holds no files"):
-        bundle(path_source("empty", to="x"))
-
-
-def test_a_local_file_that_changes_while_it_is_packed_is_found_out(bundle: Make, local: Path) -> None:
-    def meddle(stage: str, item: str, done: int, total: int) -> None:
-        if stage == "fetch":
-            (local.parent / "m.gguf").write_bytes(b"XXXX")
-
-    with pytest.raises(FetchError, match=r"m\.gguf changed while it was being packed"):
-        bundle(path_source("local/m.gguf", to="m.gguf"), progress=meddle)
 
 
 # The command's surroundings

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 from lbx_process import Lbx, fails
+
+from lbx.layout import Bundle
 
 RECIPE = """
 name = "mine"
@@ -74,3 +78,52 @@ def test_a_run_says_which_unsafe_files_its_bundle_holds(lbx: Lbx, bundle: Path, 
     (row,) = json.loads(lbx("sql", results, "SELECT settings FROM runs", "--format", "json").stdout)
     settings = row["settings"] if isinstance(row["settings"], dict) else json.loads(row["settings"])
     assert settings["bundle.allowed"] == ["data/files/needle/notes.py"]
+
+
+# What the officer sees of files that run when they are loaded, and how they are kept out
+
+
+def test_unsafe_files_stand_in_the_evidence_and_can_be_refused(lbx: Lbx, archive: Path, tmp_path: Path) -> None:
+    unsafe = "data/files/needle/notes.py"
+    anyone = ["--allow-unsigned"]
+    assert f"  unsafe     {unsafe}: let through by the recipe\n" in lbx("verify", archive, *anyone).stdout
+    for command in (["verify", archive], ["unpack", archive, "--to", tmp_path / "root"]):
+        fails(lbx(*command, *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe takes none", unsafe)
+    assert not list(tmp_path.iterdir())
+    assert (
+        f"  unsafe     {unsafe}: let through by the recipe\n"
+        in lbx("unpack", archive, *anyone, "--to", tmp_path / "root").stdout
+    )
+    fails(lbx("verify", tmp_path / "root", *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe takes none", unsafe)
+    again = lbx("unpack", archive, *anyone, "--to", tmp_path / "root")
+    assert "already holds this bundle" in again.stdout
+    assert unsafe in again.stdout
+    assert f"`lbx verify {tmp_path / 'root'}` does" in " ".join(again.stderr.split())
+    fails(lbx("unpack", archive, *anyone, "--to", tmp_path / "root", "--refuse-unsafe"), 1, unsafe)
+
+
+def test_a_zip_bomb_inside_a_bundle_stops_a_run_by_its_name(lbx: Lbx, answers: Path, tmp_path: Path) -> None:
+    """Put there after `lbx unpack`, which refuses it: whoever reads the file looks again."""
+    data = tmp_path / "recipe/LongBench"
+    data.mkdir(parents=True)
+    with zipfile.ZipFile(data / "data.zip", "w") as archive:
+        archive.writestr("data/qasper.jsonl", "{}\n")
+    recipe = tmp_path / "recipe/r.toml"
+    recipe.write_text(
+        'name = "r"\n[[source]]\nkind = "path"\npath = "LongBench"\nrepo = "THUDM/LongBench"\ntype = "dataset"\n'
+    )
+    out, root = tmp_path / "out", tmp_path / "root"
+    assert lbx("bundle", recipe, "-o", out).returncode == 0
+    assert lbx("unpack", out / "r.tar", "--allow-unsigned", "--to", root).returncode == 0
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data/qasper.jsonl", bytes(20 << 20))
+    snapshot = Bundle(root).snapshot("dataset", "THUDM/LongBench")
+    assert snapshot is not None
+    (snapshot / "data.zip").write_bytes(bomb.getvalue())
+    said = ("data.zip is damaged", "would unpack to 20,971,520, a zip bomb (more than 200 times its size)")
+    run = ["run", "-b", root, "-m", answers, "-t", "longbench/qasper", "-o", tmp_path / "r.duckdb"]
+    fails(lbx(*run), 1, *said)
+    fails(lbx("verify", root, "--allow-unsigned"), 1, "data.zip (changed)")
+    (data / "data.zip").write_bytes(bomb.getvalue())
+    fails(lbx("bundle", recipe, "-o", tmp_path / "again"), 2, "data.zip is unsafe", "a zip bomb")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import bagit
 import pytest
 from conftest import DATASET, MODEL
 from hubserver import HubServer, serve
+from sealed import make_key
 
-from lbx.bundle import CreateResult, create, unpack, verify, verify_folder
+from lbx.bundle import CreateResult, Writing, create, unpack, verify, verify_folder
+from lbx.bundle.volumes import MAX_VOLUME
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 
@@ -49,6 +52,74 @@ def test_tar_and_sha256sum_check_and_unpack_it(made: CreateResult, tmp_path: Pat
     assert run("diff", "-r", root, ours, cwd=tmp_path) == ""
     assert verify_folder(root).digest == made.digest
     assert Bundle(root).digest == made.digest
+
+
+def officers_lines() -> str:
+    """The commands that the README gives the officer, as they stand there."""
+    section = (
+        (REPOSITORY / "README.md").read_text("utf-8").split("### For the officer who checks\n")[1].split("\n### ")[0]
+    )
+    lines = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    assert sum(line.startswith(("ssh-keygen -Y verify", "sha256sum", "tar", "lbx verify")) for line in lines) >= 6
+    return "\n".join(lines)
+
+
+def check_by_hand(folder: Path, commands: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", officers_lines()],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    """A folder with `lbx` in it, this one."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "lbx").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lbx.cli "$@"\n')
+    (folder / "lbx").chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("volume_size", [MAX_VOLUME, 1 << 20])
+def test_every_line_that_the_readme_gives_the_officer_works(
+    bundle: Callable[..., CreateResult], tmp_path: Path, commands: Path, volume_size: int
+) -> None:
+    made = bundle(DATASET, name="long", writing=Writing(volume_size=volume_size, key=make_key(tmp_path, "bundler")))
+    out = made.archive.parent
+    shutil.copy(tmp_path / "bundler.pub", out)
+    done = check_by_hand(out, commands)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count('Good "lbx-bundle" signature for bundler') == 2
+    assert f"{made.digest}  tagmanifest-sha256.txt" in done.stdout
+    assert all(f"{path.name}: OK" in done.stdout for path in made.volumes)
+    assert json.loads((out / "evidence.json").read_text())["result"] == "intact"
+    assert run("diff", "-r", out / "long", unpack(made.archive, tmp_path / "ours").root, cwd=out) == ""
+
+
+@pytest.mark.parametrize("what", ["a volume", "the sums", "the signer"])
+def test_the_officers_lines_stop_at_what_is_wrong(
+    bundle: Callable[..., CreateResult], tmp_path: Path, commands: Path, what: str
+) -> None:
+    made = bundle(DATASET, name="long", writing=Writing(volume_size=1 << 20, key=make_key(tmp_path, "bundler")))
+    out = made.archive.parent
+    shutil.copy(tmp_path / "bundler.pub", out)
+    if what == "a volume":
+        content = bytearray(made.volumes[1].read_bytes())
+        content[1000] ^= 1
+        made.volumes[1].write_bytes(content)
+    elif what == "the sums":
+        made.sums.write_text(made.sums.read_text().replace("0", "1"))
+    else:
+        shutil.copy(make_key(tmp_path, "other").with_suffix(".pub"), out / "bundler.pub")
+    assert check_by_hand(out, commands).returncode == 1  # lbx finds it in the first place
+    (commands / "lbx").write_text("#!/bin/sh\n")
+    assert check_by_hand(out, commands).returncode != 0  # and so do the others alone
+    assert not (out / "long").exists()
 
 
 def test_tag_files_come_first_and_all_names_are_sorted(made: CreateResult) -> None:

@@ -75,10 +75,10 @@ lock: setup
 wheelhouse variant="cpu": setup
     .ci/wheelhouse.sh {{ variant }}
 
-# build the image with no network, run the demo in it and show that nothing tried to reach out (root on Debian)
+# build the image with no network, run the demo in it, show that nothing reached out, save it, bundle it (root, Debian)
 image-test: setup
     .ci/image-tools.sh
-    .ci/image-test.sh
+    LBX_TEST_IMAGE=1 pytest -s tests/image/test_image.py
 
 # build the image and save it as an OCI archive, in out/ or the file that you name (root on Debian)
 image-save *file: setup

@@ -30,12 +30,29 @@ revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 version=$(sed -nE 's/^__version__ = "(.*)"$/\1/p' lbx/__init__.py)
 
+# What was built from the same is not built again. `lbx.inputs` stands for all of it, the base by its content.
+inputs=$(
+    {
+        printf '%s\n' "$revision" "$time" "$version" "$variant"
+        in_store inspect --type image --format '{{.FromImageID}}' "$base"
+        sha256sum Containerfile .containerignore .ci/image-build.sh .ci/image-install.sh "wheelhouse/$variant/SHA256SUMS"
+        find models bundle -type f ! -path '*/__pycache__/*' ! -name demo.gguf -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+    } | sha256sum | cut -c1-64
+)
+kept=$(in_store inspect --type image --format '{{index .OCIv1.Config.Labels "lbx.inputs"}}' \
+    "$image_name:$variant" 2>/dev/null || true)
+if [ "$kept" = "$inputs" ]; then
+    say "$image_name:$variant is there already, of the same inputs"
+    echo "$image_name:$variant"
+    exit 0
+fi
+
 say "building $image_name:$variant from $base"
 # The namespace has no interface: a build step that wants the network cannot have it, whatever the tool allows.
 export STORAGE_DRIVER=${STORAGE_DRIVER:-$(image_driver)}
 unshare -n buildah --root "$image_root/store" --runroot "$image_root/run" build --isolation chroot \
     --pull-never --quiet --format oci --timestamp "$time" --build-arg BASE_IMAGE="$base" \
-    --build-arg VARIANT="$variant" \
+    --build-arg VARIANT="$variant" --label "lbx.inputs=$inputs" \
     --build-arg VERSION="$version" --build-arg REVISION="$revision" --tag "$image_name:$variant" . >&2
 in_store rmi --prune >/dev/null 2>&1 || true  # the build stage, and what the last build left
 echo "$image_name:$variant"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +26,20 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """The folder that the test's run left, and what it said."""
+    """The folder that the test's run left, and what it said (and shows as it goes: `pytest -s`)."""
     work = tmp_path_factory.mktemp("image")
-    done = subprocess.run([ROOT / ".ci/image-test.sh", work], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    yield work, done.stdout
+    telling = ["bash", "-o", "pipefail", "-c", '"$0" "$1" 2>&1 | tee "$1/said"', ROOT / ".ci/image-test.sh", work]
+    done = subprocess.run(telling, check=False, cwd=ROOT)
+    said = (work / "said").read_text("utf-8")
+    assert done.returncode == 0, said
+    yield work, said
+
+
+@pytest.fixture(scope="module")
+def saved(tested: tuple[Path, str]) -> Path:
+    archive = tested[0] / "lbx.tar"
+    subprocess.run([ROOT / ".ci/image-save.sh", archive], check=True, cwd=ROOT)
+    return archive
 
 
 def test_the_main_job_runs_in_it_and_nothing_reaches_out(tested: tuple[Path, str]) -> None:
@@ -42,10 +52,8 @@ def test_the_main_job_runs_in_it_and_nothing_reaches_out(tested: tuple[Path, str
     assert all(network.startswith("no network interface (namespace)") for _, network in runs)
 
 
-def test_the_saved_file_is_an_image_to_other_programs(tested: tuple[Path, str], tmp_path: Path) -> None:
-    archive = tmp_path / "lbx.tar"
-    subprocess.run([ROOT / ".ci/image-save.sh", archive], check=True, cwd=ROOT)
-    config = _skopeo("--config", archive)
+def test_the_saved_file_is_an_image_to_other_programs(saved: Path) -> None:
+    config = _skopeo("--config", saved)
     assert config["config"]["User"] == "1000:1000"
     assert config["config"]["Entrypoint"] == ["/opt/lbx/bin/lbx"]
     assert config["config"]["WorkingDir"] == "/work"
@@ -53,10 +61,36 @@ def test_the_saved_file_is_an_image_to_other_programs(tested: tuple[Path, str], 
     assert labels["org.opencontainers.image.title"] == "lbx"
     assert labels["org.opencontainers.image.licenses"] == "MIT"
     assert labels["org.opencontainers.image.version"] not in ("", "unknown")
-    assert _skopeo("--raw", archive)["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
-    names = _names_of_layers(archive)
+    assert _skopeo("--raw", saved)["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
+    names = _names_of_layers(saved)
     assert "opt/lbx/bin/lbx" in names
     assert not [name for name in names if name.endswith(".whl") or "/pip/" in name or name.startswith("wheelhouse")]
+
+
+def test_the_saved_file_travels_in_a_signed_bundle_of_volumes(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "needle.toml").write_text("lengths = [64]\ndepths = [0.5]\nsamples_per_cell = 1\n")
+    recipe = tmp_path / "small.toml"
+    recipe.write_text('name = "small"\n\n[[source]]\nkind = "path"\npath = "needle.toml"\nto = "needle/needle.toml"\n')
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    out, there = tmp_path / "out", tmp_path / "there"
+    _lbx("bundle", recipe, "--include-image", saved, "--sign", key, "--volume-size", "100M", "-o", out)
+    volumes = sorted(out.glob("small*.tar*"))
+    assert len(volumes) == 1 + saved.stat().st_size // 100_000_000
+    trust = ["--trust", f"{key}.pub"]
+    _lbx("verify", volumes[0], *trust)
+    _lbx("unpack", volumes[0], *trust, "--to", there)
+    (arrived,) = (there / "data" / "images").iterdir()
+    with arrived.open("rb") as new, saved.open("rb") as old:
+        assert hashlib.file_digest(new, "sha256").digest() == hashlib.file_digest(old, "sha256").digest()
+    assert _skopeo("--raw", arrived) == _skopeo("--raw", saved)
+
+
+def _lbx(*arguments: object) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lbx.cli", *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _skopeo(what: str, archive: Path) -> dict[str, Any]:

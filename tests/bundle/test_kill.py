@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from conftest import DATASET, MODEL
 from forge import members, write
 from hubserver import Faults, HubServer
 
-from lbx.bundle import CreateResult, unpack, verify
+from lbx.bundle import CreateResult, Writing, unpack, verify
 
 CREATE = """
 import sys, time
@@ -36,6 +38,22 @@ def stop(stage, item, done, total):
     print("here", flush=True)
     time.sleep(600)
 unpack(Path(sys.argv[1]), Path(sys.argv[2]), stop)
+"""
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+from lbx.bundle import Writing, create
+left = int(sys.argv[4])
+def count(event, arguments):
+    global left
+    path = str(arguments[0]) if event in ("open", "os.rename", "os.remove") else ""
+    if f"{sys.argv[2]}/" in path and "/files" not in path:  # what it has fetched is not counted: it is once only
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+create([Path(sys.argv[1])], Path(sys.argv[2]), hub=sys.argv[3], writing=Writing(volume_size=1 << 20))
+print(-left)
 """
 
 
@@ -120,6 +138,32 @@ def test_a_kill_in_any_stage_leaves_no_archive(
     again = bundle(DATASET)
     assert verify(again.archive).digest == whole.digest
     assert again.archive.read_bytes() == whole.archive.read_bytes()
+
+
+def test_ten_kills_in_a_row_change_no_byte(
+    bundle: Callable[..., CreateResult], hub: HubServer, recipe: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Before a file of the archive is opened, renamed or removed, while an older archive of its name is there."""
+    whole = bundle(DATASET + MODEL, out="whole", writing=Writing(volume_size=1 << 20))
+    expected = {path.name: path.read_bytes() for path in whole.archive.parent.iterdir()}
+    out = tmp_path / "out"
+    bundle(MODEL, writing=Writing(volume_size=1 << 20))
+
+    def run(kill_at: int) -> int:
+        """How many steps it took, or 0 where it was killed."""
+        with child(KILLED_AT, recipe(DATASET + MODEL), out, hub.url, kill_at) as process:
+            told = process.communicate(timeout=60)[0]
+        assert process.returncode == (0 if told else -signal.SIGKILL)
+        if (out / "demo.SHA256SUMS").exists():  # an old archive or the new one, and whole
+            verify(out / "demo.SHA256SUMS")
+        return int(told or 0)
+
+    steps = run(0)
+    bundle(MODEL, writing=Writing(volume_size=1 << 20))
+    points = random.Random(11).sample(range(1, steps + 1), 10)
+    assert [run(point) for point in points] == [0] * 10
+    run(0)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == expected
 
 
 def test_a_killed_unpack_leaves_no_half_root(tmp_path: Path) -> None:

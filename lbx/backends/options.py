@@ -42,7 +42,8 @@ class LlamaOptions:
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions; "" and 0 keep
             what the model file says.
         extend_context: allow a context_window above the one the model was trained for.
-        max_sequences: questions that can be answered at once, 1 to 256 (128 for models with sliding attention).
+        max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them, and
+            125 for models with sliding attention.
         kv_cells: tokens the KV cache holds, those that questions share counted once; 0 means as many as
             context_window. With more, more questions of a long document are answered at once.
     """

@@ -50,6 +50,11 @@ class SequenceMemory(Protocol):
         ...
 
     @property
+    def grain(self) -> int:
+        """A sequence's own tokens take cells in blocks of so many; blocks that are full can be shared."""
+        ...
+
+    @property
     def cheap_cells(self) -> int:
         """How many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden size."""
         ...

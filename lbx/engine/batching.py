@@ -150,10 +150,10 @@ class Batch:
 
     def _fits(self, place: int) -> bool:
         """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""
-        places = [*sorted(answer.place for answer in self._active), place]
-        cells = sum(self._longest(one) for one in places)
-        cells -= sum(self.plan.shared(a, b) for a, b in pairwise(places))
-        return cells <= self.memory.max_cells
+        places, grain = [*sorted(answer.place for answer in self._active), place], self.memory.grain
+        blocks = sum(-(-self._longest(one) // grain) for one in places)
+        blocks -= sum(self.plan.shared(a, b) // grain for a, b in pairwise(places))
+        return blocks * grain <= self.memory.max_cells
 
     def _longest(self, place: int) -> int:
         branch = self.plan.branches[place]

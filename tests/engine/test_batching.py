@@ -71,14 +71,23 @@ def said(completion: Completion) -> tuple[str, int, str]:
 
 
 @settings(deadline=None)
-@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.integers(0, 60), st.integers(0, 600))
+@given(
+    PROMPTS,
+    st.integers(1, 9),
+    st.integers(3, 9),
+    st.integers(1, 20),
+    st.integers(0, 60),
+    st.integers(0, 600),
+    st.integers(1, 7),
+)
 def test_answers_are_those_of_one_at_a_time(
-    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, price: int
+    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, price: int, grain: int
 ) -> None:
     """The toy refuses more cells, sequences or tokens of a pass than it has."""
     requests = [request(n, prompt, new, thinking=n % 3) for n, prompt in enumerate(prompts)]
     need = max(len(r.token_ids) + r.thinking_tokens + r.max_new_tokens for r in requests)
-    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, pass_price=price)
+    cells = -(-(need + spare) // grain) * grain
+    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=cells, pass_price=price, grain=grain)
     told: list[int] = []
     batch = Batch(memory, requests, TOKENIZER, {EOS}, told.append)
     found = dict(batch.run())

@@ -29,13 +29,17 @@ def logits_after(tokens: Sequence[int]) -> np.ndarray:
 
 @dataclass
 class ToyMemory:
-    """Sequences of cells that remember their token; counts what it computes and refuses what does not fit."""
+    """Sequences of cells that remember their token; counts what it computes and refuses what does not fit.
+
+    With a grain above 1 a block that is not full is nobody else's, and there are two blocks for the ends of trunks.
+    """
 
     max_sequences: int = 8
     max_cells: int = 400
     max_step: int = 16
     cheap_cells: int = 10_000
     pass_price: int = 40_000
+    grain: int = 1
     fails_on: int | None = None
     computed: int = 0
     most_cells: int = 0
@@ -48,14 +52,19 @@ class ToyMemory:
 
     @property
     def used_cells(self) -> int:
-        return len({cell for held in self.sequences.values() for cell, _ in held})
+        blocks = set()
+        for sequence, held in self.sequences.items():
+            for at in range(0, len(held), self.grain):
+                full = at + self.grain <= len(held)
+                blocks.add(held[at][0] if full else (sequence, at))
+        return len(blocks) * self.grain
 
     def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
         assert items and len({item.sequence for item in items}) == len(items)
         assert all(item.tokens and 0 <= item.sequence < self.max_sequences for item in items)
         added = sum(len(item.tokens) for item in items)
         assert added <= self.max_step
-        if self.used_cells + added > self.max_cells:
+        if self.grain == 1 and self.used_cells + added > self.max_cells:
             raise BackendError("the memory is full")
         found: list[np.ndarray | None] = []
         for item in items:
@@ -68,6 +77,8 @@ class ToyMemory:
                 held.append((self._cell, token))
                 self._cell += 1
             found.append(logits_after([token for _, token in held]) if item.wants_logits else None)
+        if self.grain > 1 and self.used_cells > self.max_cells + 2 * self.grain:
+            raise BackendError("the memory is full")
         self.computed += added
         self.passes.append(tuple(items))
         self.most_cells = max(self.most_cells, self.used_cells)
@@ -82,6 +93,7 @@ class ToyMemory:
         assert length <= self.length(source)
         for target in targets:
             self.sequences[target] = list(self.sequences.get(source, ())[:length])
+        assert self.grain == 1 or self.used_cells <= self.max_cells + 2 * self.grain
 
     def drop(self, sequence: int) -> None:
         self.sequences.pop(sequence, None)

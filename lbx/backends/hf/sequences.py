@@ -101,6 +101,10 @@ class HfSequences:
         return self._table.used
 
     @property
+    def grain(self) -> int:
+        return 1
+
+    @property
     def cell_bytes(self) -> int:
         """Size of one cell in all layers together; 0 before the first pass."""
         return self._cell_bytes

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
+from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PADDING, SPARE_BLOCKS, PassSize, pass_size
 from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log
 from lbx.backends.llama.tokens import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
@@ -37,15 +38,25 @@ class Room(NamedTuple):
 
     Attributes:
         cells: tokens in its cache.
+        context_cells: the same with the spare ones that laying them out takes.
         sequences: how many may share it; 0 where they cannot.
         sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
         keeps_prefix: whether it can be cut back; that of recurrent and hybrid models cannot.
+        pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
+            where it cannot.
     """
 
     cells: int
+    context_cells: int
     sequences: int
     sliding: bool
     keeps_prefix: bool
+    pass_size: PassSize | None
+
+    @property
+    def all_sequences(self) -> int:
+        """How many llama.cpp must know."""
+        return max(1, (self.sequences + (EXTRA_SEQUENCES if self.sequences else 0)) * (2 if self.sliding else 1))
 
 
 class LlamaBackend:
@@ -67,7 +78,8 @@ class LlamaBackend:
         chunk: int,
         room: Room,
     ) -> None:
-        from lbx.backends.llama.sequences import LlamaSequences, StepBatch  # loads numpy
+        from lbx.backends.llama.batch import StepBatch  # these load numpy
+        from lbx.backends.llama.sequences import LlamaSequences
 
         self._lib = llama_cpp
         self._model = model
@@ -77,20 +89,27 @@ class LlamaBackend:
         self._info = info
         self._chunk = chunk
         self._keeps_prefix = room.keeps_prefix
-        self._batch = StepBatch(llama_cpp, chunk)
+        self._pass_size = room.pass_size or PassSize()
+        self._batch = StepBatch(llama_cpp, self._pass_size.padded(chunk))
+        self._padding = room.sequences + PADDING
+        self._filler = tokenizer.bos_id or 0
         self._kept: list[int] = []
         self._position = 0
+        self._last_row = 0  # of the last pass
         self._sequences: LlamaSequences | None = None
         if room.sequences:
             self._sequences = LlamaSequences(
                 llama_cpp,
                 context,
+                cells=room.context_cells,
                 max_sequences=room.sequences,
                 max_step=chunk,
                 vocabulary=tokenizer.size,
                 take_over=self._forget_prefix,
                 sliding=room.sliding,
                 on_gpu=info.on_gpu,
+                pass_size=room.pass_size,
+                filler=self._filler,
             )
 
     @property
@@ -149,6 +168,8 @@ class LlamaBackend:
 
         Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
         """
+        if self._sequences is not None:  # an interrupted pass may have left some
+            self._lib.llama_memory_seq_rm(self._memory, self._padding, -1, -1)
         if not length or not self._lib.llama_memory_seq_rm(self._memory, 0, length, -1):
             self._lib.llama_memory_clear(self._memory, True)
             length = 0
@@ -160,11 +181,22 @@ class LlamaBackend:
         self._kept = []
 
     def _decode(self, tokens: Sequence[int], *, wants_logits: bool) -> None:
-        """Append tokens (at most a chunk) to the cache."""
+        """Append tokens (at most a chunk) to the cache.
+
+        So that an answer is the same alone and among others, a pass of fewer tokens than the kernels for many take is
+        padded with tokens of another sequence, and as many rows of logits are computed; see ``AlignedCells``.
+        """
         if self._context is None:
             raise BackendError(f"The model {self._info.model} is closed.")
-        positions = range(self._position, self._position + len(tokens))
-        self._batch.fill(tokens, positions, 0, [len(tokens) - 1] if wants_logits else [])
+        count, padding = len(tokens), self._pass_size.padding(len(tokens))
+        last = count - 1
+        rows = [last, *range(last), *range(count, count + padding)][: self._pass_size.padded(1)]
+        self._batch.fill(
+            [*tokens, *[self._filler] * padding],
+            [*range(self._position, self._position + count), *range(padding)],
+            [0] * count + [self._padding] * padding,
+            rows if wants_logits else [],
+        )
         log.clear()
         code = self._lib.llama_decode(self._context, self._batch.native)
         if code != 0:
@@ -174,13 +206,16 @@ class LlamaBackend:
                 f"{log.said()}.",
                 fix="With a GPU, its memory may be full: lower context_window or n_gpu_layers in the model card.",
             )
-        self._position += len(tokens)
+        if padding:
+            self._lib.llama_memory_seq_rm(self._memory, self._padding, -1, -1)
+        self._position += count
+        self._last_row = last
 
     def _logits(self) -> Logits:
         """The last token's logits, a copy: shape (vocabulary,)."""
         import numpy as np
 
-        pointer = self._lib.llama_get_logits_ith(self._context, -1)
+        pointer = self._lib.llama_get_logits_ith(self._context, self._last_row)
         if not pointer:
             raise BackendError(f"llama.cpp gave no logits: {log.said()}.")
         return np.ctypeslib.as_array(pointer, shape=(self._tokenizer.size,)).copy()
@@ -278,9 +313,9 @@ def _room(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, wi
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
     """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return Room(window, 0, sliding=False, keeps_prefix=False)
+        return Room(window, window, 0, sliding=False, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return Room(window, 0, sliding=False, keeps_prefix=True)
+        return Room(window, window, 0, sliding=False, keeps_prefix=True, pass_size=None)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -293,9 +328,17 @@ def _room(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, wi
             f"{card.name} computes otherwise in a cache of more than {trained} tokens; kv_cells = {cells}.",
             fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
         )
-    sliding = llama_cpp.llama_model_n_swa(model) > 0
-    most = MOST_SEQUENCES // 2 if sliding else MOST_SEQUENCES
-    return Room(cells, min(options.max_sequences, most), sliding, keeps_prefix=True)
+    slides = llama_cpp.llama_model_n_swa(model)
+    copies = 2 if slides else 1
+    sequences = min(options.max_sequences, MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
+    # Kernels on a GPU depend on how many tokens there are; and what has slid out of sight is no part of a state.
+    size, context_cells = None, cells
+    if not _on_gpu(llama_cpp, options) and not 0 < slides < GRAIN:
+        whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
+        context_cells = cells if window <= trained < whole else whole
+        if context_cells > 2 * SPARE_BLOCKS * GRAIN:
+            size = pass_size(metadata(llama_cpp, model, "general.file_type"))
+    return Room(cells, context_cells, sequences, slides > 0, keeps_prefix=True, pass_size=size)
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
@@ -311,7 +354,7 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
 
 def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weights: Path) -> None:
     needed, available = sum(path.stat().st_size for path in shards(weights)), available_bytes()
-    if options.n_gpu_layers and llama_cpp.llama_supports_gpu_offload():
+    if _on_gpu(llama_cpp, options):
         return  # layers may lie there
     if available is not None and needed > available:
         raise DoesNotFitError(
@@ -333,23 +376,31 @@ def _check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
         )
 
 
+def _on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
+    """Whether some layers may lie on one."""
+    return bool(options.n_gpu_layers and llama_cpp.llama_supports_gpu_offload())
+
+
 def _cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
-    return bool(options.n_gpu_layers and options.offload_kqv and llama_cpp.llama_supports_gpu_offload())
+    return options.offload_kqv and _on_gpu(llama_cpp, options)
 
 
 def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: Room) -> Any:
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = room.cells
-    params.n_batch = params.n_ubatch = options.prefill_chunk
-    params.n_seq_max = max(1, room.sequences * (2 if room.sliding else 1))
+    params.n_ctx = room.context_cells
+    size = room.pass_size or PassSize()
+    params.n_batch = params.n_ubatch = size.padded(options.prefill_chunk)
+    params.n_seq_max = room.all_sequences
     params.kv_unified = room.sequences > 0  # one cache for all sequences, so that they can share its cells
-    params.n_outputs_max = params.n_seq_max  # only last tokens' logits are read: no buffer for all of a chunk's
+    params.n_outputs_max = size.padded(
+        params.n_seq_max
+    )  # only last tokens' logits are read: no buffer for all of a chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
         llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     )
-    params.type_k = getattr(llama_cpp, f"GGML_TYPE_{options.cache_type_k.upper()}")
-    params.type_v = getattr(llama_cpp, f"GGML_TYPE_{options.cache_type_v.upper()}")
+    params.type_k = _number_type(llama_cpp, options.cache_type_k)
+    params.type_v = _number_type(llama_cpp, options.cache_type_v)
     params.offload_kqv = options.offload_kqv
     params.swa_full = True  # a cache cut to the sliding window could not keep a prefix
     params.no_perf = True
@@ -360,7 +411,7 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
     params.yarn_orig_ctx = options.yarn_original_context
     log.clear()
     context = llama_cpp.llama_init_from_model(model, params)
-    if not context or llama_cpp.llama_n_ctx(context) < room.cells:
+    if not context or llama_cpp.llama_n_ctx(context) < room.context_cells:
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(
@@ -368,6 +419,11 @@ def _make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpt
             fix="Lower context_window (or kv_cells) in the model card, or use a smaller model or cache type.",
         )
     return context
+
+
+def _number_type(llama_cpp: Any, name: str) -> int:
+    number: int = getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", 30)  # llama-cpp-python leaves out bf16, which is 30
+    return number
 
 
 def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:

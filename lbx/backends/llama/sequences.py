@@ -1,13 +1,8 @@
-"""Many sequences in one llama.cpp context: the tokens that sequences share lie in its KV cache once.
-
-llama.cpp knows which cell holds what; how many are free it does not tell. They are counted here, so that a batch that
-would not fit is refused before anything is computed.
-"""
+"""Many sequences in one llama.cpp context: the tokens that sequences share lie in its KV cache once."""
 
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -15,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lbx.backends.llama.aligned import AlignedCells
+from lbx.backends.llama.batch import StepBatch
+from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
 from lbx.backends.llama.library import log
+from lbx.backends.llama.loose import LooseCells
 from lbx.backends.sequences import Extend
 from lbx.errors import BackendError
 
@@ -25,108 +24,6 @@ if TYPE_CHECKING:
 
 # Reading all weights takes as long as computing so many tokens with them: on a CPU (measured: 2 to 7), on a GPU.
 _PASS_TOKENS = {False: 4, True: 256}
-
-
-class StepBatch:
-    """A ``llama_batch`` over arrays of numpy: filled in a few copies, where one by one 512 tokens take milliseconds.
-
-    Args:
-        capacity: tokens.
-        twin: 0, or what to add to a sequence's number for a second sequence that gets the same tokens.
-    """
-
-    def __init__(self, llama_cpp: Any, capacity: int, *, twin: int = 0) -> None:
-        self._token = np.zeros(capacity, np.int32)
-        self._position = np.zeros(capacity, np.int32)
-        self._count = np.full(capacity, 2 if twin else 1, np.int32)
-        self._sequence = np.zeros((capacity, 2), np.int32)
-        self._wanted = np.zeros(capacity, np.int8)
-        self._twin = twin
-        row = self._sequence.strides[0]
-        self._rows = self._sequence.ctypes.data + row * np.arange(capacity, dtype=np.uintp)
-        number, pointer = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
-        self.native = llama_cpp.llama_batch(
-            n_tokens=0,
-            token=self._token.ctypes.data_as(number),
-            embd=None,
-            pos=self._position.ctypes.data_as(number),
-            n_seq_id=self._count.ctypes.data_as(number),
-            seq_id=self._rows.ctypes.data_as(pointer),
-            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
-        )
-
-    def fill(
-        self, tokens: Sequence[int], positions: Sequence[int], sequences: int | Sequence[int], wanted: Sequence[int]
-    ) -> None:
-        """Hold these tokens.
-
-        Args:
-            tokens: at most the capacity.
-            positions: of each token in its sequence.
-            sequences: of each token, or one for all.
-            wanted: indices of the tokens whose logits are wanted.
-        """
-        count = len(tokens)
-        self._token[:count] = tokens
-        self._position[:count] = positions
-        self._sequence[:count, 0] = sequences
-        if self._twin:
-            self._sequence[:count, 1] = self._sequence[:count, 0] + self._twin
-        self._wanted[:count] = 0
-        self._wanted[wanted] = 1
-        self.native.n_tokens = count
-
-
-class SharedCells:
-    """How many cells a memory has free, when sequences share some of theirs.
-
-    The numbers that cells have here are not llama.cpp's: only which sequences share a cell matters.
-
-    Args:
-        count: cells.
-        sequences: how many there may be.
-    """
-
-    def __init__(self, count: int, sequences: int) -> None:
-        self.count = count
-        self._users = np.zeros(count, np.int32)  # sequences that hold a cell
-        self._free = np.arange(count, dtype=np.int32)  # a stack: the first ``free`` are free
-        self._held = [array("i") for _ in range(sequences)]
-        self.free = count
-
-    def length(self, sequence: int) -> int:
-        return len(self._held[sequence])
-
-    def grow(self, sequence: int, tokens: int) -> None:
-        """Give a sequence cells of its own; there must be enough free."""
-        if tokens > self.free:
-            raise ValueError(f"{tokens} cells of {self.free} free ones")
-        taken = self._free[self.free - tokens : self.free]
-        self._users[taken] = 1
-        self._held[sequence].frombytes(taken.tobytes())
-        self.free -= tokens
-
-    def share(self, source: int, length: int, target: int) -> None:
-        """Let an empty sequence hold another's first cells, too."""
-        self._held[target] = self._held[source][:length]
-        if length:
-            self._users[np.frombuffer(self._held[target], np.int32)] += 1
-
-    def drop(self, sequence: int) -> None:
-        held, self._held[sequence] = self._held[sequence], array("i")
-        if not held:
-            return
-        cells = np.frombuffer(held, np.int32)
-        self._users[cells] -= 1
-        freed = cells[self._users[cells] == 0]
-        self._free[self.free : self.free + len(freed)] = freed
-        self.free += len(freed)
-
-    def clear(self) -> None:
-        self._users[:] = 0
-        self._free[:] = np.arange(self.count, dtype=np.int32)
-        self._held = [array("i") for _ in self._held]
-        self.free = self.count
 
 
 class LlamaSequences:
@@ -139,6 +36,7 @@ class LlamaSequences:
     not known. So does a result that is no number, since attention spreads it through the cache to all sequences.
 
     Args:
+        cells: that there are in the cache.
         max_step: the context's batch size.
         vocabulary: logits of a token.
         take_over: called before the context's cache is taken: what else it holds is about to be cleared.
@@ -146,6 +44,9 @@ class LlamaSequences:
             sequence alone holds them and its window has passed them, and they would be missing if an earlier part
             of it is forked. Every sequence gets a twin then, so that no cell is held by one alone.
         on_gpu: whether the model's layers lie on a GPU.
+        pass_size: what passes are padded to; None where the same numbers alone and among others are not to be had,
+            so that cells need not be laid out for them either.
+        filler: a token of the vocabulary, to pad with.
     """
 
     def __init__(
@@ -153,12 +54,15 @@ class LlamaSequences:
         llama_cpp: Any,
         context: Any,
         *,
+        cells: int,
         max_sequences: int,
         max_step: int,
         vocabulary: int,
         take_over: Callable[[], None],
         sliding: bool = False,
         on_gpu: bool = False,
+        pass_size: PassSize | None = None,
+        filler: int = 0,
     ) -> None:
         self._lib = llama_cpp
         self._context = context
@@ -169,10 +73,24 @@ class LlamaSequences:
         self._pass_price: int = _PASS_TOKENS[on_gpu] * self._cheap_cells
         self._row_type = ctypes.c_float * vocabulary
         self._take_over = take_over
-        self._twin = max_sequences if sliding else 0
-        self._batch = StepBatch(llama_cpp, max_step, twin=self._twin)
-        self._cells = SharedCells(llama_cpp.llama_n_ctx(context), max_sequences)
+        twin = max_sequences + EXTRA_SEQUENCES if sliding else 0
+        self._pass_size, self._filler = pass_size or PassSize(), filler
+        self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step), twin=twin)
+        self._cells: AlignedCells | LooseCells
+        if pass_size is None:
+            self._cells = LooseCells(cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory, twin=twin)
+        else:
+            self._cells = AlignedCells(
+                llama_cpp,
+                context,
+                cells=cells,
+                sequences=max_sequences,
+                twin=twin,
+                batch=self._batch,
+                filler=filler,
+            )
         self._holds = False  # whether the cache is ours now
+        self._started = False  # whether it is laid out
         self._unsure = False  # whether a change was begun and never ended
 
     @property
@@ -185,7 +103,11 @@ class LlamaSequences:
 
     @property
     def used_cells(self) -> int:
-        return self._cells.count - self._cells.free
+        return self._cells.used
+
+    @property
+    def grain(self) -> int:
+        return self._cells.grain
 
     @property
     def cheap_cells(self) -> int:
@@ -206,7 +128,7 @@ class LlamaSequences:
 
     @property
     def free_cells(self) -> int:
-        """How many tokens there is room for now."""
+        """How many tokens there is room for now, in whole blocks."""
         self._settle()
         return self._cells.free
 
@@ -218,12 +140,7 @@ class LlamaSequences:
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
         tokens = self._checked(items)
         self._begin()
-        if len(tokens) > self._cells.free:
-            raise BackendError(
-                f"The memory for {self.max_cells} tokens is full: {self._cells.free} are free, "
-                f"{len(tokens)} more were to be added.",
-                fix="Raise kv_cells under [options] in the model card, or let fewer questions be answered at once.",
-            )
+        self._check_room([(item.sequence, len(item.tokens)) for item in items])
         if not items:
             return []
         with self._changing():
@@ -232,15 +149,12 @@ class LlamaSequences:
             code = self._lib.llama_decode(self._context, self._batch.native)
             if code:
                 failure = f"code {code}: {log.said()}"
-                for item in items:
-                    self._remove(item.sequence)
             else:
-                for item in items:
-                    self._cells.grow(item.sequence, len(item.tokens))
+                self._cells.settle()
                 found = [None if row is None else self._logits(row) for row in rows]
                 failure = self._fault(found)
-                if failure:
-                    self._forget()
+            if failure:
+                self._forget()
         if failure:
             raise BackendError(
                 f"llama.cpp failed on {len(tokens)} tokens of {len(items)} sequences: {failure}.",
@@ -258,10 +172,10 @@ class LlamaSequences:
             raise ValueError(f"{length} tokens of sequence {source}, which has {has}, for {list(targets)}")
         with self._changing():
             for target in targets:
-                self._remove(target)
-                for number in (target, target + self._twin) if self._twin else (target,):
-                    if length:
-                        self._lib.llama_memory_seq_cp(self._memory, source, number, 0, length)
+                self._cells.drop(target)
+        self._check_room([(target, length % self.grain) for target in targets])
+        with self._changing():
+            for target in targets:
                 self._cells.share(source, length, target)
 
     def drop(self, sequence: int) -> None:
@@ -269,14 +183,14 @@ class LlamaSequences:
         self._settle()
         if self._cells.length(sequence):
             with self._changing():
-                self._remove(sequence)
+                self._cells.drop(sequence)
 
     def give_way(self) -> None:
         """Forget everything; the caller takes the cache and clears it."""
         if self._holds or self._unsure:
             self._unsure = True
             self._cells.clear()
-            self._holds = self._unsure = False
+            self._holds = self._started = self._unsure = False
 
     def close(self) -> None:
         """The context is about to be freed."""
@@ -300,7 +214,7 @@ class LlamaSequences:
         if self._context is not None:
             self._lib.llama_memory_clear(self._memory, True)  # the data, too: NaN times a weight of 0 is NaN
         self._cells.clear()
-        self._unsure = False
+        self._started = self._unsure = False
 
     def _begin(self) -> None:
         """Make the cache ours."""
@@ -311,10 +225,23 @@ class LlamaSequences:
             self._forget()
             self._holds = True
         self._settle()
+        if not self._started:
+            with self._changing():
+                self._cells.start()
+            self._started = True
 
     def _check_number(self, sequence: int) -> None:
         if not 0 <= sequence < self._max_sequences:
             raise ValueError(f"sequence {sequence} is none of 0 to {self._max_sequences - 1}")
+
+    def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
+        needed = self._cells.needed(growth)
+        if needed > self._cells.free:
+            raise BackendError(
+                f"The memory for {self.max_cells} tokens is full: {self._cells.free} are free, "
+                f"{needed} more are needed.",
+                fix="Raise kv_cells under [options] in the model card, or let fewer questions be answered at once.",
+            )
 
     def _checked(self, items: Sequence[Extend]) -> list[int]:
         """All tokens, one item's after the other's."""
@@ -329,17 +256,28 @@ class LlamaSequences:
             raise ValueError(f"{len(tokens)} tokens in a step of at most {self._max_step}")
         return tokens
 
-    def _fill(self, items: Sequence[Extend], tokens: Sequence[int]) -> list[int | None]:
-        """Fill the batch; for each item the index of its last token, None where its logits are not wanted."""
-        positions: list[int] = []
-        sequences: list[int] = []
-        rows: list[int | None] = []
-        for sequence, added, wants_logits in items:
-            at, count = self._cells.length(sequence), len(added)
-            positions.extend(range(at, at + count))
-            sequences.extend([sequence] * count)
-            rows.append(len(positions) - 1 if wants_logits else None)
-        self._batch.fill(tokens, positions, sequences, [row for row in rows if row is not None])
+    def _fill(self, items: Sequence[Extend], tokens: list[int]) -> list[int | None]:
+        """Fill the batch; for each item the row of its last token, None where its logits are not wanted."""
+        counts = [len(item.tokens) for item in items]
+        starts = [self._cells.length(item.sequence) for item in items]
+        cells = self._cells.place([(item.sequence, count) for item, count in zip(items, counts, strict=True)])
+        padding = self._pass_size.padding(len(tokens))
+        if padding:
+            self._cells.pad(padding)
+        sequences = np.repeat([self._max_sequences + PADDING, *(item.sequence for item in items)], [padding, *counts])
+        positions = np.concatenate(
+            [np.arange(start, start + count) for start, count in zip((0, *starts), (padding, *counts), strict=True)]
+        )
+        order = np.arange(len(positions)) if cells is None else np.argsort(np.concatenate([np.arange(padding), cells]))
+        row_of = np.empty(len(order), np.int64)
+        row_of[order] = np.arange(len(order))
+        last = row_of[padding + np.cumsum(counts) - 1]
+        rows = [int(row) if item.wants_logits else None for row, item in zip(last, items, strict=True)]
+        wanted = [row for row in rows if row is not None]
+        more = self._pass_size.padding(len(wanted))  # the last layers compute only rows that are wanted
+        wanted += [row for row in range(len(order)) if row not in wanted][:more]
+        padded = np.concatenate([np.full(padding, self._filler), tokens])
+        self._batch.fill(padded[order], positions[order], sequences[order], wanted)
         return rows
 
     def _logits(self, row: int) -> Logits:
@@ -357,8 +295,3 @@ class LlamaSequences:
         if any(logits is not None and np.isnan(logits[0]) for logits in found):
             return "the model computed no numbers (NaN), so that every sequence is dropped"
         return ""
-
-    def _remove(self, sequence: int) -> None:
-        for number in (sequence, sequence + self._twin) if self._twin else (sequence,):
-            self._lib.llama_memory_seq_rm(self._memory, number, -1, -1)
-        self._cells.drop(sequence)

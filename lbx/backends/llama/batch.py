@@ -1,0 +1,63 @@
+"""One pass's tokens in the form that llama.cpp takes them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = Sequence[int] | NDArray[np.int64]
+
+
+class StepBatch:
+    """A ``llama_batch`` over arrays of numpy: filled in a few copies, where one by one 512 tokens take milliseconds.
+
+    Args:
+        capacity: tokens.
+        twin: 0, or what to add to a sequence's number for a second sequence that gets the same tokens.
+    """
+
+    def __init__(self, llama_cpp: Any, capacity: int, *, twin: int = 0) -> None:
+        self.capacity = capacity
+        self._token = np.zeros(capacity, np.int32)
+        self._position = np.zeros(capacity, np.int32)
+        self._count = np.full(capacity, 2 if twin else 1, np.int32)
+        self._sequence = np.zeros((capacity, 2), np.int32)
+        self._wanted = np.zeros(capacity, np.int8)
+        self._twin = twin
+        row = self._sequence.strides[0]
+        self._rows = self._sequence.ctypes.data + row * np.arange(capacity, dtype=np.uintp)
+        number, pointer = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
+        self.native = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=self._token.ctypes.data_as(number),
+            embd=None,
+            pos=self._position.ctypes.data_as(number),
+            n_seq_id=self._count.ctypes.data_as(number),
+            seq_id=self._rows.ctypes.data_as(pointer),
+            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def fill(self, tokens: Numbers, positions: Numbers, sequences: int | Numbers, wanted: Sequence[int]) -> None:
+        """Hold these tokens.
+
+        Args:
+            tokens: at most the capacity.
+            positions: of each token in its sequence.
+            sequences: of each token, or one for all.
+            wanted: indices of the tokens whose logits are wanted.
+        """
+        count = len(tokens)
+        self._token[:count] = tokens
+        self._position[:count] = positions
+        self._sequence[:count, 0] = sequences
+        if self._twin:
+            self._sequence[:count, 1] = self._sequence[:count, 0] + self._twin
+        self._wanted[:count] = 0
+        self._wanted[list(wanted)] = 1
+        self.native.n_tokens = count

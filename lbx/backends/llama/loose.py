@@ -1,0 +1,97 @@
+"""Cells of llama.cpp's cache wherever llama.cpp puts them.
+
+It knows which cell holds what; how many are free it does not tell. They are counted here, so that a batch that would
+not fit is refused before anything is computed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class LooseCells:
+    """The cells of sequences in a context, of which only the count matters.
+
+    The numbers that cells have here are not llama.cpp's: only which sequences share a cell counts.
+
+    Args:
+        count: cells.
+        sequences: how many there may be.
+        memory: llama.cpp's of the context; None only counts.
+        twin: 0, or what to add to a sequence's number for a second one that holds the same cells.
+    """
+
+    grain = 1
+
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None, twin: int = 0) -> None:
+        self.count = count
+        self._lib = llama_cpp
+        self._memory = memory
+        self._twin = twin
+        self._users = np.zeros(count, np.int32)  # sequences that hold a cell
+        self._free = np.arange(count, dtype=np.int32)  # a stack: the first ``free`` are free
+        self._held = [array("i") for _ in range(sequences)]
+        self.free = count
+
+    @property
+    def used(self) -> int:
+        return self.count - self.free
+
+    def length(self, sequence: int) -> int:
+        return len(self._held[sequence])
+
+    def needed(self, items: Sequence[tuple[int, int]]) -> int:
+        """Cells that (sequence, tokens) take."""
+        return sum(tokens for _, tokens in items)
+
+    def start(self) -> None:
+        """Begin in an empty cache."""
+        self.clear()
+
+    def place(self, items: Sequence[tuple[int, int]]) -> None:
+        """Count (sequence, tokens), which fit; llama.cpp will find cells for them."""
+        for sequence, tokens in items:
+            taken = self._free[self.free - tokens : self.free]
+            self._users[taken] = 1
+            self._held[sequence].frombytes(taken.tobytes())
+            self.free -= tokens
+
+    def pad(self, tokens: int) -> None:
+        """Nothing is to be done for tokens that only make a pass larger."""
+
+    def settle(self) -> None:
+        """What was placed has been computed."""
+
+    def share(self, source: int, length: int, target: int) -> None:
+        """Let an empty sequence hold another's first cells, too."""
+        self._held[target] = self._held[source][:length]
+        if not length:
+            return
+        self._users[np.frombuffer(self._held[target], np.int32)] += 1
+        if self._memory is not None:
+            for number in (target, target + self._twin) if self._twin else (target,):
+                self._lib.llama_memory_seq_cp(self._memory, source, number, 0, length)
+
+    def drop(self, sequence: int) -> None:
+        held, self._held[sequence] = self._held[sequence], array("i")
+        if not held:
+            return
+        cells = np.frombuffer(held, np.int32)
+        self._users[cells] -= 1
+        freed = cells[self._users[cells] == 0]
+        self._free[self.free : self.free + len(freed)] = freed
+        self.free += len(freed)
+        if self._memory is not None:
+            for number in (sequence, sequence + self._twin) if self._twin else (sequence,):
+                self._lib.llama_memory_seq_rm(self._memory, number, -1, -1)
+
+    def clear(self) -> None:
+        """The cache was emptied."""
+        self._users[:] = 0
+        self._free[:] = np.arange(self.count, dtype=np.int32)
+        self._held = [array("i") for _ in self._held]
+        self.free = self.count

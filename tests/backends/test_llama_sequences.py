@@ -300,6 +300,46 @@ def test_an_earlier_part_of_a_long_text_can_be_forked_where_attention_slides(sli
     backend.close()
 
 
+@pytest.fixture(scope="module")
+def wide_gguf(tmp_path_factory) -> Path:
+    """Rows of 256 weights, which the block formats need."""
+    pytest.importorskip("gguf", reason="needs lbx[dev]")
+    from tiny import export_gguf, make_model
+
+    folder = tmp_path_factory.mktemp("wide")
+    return export_gguf(make_model(folder / "hf", 512, width=256), folder / "wide.gguf", "f16")
+
+
+@pytest.mark.parametrize("options", [{}, {"repack": False}, {"cache_type_k": "bf16", "cache_type_v": "bf16"}])
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_0", "Q4_K_M", "Q6_K"])
+def test_rounded_weights_give_the_same_numbers_together_as_alone(wide_gguf, tmp_path, kind, options):
+    """Kernels differ by format and by how many tokens there are: no pass of 1 to 9 sequences may show it."""
+    import llama_cpp
+
+    path = tmp_path / f"{kind}.gguf"
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    assert not llama_cpp.llama_model_quantize(str(wide_gguf).encode(), str(path).encode(), parameters)
+    backend = loaded(path, 512, kv_cells=1024, **options)
+    memory, document = emptied(backend.sequences()), tokens(203)
+    texts = {n: document + tokens(1 + 7 * n, n) for n in range(1, 10)}
+    prefill(memory, 0, document)
+    memory.fork(0, len(document), list(texts))
+    found = {n: [prefill(memory, n, text[len(document) :])] for n, text in texts.items()}
+    for together in range(9, 0, -1):
+        chosen = list(texts)[:together]
+        for n in chosen:
+            texts[n] = [*texts[n], int(found[n][-1].argmax())]
+        for n, logits in zip(chosen, memory.extend([Extend(n, texts[n][-1:], True) for n in chosen]), strict=True):
+            found[n].append(logits)
+    for n, rows in found.items():
+        steps = len(rows) - 1
+        alone = [backend.prefill(texts[n][: len(texts[n]) - steps]).logits]
+        alone += [backend.step(token) for token in texts[n][len(texts[n]) - steps :]]
+        assert all(map(np.array_equal, rows, alone))
+    backend.close()
+
+
 # --- answers
 
 

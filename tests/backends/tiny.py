@@ -45,7 +45,7 @@ def make_tokenizer():
     )
 
 
-def make_model(folder: Path, window: int = 2048) -> Path:
+def make_model(folder: Path, window: int = 2048, width: int = 64) -> Path:
     """A model folder whose weights are exact in float16, so that every format holds the same numbers."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -54,8 +54,8 @@ def make_model(folder: Path, window: int = 2048) -> Path:
     torch.manual_seed(11)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

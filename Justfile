@@ -45,6 +45,7 @@ fuzz seconds="60": setup
 
 # an array on a real Slurm, three shards killed, merged equals one run (root; Debian's slurm-wlm and munge)
 slurm-test: setup
+    .ci/slurm-tools.sh
     pytest -ra tests/cluster/test_slurm.py
 
 # the main job on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
@@ -71,14 +72,14 @@ format: setup
 lock: setup
     .ci/lock.sh
 
-# gather the wheels that the Containerfile installs from, on the connected machine; `cuda` for GPUs
+# gather the wheels that the Containerfile installs from, on the connected machine; `cuda` for GPUs, `llama` without torch
 wheelhouse variant="cpu": setup
     .ci/wheelhouse.sh {{ variant }}
 
 # build the image with no network, run the demo in it, show that nothing reached out, save it, bundle it (root, Debian)
 image-test: setup
     .ci/image-tools.sh
-    LBX_TEST_IMAGE=1 pytest -s tests/image/test_image.py
+    LBX_TEST_IMAGE=cpu pytest -s tests/image/test_image.py
 
 # build the image and save it as an OCI archive, in out/ or the file that you name (root on Debian)
 image-save *file: setup

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the image with buildah, with no network in the build: localhost/lbx:VARIANT in a store of its own.
 #
-#     .ci/image-build.sh [cpu|cuda]      BASE_IMAGE: another base (default: the small Debian of .ci/image-base.sh)
+#     .ci/image-build.sh [cpu|cuda|llama]      BASE_IMAGE: another base (default: the small Debian of .ci/image-base.sh)
 #
 # Where podman works, `podman build --network=none` does the same; the head of the Containerfile shows it.
 set -euo pipefail
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 . .ci/image-lib.sh
 variant=${1:-cpu}
 [ -e "wheelhouse/$variant/SHA256SUMS" ] ||
-    fail "there is no wheelhouse/$variant. On a connected machine: just wheelhouse"
+    fail "there is no wheelhouse/$variant. On a connected machine: just wheelhouse $variant"
 
 base=${BASE_IMAGE:-}
 if [ -z "$base" ]; then
@@ -35,8 +35,9 @@ inputs=$(
     {
         printf '%s\n' "$revision" "$time" "$version" "$variant"
         in_store inspect --type image --format '{{.FromImageID}}' "$base"
-        sha256sum Containerfile .containerignore .ci/image-build.sh .ci/image-install.sh "wheelhouse/$variant/SHA256SUMS"
-        find models bundle -type f ! -path '*/__pycache__/*' ! -name demo.gguf -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+        sha256sum Containerfile .containerignore .ci/image-{build,install}.sh "wheelhouse/$variant/SHA256SUMS"
+        find models bundle -type f ! -path '*/__pycache__/*' ! -name demo.gguf -print0 | LC_ALL=C sort -z |
+            xargs -0 sha256sum
     } | sha256sum | cut -c1-64
 )
 kept=$(in_store inspect --type image --format '{{index .OCIv1.Config.Labels "lbx.inputs"}}' \

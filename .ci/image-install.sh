@@ -25,14 +25,15 @@ found=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 python3 -m venv --without-pip "$prefix"
 # The wheelhouse's own pip, run from its wheel: it never becomes part of the image.
 pip="$prefix/bin/python $(echo pip-*.whl)/pip --disable-pip-version-check"
-$pip install --quiet --no-index --find-links . --no-cache-dir --no-compile --root-user-action=ignore 'lbx[llama,hf]'
+$pip install --quiet --no-index --find-links . --no-cache-dir --no-compile --root-user-action=ignore \
+    "lbx[$(sed -n 's/^extras=//p' made-for)]"
 $pip check >&2
 
 site=$("$prefix/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # Tests, C++ headers, build-time programs and second copies: nothing reads them at run time.
 rm -rf "$site"/torch/test "$site"/torch/include "$site"/torch/share/cmake "$site"/lib/cmake "$site"/lib/pkgconfig \
     "$site"/include "$site"/llama_cpp/include
-find "$site/torch/bin" -type f ! -name torch_shm_manager -delete
+[ ! -d "$site/torch/bin" ] || find "$site/torch/bin" -type f ! -name torch_shm_manager -delete
 for package in numpy scipy sklearn sympy networkx mpmath joblib nltk jieba threadpoolctl; do
     [ ! -d "$site/$package" ] || find "$site/$package" -depth -type d \( -name tests -o -name test \) -exec rm -rf {} +
 done

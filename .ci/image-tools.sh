@@ -2,7 +2,8 @@
 # Makes this machine ready for the image's test, or says why it cannot be: tools from the distribution, a base, the
 # wheelhouse. Exit code 1 when something is missing; nothing is left half done.
 #
-#     .ci/image-tools.sh [base]      base: only what needs no .venv, so that it can run beside .ci/setup.sh
+#     .ci/image-tools.sh [VARIANT|base]      VARIANT: of the wheelhouse (default: cpu); base: only what needs no .venv,
+#                                            so that it can run beside .ci/setup.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . .ci/image-lib.sh
@@ -25,5 +26,6 @@ say "the base"
 timeout 600 .ci/image-base.sh >/dev/null || without "the base cannot be made; what mmdebstrap said is above"
 [ "${1:-}" != base ] || exit 0
 say "the wheelhouse"
-timeout 600 .ci/wheelhouse.sh >/dev/null || without "the wheelhouse cannot be gathered; what pip said is above"
+timeout 600 .ci/wheelhouse.sh "${1:-cpu}" >/dev/null ||
+    without "the wheelhouse cannot be gathered; what pip said is above"
 say "ready"

@@ -2,7 +2,9 @@
 # Gathers, on a connected machine, what the Containerfile installs from: lbx, both backends and what they need, for the
 # Python of .venv (or of PYTHON) and this kind of processor.
 #
-#     .ci/wheelhouse.sh [cpu|cuda]       into wheelhouse/cpu or wheelhouse/cuda; `just wheelhouse` is the first
+#     .ci/wheelhouse.sh [cpu|cuda|llama]       into wheelhouse/cpu ...; `just wheelhouse` is the first
+#
+# llama has llama.cpp alone, for CPUs: no torch, no transformers, a third of the size.
 #
 # Everything in requirements.lock is checked against its hash. SHA256SUMS covers all of it, and the build checks that.
 # Where pip finds torch only as its CUDA build, PIP_EXTRA_INDEX_URL can name PyTorch's index of CPU builds.
@@ -17,11 +19,15 @@ fail() {
     say "$*"
     exit 1
 }
-case $variant in cpu | cuda) ;; *) fail "there is no variant $variant: cpu or cuda" ;; esac
+case $variant in
+    cpu | cuda) extras=(llama hf) ;;
+    llama) extras=(llama) ;;
+    *) fail "there is no variant $variant: cpu, cuda or llama" ;;
+esac
 [ -x "$python" ] || fail "there is no $python. Run: just setup"
 
 torch_version=$(sed -nE 's/^torch_version=(.*)$/\1/p' .ci/setup.sh)
-llama=$(.ci/llama-wheel.sh "$python" "$variant")
+llama=$(.ci/llama-wheel.sh "$python" "${variant/llama/cpu}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 pip() { "$python" -m pip --disable-pip-version-check "$@" --quiet; }
@@ -31,14 +37,14 @@ stamp=$(cat .ci/wheelhouse.sh .ci/needs.py .ci/setup.sh requirements.lock pyproj
 if [ "$(cat "$out/.made-from" 2>/dev/null)" != "$stamp" ]; then
     rm -rf "$out"
     mkdir -p "$out/lib"
-    "$python" .ci/needs.py llama hf > "$work/locked.txt"
+    "$python" .ci/needs.py "${extras[@]}" > "$work/locked.txt"
     say "the locked packages"
     pip wheel --no-deps --require-hashes --wheel-dir "$out" -r "$work/locked.txt"
-    say "torch $torch_version"
+    [ "$variant" = llama ] || say "torch $torch_version"
     if [ "$variant" = cuda ]; then  # NVIDIA's libraries come along; the lock has none of them
         sed -nE 's/^([A-Za-z0-9_.-]+==[^\\]*[^\\ ]) *\\?$/\1/p' "$work/locked.txt" > "$work/constraints.txt"
         pip wheel --wheel-dir "$out" --find-links "$out" --constraint "$work/constraints.txt" "torch==$torch_version"
-    else
+    elif [ "$variant" = cpu ]; then
         pip wheel --no-deps --wheel-dir "$out" "torch==$torch_version"
         if unzip -p "$out"/torch-*.whl '*.dist-info/METADATA' | grep -q '^Requires-Dist: nvidia-'; then
             rm -rf "$out"
@@ -62,6 +68,7 @@ SOURCE_DATE_EPOCH=315532800 pip wheel --no-deps --no-build-isolation --no-cache-
 {
     "$python" -c 'import sys; print("python=%d.%d" % sys.version_info[:2])'
     echo "variant=$variant"
+    echo "extras=$(IFS=,; echo "${extras[*]}")"
 } > "$out/made-for"
 (cd "$out" && find . -type f ! -name SHA256SUMS ! -name .made-from -printf '%P\0' | LC_ALL=C sort -z |
     xargs -0 sha256sum > SHA256SUMS)

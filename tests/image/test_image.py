@@ -17,10 +17,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VARIABLE = "LBX_TEST_IMAGE"
+VARIANT = os.environ.get(VARIABLE, "")
+BACKENDS = {"cpu": ["hf", "llamacpp"], "llama": ["llamacpp"]}
 
 pytestmark = pytest.mark.skipif(
-    not os.environ.get(VARIABLE),
-    reason=f"takes minutes, and root: `just image-test`, or {VARIABLE}=1 after .ci/image-tools.sh",
+    VARIANT not in BACKENDS,
+    reason=f"takes minutes, and root: `just image-test`, or {VARIABLE}=cpu after .ci/image-tools.sh",
 )
 
 
@@ -28,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """The folder that the test's run left, and what it said (and shows as it goes: `pytest -s`)."""
     work = tmp_path_factory.mktemp("image")
-    telling = ["bash", "-o", "pipefail", "-c", '"$0" "$1" 2>&1 | tee "$1/said"', ROOT / ".ci/image-test.sh", work]
-    done = subprocess.run(telling, check=False, cwd=ROOT)
+    script = ["bash", "-o", "pipefail", "-c", '"$0" "$@" 2>&1 | tee "$1/said"', ROOT / ".ci/image-test.sh"]
+    done = subprocess.run([*script, work, VARIANT], check=False, cwd=ROOT)
     said = (work / "said").read_text("utf-8")
     assert done.returncode == 0, said
     yield work, said
@@ -38,17 +40,19 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 @pytest.fixture(scope="module")
 def saved(tested: tuple[Path, str]) -> Path:
     archive = tested[0] / "lbx.tar"
-    subprocess.run([ROOT / ".ci/image-save.sh", archive], check=True, cwd=ROOT)
+    subprocess.run([ROOT / ".ci/image-save.sh", archive, VARIANT], check=True, cwd=ROOT)
     return archive
 
 
 def test_the_main_job_runs_in_it_and_nothing_reaches_out(tested: tuple[Path, str]) -> None:
     work, said = tested
-    assert "gave the same greedy output on 180 of 180 samples" in said
+    assert ("gave the same greedy output on 180 of 180 samples" in said) == (len(BACKENDS[VARIANT]) == 2)
     assert "network: 0 attempts" in said
     with duckdb.connect(str(work / "job" / "demo" / "results.duckdb"), read_only=True) as connection:
         runs = connection.execute("SELECT backend, hardware ->> 'network' FROM runs ORDER BY ALL").fetchall()
-    assert [backend for backend, _ in runs] == ["hf", "llamacpp"]
+        scores = connection.execute("SELECT avg(score) FROM task_scores GROUP BY run_id").fetchall()
+    assert [backend for backend, _ in runs] == BACKENDS[VARIANT]
+    assert scores == [(pytest.approx(0.9167, abs=1e-4),)] * len(runs), "what it finds outside the image, too"
     assert all(network.startswith("no network interface (namespace)") for _, network in runs)
 
 
@@ -60,6 +64,7 @@ def test_the_saved_file_is_an_image_to_other_programs(saved: Path) -> None:
     labels = config["config"]["Labels"]
     assert labels["org.opencontainers.image.title"] == "lbx"
     assert labels["org.opencontainers.image.licenses"] == "MIT"
+    assert labels["lbx.variant"] == VARIANT
     assert labels["org.opencontainers.image.version"] not in ("", "unknown")
     assert _skopeo("--raw", saved)["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
     names = _names_of_layers(saved)

@@ -55,6 +55,8 @@ def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
 def brief(outlook: Outlook) -> list[str]:
     """The outlook in three lines."""
     total, memory, time = outlook.total, outlook.memory, outlook.time
+    if not total.samples:
+        return ["Nothing to ask: every prompt has its answer."]
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
@@ -63,8 +65,7 @@ def brief(outlook: Outlook) -> list[str]:
     ]
     if memory.weights_bytes is not None:
         lines.append(memory_line(memory))
-    if total.samples:
-        lines.append("Time: unknown" if time is None else time_line(time))
+    lines.append("Time: unknown" if time is None else time_line(time))
     return lines
 
 

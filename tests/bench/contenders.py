@@ -22,7 +22,7 @@ Loaded = tuple[Answer, Callable[[], int], list[str]]
 """What answers the prompts of these numbers, what counts the tokens that the model has computed, and notes."""
 
 CHUNK = 512
-"""Tokens that llama.cpp computes at once, for every contender: its own default, and lbx's."""
+"""Tokens that llama.cpp's and transformers' own ways compute at once: llama.cpp's default. lbx keeps to its own."""
 PAGE = 256
 """Tokens in a block of transformers' continuous batching: its own default."""
 

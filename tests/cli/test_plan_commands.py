@@ -72,7 +72,7 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert taught["basis"] == f"session 1 of {row['run_id']}"
     assert sum(taught["answer_tokens"].values()) == pytest.approx(row["output_tokens"], rel=0.1)
     again = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
-    assert "To ask: 0 prompts" in again.stderr
+    assert "Nothing to ask: every prompt has its answer." in again.stderr
 
 
 def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def room_of(backend: Backend, *, batching: bool) -> Room:
     memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
     if memory is not None and memory.max_sequences >= LEAST_SEQUENCES:
         answers = min(memory.max_sequences - 2, memory.max_step)
-        return Room(answers, memory.max_cells, memory.pass_price, memory.max_step)
+        return Room(answers, memory.max_cells, memory.pass_price, memory.max_step, memory.grain)
     info = backend.info
     step = int(info.settings.get("prefill_chunk", 0)) if info.kv_bytes_per_token else 0
     return Room(1, info.context_window, 0, step)

@@ -64,12 +64,14 @@ class Room:
         cells: tokens that its memory holds.
         pass_price: as of ``lbx.backends.sequences.SequenceMemory``.
         step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
+        grain: as of ``SequenceMemory``.
     """
 
     answers: int
     cells: int
     pass_price: int
     step: int
+    grain: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,9 @@ class _Together:
         ):
             return False
         places = [*(answer.place for answer in self._growing), place]
-        cells = sum(self._length[one] + self._most[one] for one in places)
-        return cells - sum(self._shared(a, b) for a, b in pairwise(places)) <= self._room.cells
+        blocks = sum(-(-(self._length[one] + self._most[one]) // self._room.grain) for one in places)
+        blocks -= sum(self._shared(a, b) // self._room.grain for a, b in pairwise(places))
+        return blocks * self._room.grain <= self._room.cells
 
     def _shared(self, first: int, second: int) -> int:
         return min(self._kept[first + 1 : second + 1])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hubserver import Faults, HubServer, serve
+from sealed import make_key
 
-from lbx.bundle import CreateResult, Retry, create
+from lbx.bundle import CreateResult, Retry, Trust, create
 
 FAST = Retry(tries=3, delay_s=0.01, max_delay_s=0.02, connect_s=5, read_s=10)
 
@@ -80,3 +83,29 @@ def bundle(tmp_path: Path, hub: HubServer, recipe: Callable[..., Path]) -> Calla
         return create([recipe(text)], tmp_path / out, **options)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_key(tmp_path_factory.mktemp("key"))
+
+
+@pytest.fixture(scope="module")
+def trust(key: Path) -> Trust:
+    return Trust.of(key.with_suffix(".pub"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """A zip of 20 KB that unpacks to 20 MB."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data/qasper.jsonl", bytes(20 << 20))
+    return out.getvalue()

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from forge import Member, members
 
+from lbx.bundle import Trust, unpack, verify
 from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.compression import Compressor
 from lbx.bundle.signature import sign
 from lbx.bundle.volumes import MAX_VOLUME, VolumeWriter, publish, render_sums
+from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
 
 
@@ -63,3 +65,22 @@ def seal(
     sums = publish(drafts, folder, name, done, sign(render_sums(done), key) if key is not None else None)[1]
     drafts.rmdir()
     return sums
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def refuse(sums: Path, trust: Trust, *parts: str, base: Path | None = None) -> None:
+    """Verify and unpack refuse it, say why, and write nothing."""
+    before = contents(sums.parent.parent)
+    for attempt in (
+        lambda: verify(sums, trust=trust),
+        lambda: unpack(sums, sums.parent / "root", trust=trust, base=base),
+    ):
+        with pytest.raises(BundleError) as caught:
+            attempt()
+        for part in parts:
+            assert part in str(caught.value), caught.value
+    assert contents(sums.parent.parent) == before
+    assert not [path for path in sums.parent.iterdir() if "root" in path.name]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import bagit
 import pytest
-from forge import FILES, member, members
-from sealed import make_key, seal, tar_bytes
+from forge import FILES, members
+from sealed import contents, make_key, refuse, seal, tar_bytes
 
 from lbx.bundle import Trust, reading, unpack, verify, verify_folder
 from lbx.bundle.volumes import parse_volume_size
@@ -24,53 +22,8 @@ SIZE = 1 << 13
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_key(tmp_path_factory.mktemp("key"))
-
-
-@pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_key(tmp_path_factory.mktemp("stranger"), "stranger")
-
-
-@pytest.fixture(scope="module")
-def trust(key: Path) -> Trust:
-    return Trust.of(key.with_suffix(".pub"))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    folder = tmp_path / "place"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def bomb() -> bytes:
-    """A zip of 20 KB that unpacks to 20 MB."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("data/qasper.jsonl", bytes(20 << 20))
-    return out.getvalue()
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def refuse(sums: Path, trust: Trust, *parts: str, base: Path | None = None) -> None:
-    """Verify and unpack refuse it, say why, and write nothing."""
-    before = contents(sums.parent.parent)
-    for attempt in (
-        lambda: verify(sums, trust=trust),
-        lambda: unpack(sums, sums.parent / "root", trust=trust, base=base),
-    ):
-        with pytest.raises(BundleError) as caught:
-            attempt()
-        for part in parts:
-            assert part in str(caught.value), caught.value
-    assert contents(sums.parent.parent) == before
-    assert not [path for path in sums.parent.iterdir() if "root" in path.name]
 
 
 @pytest.mark.parametrize("zstd", [False, True])
@@ -327,83 +280,6 @@ def test_a_zip_bomb_is_refused(place: Path, bomb: bytes) -> None:
     for zstd in (False, True):
         sums = seal(place / f"{zstd}", members(files, allowed=["data/files/data.zip"]), zstd=zstd)
         refuse(sums, Trust(allow_unsigned=True), "data.zip is unsafe", "a zip bomb")
-
-
-# Deltas
-
-
-BASE = {"data/files/old/a.txt": b"same" * 100, "data/files/b.txt": b"also the same", "data/files/c.txt": b"goes"}
-NEW = {"data/files/new/a.txt": BASE["data/files/old/a.txt"], "data/files/b.txt": b"also the same", "data/files/d": b"d"}
-HELD = {"data/files/new/a.txt": "data/files/old/a.txt", "data/files/b.txt": "data/files/b.txt"}
-
-
-@pytest.fixture
-def base(place: Path) -> Path:
-    return unpack(seal(place / "base", members(BASE)), place / "unpacked").root
-
-
-@pytest.mark.parametrize("zstd", [False, True])
-def test_a_delta_is_made_whole_from_its_base(place: Path, base: Path, key: Path, trust: Trust, zstd: bool) -> None:
-    delta = seal(place / "delta", members(NEW, held=HELD), key=key, zstd=zstd)
-    before = contents(base)
-    report = verify(delta, trust=trust)
-    assert (report.from_base, report.files, report.base["name"]) == (2, 3, "x")
-    for number, given in enumerate((base, base / "lbx/bundle.json")):
-        made = unpack(delta, place / f"root{number}", trust=trust, base=given)
-        payload = {path: data for path, data in contents(made.root).items() if path.startswith("data/")}
-        assert (payload, made.from_base) == (NEW, 2)
-        assert verify_folder(made.root, trust=trust).digest == report.digest
-        assert bagit.Bag(str(made.root)).validate(processes=1)
-    assert contents(base) == before
-
-
-def test_a_delta_without_its_base_is_refused(place: Path, base: Path) -> None:
-    delta = seal(place / "delta", members(NEW, held=HELD))
-    with pytest.raises(BundleError, match=r"is a delta: 2 of its 3 files are in the bundle x .*--base"):
-        unpack(delta, place / "root")
-    with pytest.raises(BundleError, match="no bundle folder"):
-        unpack(delta, place / "root", base=place / "none")
-    other = unpack(seal(place / "other", members()), place / "third").root
-    with pytest.raises(
-        BundleError, match=r"third lacks what .* takes from its base \(2\): data/files/b\.txt, data/files/old/a\.txt"
-    ):
-        unpack(delta, place / "root", base=other)
-    assert not (place / "root").exists()
-
-
-def test_a_changed_base_is_never_used(place: Path, base: Path) -> None:
-    delta = seal(place / "delta", members(NEW, held=HELD))
-    (base / "data/files/old/a.txt").write_bytes(b"SAME" * 100)
-    with pytest.raises(BundleError, match=r"old/a\.txt has changed since x was bundled"):
-        unpack(delta, place / "root", base=base)
-    (base / "data/files/old/a.txt").unlink()
-    (base / "data/files/old/a.txt").symlink_to(place / "elsewhere")
-    (place / "elsewhere").write_bytes(NEW["data/files/new/a.txt"])
-    with pytest.raises(BundleError, match="lacks what"):
-        unpack(delta, place / "root", base=base)
-    assert not [path for path in place.iterdir() if "root" in path.name]
-
-
-@pytest.mark.parametrize(
-    ("held", "message"),
-    [
-        ({"data/files/b.txt": "../../etc/passwd"}, "leads out of the folder"),
-        ({"data/files/b.txt": "/etc/passwd"}, "names no file of the base|absolute"),
-        ({"data/files/b.txt": "bagit.txt"}, "no payload file"),
-    ],
-)
-def test_a_delta_that_reaches_out_of_its_base_is_refused(
-    place: Path, base: Path, held: dict[str, str], message: str
-) -> None:
-    delta = seal(place / "delta", members(NEW, held=held))
-    with pytest.raises(BundleError, match=message):
-        unpack(delta, place / "root", base=base)
-    assert not (place / "root").exists()
-
-
-def test_a_file_that_is_in_the_delta_and_in_its_base_is_refused(place: Path, base: Path) -> None:
-    entries = [*members(NEW, held=HELD), member("x/data/files/b.txt", NEW["data/files/b.txt"])]
-    refuse(seal(place / "delta", entries), Trust(allow_unsigned=True), "fetch.txt says that the base has it", base=base)
 
 
 def test_an_archive_of_many_large_files_is_hashed_by_several_threads(place: Path, key: Path, trust: Trust) -> None:

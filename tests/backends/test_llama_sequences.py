@@ -575,6 +575,8 @@ def test_a_closed_model_says_so(tiny_gguf):
         memory.extend([Extend(0, [5], True)])
     with pytest.raises(BackendError, match="closed"):
         memory.fork(0, 0, [1])
+    with pytest.raises(BackendError, match="closed"):
+        backend.tokenizer.encode("a word", special=False)
 
 
 # --- which models, how much room

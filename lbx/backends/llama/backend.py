@@ -159,6 +159,7 @@ class LlamaBackend:
         if self._context is not None:
             if self._sequences is not None:
                 self._sequences.close()
+            self._tokenizer.close()
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._model = self._memory = None

@@ -26,7 +26,7 @@ class LlamaTokenizer:
         self, llama_cpp: Any, model: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None
     ) -> None:
         self._lib = llama_cpp
-        self._vocab = llama_cpp.llama_model_get_vocab(model)
+        self._open_vocab: Any = llama_cpp.llama_model_get_vocab(model)
         self.size: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.chat_template = chat_template
         self._pieces: dict[int, bytes] = {}
@@ -37,6 +37,16 @@ class LlamaTokenizer:
         )
         self._drops_first_space = prefix == "true" if prefix is not None else sentencepiece
         self.reasoning_marks = choose_marks(chat_template, self._is_token, reasoning)
+
+    @property
+    def _vocab(self) -> Any:
+        if self._open_vocab is None:
+            raise BackendError("The model that this tokenizer belongs to is closed.")
+        return self._open_vocab
+
+    def close(self) -> None:
+        """The model is about to be freed, and its vocabulary with it."""
+        self._open_vocab = None
 
     @property
     def bos_id(self) -> int | None:

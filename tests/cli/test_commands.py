@@ -157,12 +157,3 @@ def test_iterations_are_kept_apart(lbx: Lbx, bundle: Path, tmp_path: Path) -> No
             "SELECT iteration, seed, count(*) FROM generations GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     assert rows == [(0, 7, 8), (1, 8, 8), (2, 9, 8)]
-
-
-def test_doctor(lbx: Lbx) -> None:
-    done = lbx("doctor", "--json")
-    facts = json.loads(done.stdout)
-    assert facts["libraries"]["duckdb"]
-    assert done.returncode == (0 if facts["llamacpp"]["usable"] or facts["hf"]["usable"] else 1)
-    if facts["llamacpp"]["usable"]:
-        assert facts["llamacpp"]["cpu_variant"]

@@ -27,12 +27,16 @@ def facts(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_facts_are_numbers_that_a_script_can_use() -> None:
-    said = facts(doctor("--json"))
+    done = doctor("--json")
+    assert done.returncode == 0, done.stderr
+    said = facts(done)
+    assert said["libraries"]["duckdb"]
     memory = said["memory"]
     assert 0 < memory["available_bytes"] <= memory["total_bytes"]
     assert said["cpu"]["cores"] == len(os.sched_getaffinity(0))
     assert said["writable"]["temporary files"]["writable"] is True
     assert said["llamacpp"]["usable"] is True
+    assert said["llamacpp"]["cpu_variant"]
     assert any(device.startswith("CPU") for device in said["llamacpp"]["devices"])
     assert not [problem for problem in said["problems"] if problem["fatal"]]
 

@@ -264,6 +264,7 @@ class _Writer:
     def _settle_one(self, passing: Path, path: str) -> None:
         final = self._folder / path
         with self._lock:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            self._folders.update(parent for parent in final.parents if self._folder in (parent, *parent.parents))
+            if final.parent not in self._folders:
+                final.parent.mkdir(parents=True, exist_ok=True)
+                self._folders.update(parent for parent in final.parents if self._folder in (parent, *parent.parents))
         passing.rename(final)

@@ -152,7 +152,7 @@ class Reading:
             self._tar.skip()
             found.append((entry, offset))
         seen = {entry.path for entry, _ in found}
-        missing = [path for path in self.contents.entries if path not in seen | set(self.contents.fetched)]
+        missing = sorted(self.contents.entries.keys() - seen - self.contents.fetched.keys())
         if missing and not name_all:
             raise damage(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from conftest import DATASET, FAST, MODEL
 from hubserver import HubServer
-from test_create import PROMPT, path_source
+from test_create import PROMPT
 from test_delta import change, packed
+from test_local_sources import path_source
 
 from lbx.bundle import CreateResult, create, unpack, verify_folder, write_request
 from lbx.bundle.request import read_request

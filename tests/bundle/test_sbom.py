@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from conftest import DATASET, MODEL
 from hubserver import HubServer, commit_of
-from test_create import PROMPT, path_source
+from test_create import PROMPT
+from test_local_sources import path_source
 
 from lbx.bundle import CreateResult
 from lbx.bundle.sbom import render_sbom

@@ -21,5 +21,5 @@ in_store push --quiet --digestfile "$partial.digest" "$image_name:$variant" \
 digest=$(cat "$partial.digest")
 rm -f "$partial.digest"
 mv "$partial" "$file"
-say "$file: $(du -m "$file" | cut -f1) MB, image $digest"
+say "$file: $(du --block-size=MB "$file" | cut -f1), image $digest"
 echo "$file"

@@ -62,5 +62,5 @@ step "what was tried"
 python3 tests/image/attempts.py "$work"/{doctor,doctor-unknown,demo}.strace
 
 step "the image"
-printf 'size unpacked: %s MB, of which lbx and what it needs: %s MB\n' "$(du -sxm "$root" | cut -f1)" \
-    "$(du -sm "$root/opt/lbx" | cut -f1)"
+printf 'size unpacked: %s, of which lbx and what it needs: %s\n' "$(du -sx --block-size=MB "$root" | cut -f1)" \
+    "$(du -s --block-size=MB "$root/opt/lbx" | cut -f1)"

@@ -72,4 +72,4 @@ SOURCE_DATE_EPOCH=315532800 pip wheel --no-deps --no-build-isolation --no-cache-
 } > "$out/made-for"
 (cd "$out" && find . -type f ! -name SHA256SUMS ! -name .made-from -printf '%P\0' | LC_ALL=C sort -z |
     xargs -0 sha256sum > SHA256SUMS)
-say "$out: $(find "$out" -name '*.whl' | wc -l) wheels, $(du -sh "$out" | cut -f1)"
+say "$out: $(find "$out" -name '*.whl' | wc -l) wheels, $(du -sh --si "$out" | cut -f1)"

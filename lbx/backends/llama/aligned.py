@@ -198,8 +198,8 @@ class AlignedCells:
             self._state = np.empty(0, np.uint8)
             raise BackendError(
                 "This version of llama-cpp-python writes the state of a sequence in a way that lbx does not know.",
-                fix="Install the version in requirements.lock; or set max_sequences = 1 under [options] in the model "
-                "card, to ask one question at a time.",
+                fix="Install the version in requirements.lock; or set batch_invariant = false under [options] in the "
+                "model card: answers may then differ a little alone and among others.",
             )
         self._copy(self._carrier, self._filler, 0, GRAIN)
         self._remove(self._carrier, 0, -1)

@@ -334,7 +334,7 @@ def _room(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, wi
     sequences = min(options.max_sequences, MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
     # Kernels on a GPU depend on how many tokens there are; and what has slid out of sight is no part of a state.
     size, context_cells = None, cells
-    if not _on_gpu(llama_cpp, options) and not 0 < slides < GRAIN:
+    if options.batch_invariant and not _on_gpu(llama_cpp, options) and not 0 < slides < GRAIN:
         whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
         context_cells = cells if window <= trained < whole else whole
         if context_cells > 2 * SPARE_BLOCKS * GRAIN:

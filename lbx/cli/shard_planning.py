@@ -80,12 +80,8 @@ def understand(arguments: Sequence[str], context: typer.Context) -> Wanted:
     Raises:
         click's UsageError, as ``lbx run`` does; UsageError for options that each shard gets from its job.
     """
-    from typer.main import get_command
-
-    from lbx.cli.main import app
-
-    command: Any = get_command(app)
-    run = command.commands["run"]
+    whole: Any = context.find_root().command
+    run = whole.commands["run"]
     read = run.make_context("run", [*arguments, "--output", "-"], parent=context)
     known = {option.name: option for option in run.params}
     # A parser gives text where it was told to make an Enum; both compare equal to their text.

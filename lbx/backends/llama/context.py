@@ -1,0 +1,180 @@
+"""A llama.cpp context: how large its window and its cache are, and what they are made with."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, PassSize, pass_size
+from lbx.backends.llama.library import log
+from lbx.backends.llama.tokens import metadata
+from lbx.backends.memory import available_bytes, kv_cache_bytes
+from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
+from lbx.errors import BackendError, DoesNotFitError
+
+
+class Room(NamedTuple):
+    """What a context is made for.
+
+    Attributes:
+        cells: tokens in its cache.
+        context_cells: the same with the spare ones that laying them out takes.
+        sequences: how many may share it; 0 where they cannot.
+        sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
+        keeps_prefix: whether it can be cut back; that of recurrent and hybrid models cannot.
+        pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
+            where it cannot.
+    """
+
+    cells: int
+    context_cells: int
+    sequences: int
+    sliding: bool
+    keeps_prefix: bool
+    pass_size: PassSize | None
+
+    @property
+    def all_sequences(self) -> int:
+        """How many llama.cpp must know."""
+        return max(1, (self.sequences + (EXTRA_SEQUENCES if self.sequences else 0)) * (2 if self.sliding else 1))
+
+
+def _short_context(llama_cpp: Any, model: Any) -> int:
+    """Tokens up to which a model with two sets of rotary factors uses the short one; llama.cpp goes by the cache's
+    size, not by the text's. 0 for other models.
+    """
+    architecture = metadata(llama_cpp, model, "general.architecture")
+    if metadata(llama_cpp, model, f"{architecture}.rope.scaling.type") in ("linear", "yarn", "none"):
+        return 0
+    return int(metadata(llama_cpp, model, f"{architecture}.rope.scaling.original_context_length") or 0)
+
+
+def window_of(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions) -> int:
+    """The context window: the card's, or what the model was trained for.
+
+    Raises:
+        BackendError: the card asks for more than that, without saying how the positions are to be stretched.
+    """
+    trained: int = llama_cpp.llama_model_n_ctx_train(model)
+    window = card.context_window or trained
+    stretched = options.rope_scaling or options.rope_freq_base or options.rope_freq_scale
+    if window > trained and not stretched and not options.extend_context:
+        raise BackendError(
+            f"{card.name} was trained for a context of {trained} tokens; context_window = {window} is beyond it.",
+            fix="Lower it; or set rope_scaling (yarn), or extend_context = true, under the card's [options].",
+        )
+    return window
+
+
+def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> Room:
+    """How large a cache to make.
+
+    Raises:
+        BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
+    """
+    if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
+        return Room(window, window, 0, sliding=False, keeps_prefix=False, pass_size=None)
+    if not _attends_by_mask(llama_cpp, model):
+        return Room(window, window, 0, sliding=False, keeps_prefix=True, pass_size=None)
+    cells = options.kv_cells or window
+    if cells < window:
+        raise BackendError(
+            f"kv_cells = {cells} of {card.name} is smaller than its context window of {window} tokens.",
+            fix="Raise kv_cells, or leave it out: it is then as large as context_window.",
+        )
+    trained = _short_context(llama_cpp, model)
+    if window <= trained < cells:
+        raise BackendError(
+            f"{card.name} computes otherwise in a cache of more than {trained} tokens; kv_cells = {cells}.",
+            fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
+        )
+    slides = llama_cpp.llama_model_n_swa(model)
+    copies = 2 if slides else 1
+    sequences = min(options.max_sequences, MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
+    # Kernels on a GPU depend on how many tokens there are; and what has slid out of sight is no part of a state.
+    size, context_cells = None, cells
+    if options.batch_invariant and not on_gpu(llama_cpp, options) and not 0 < slides < GRAIN:
+        whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
+        context_cells = cells if window <= trained < whole else whole
+        if context_cells > 2 * SPARE_BLOCKS * GRAIN:
+            size = pass_size(metadata(llama_cpp, model, "general.file_type"))
+    return Room(cells, context_cells, sequences, slides > 0, keeps_prefix=True, pass_size=size)
+
+
+def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
+    """Whether a token sees its own sequence alone, wherever other sequences' cells lie between.
+
+    Sparse attention picks the tokens or blocks that it sees by an indexer. In a cache that sequences share llama.cpp
+    computes MiniMax M3's as dense attention, which gives other numbers; none of that kind was tried.
+    """
+    architecture = metadata(llama_cpp, model, "general.architecture")
+    indexer = metadata(llama_cpp, model, f"{architecture}.attention.indexer.head_count")
+    return indexer is None and not llama_cpp.llama_model_is_diffusion(model)
+
+
+def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, cells: int) -> None:
+    """Raise DoesNotFitError where so many cells exceed the memory of this machine."""
+    if cache_on_gpu(llama_cpp, options):
+        return  # the driver refuses what it does not have
+    needed, available = kv_cache_bytes(llama_cpp, model, options, cells), available_bytes()
+    if available is not None and needed > available:
+        name = "kv_cells" if options.kv_cells else "context_window"
+        raise DoesNotFitError(
+            f"The KV cache of {card.name} for {cells} tokens takes {needed / 2**30:.1f} GiB; "
+            f"{available / 2**30:.1f} GiB are available.",
+            fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it.",
+        )
+
+
+def on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
+    """Whether some layers may lie on one."""
+    return bool(options.n_gpu_layers and llama_cpp.llama_supports_gpu_offload())
+
+
+def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
+    """Whether the KV cache lies on a GPU."""
+    return options.offload_kqv and on_gpu(llama_cpp, options)
+
+
+def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: Room) -> Any:
+    """A context, which the caller frees.
+
+    Raises:
+        BackendError: llama.cpp cannot make one of that size.
+    """
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = room.context_cells
+    size = room.pass_size or PassSize()
+    params.n_batch = params.n_ubatch = size.padded(options.prefill_chunk)
+    params.n_seq_max = room.all_sequences
+    params.kv_unified = room.sequences > 0  # one cache for all sequences, so that they can share its cells
+    params.n_outputs_max = size.padded(params.n_seq_max)  # few tokens' logits are read: no buffer for a whole chunk's
+    params.n_threads = params.n_threads_batch = thread_count(options.threads)
+    params.flash_attn_type = (
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
+    params.type_k = _number_type(llama_cpp, options.cache_type_k)
+    params.type_v = _number_type(llama_cpp, options.cache_type_v)
+    params.offload_kqv = options.offload_kqv
+    params.swa_full = True  # a cache cut to the sliding window could not keep a prefix
+    params.no_perf = True
+    if options.rope_scaling:
+        params.rope_scaling_type = getattr(llama_cpp, f"LLAMA_ROPE_SCALING_TYPE_{options.rope_scaling.upper()}")
+    params.rope_freq_base = options.rope_freq_base
+    params.rope_freq_scale = options.rope_freq_scale
+    params.yarn_orig_ctx = options.yarn_original_context
+    log.clear()
+    context = llama_cpp.llama_init_from_model(model, params)
+    if not context or llama_cpp.llama_n_ctx(context) < room.context_cells:
+        if context:
+            llama_cpp.llama_free(context)
+        raise BackendError(
+            f"llama.cpp cannot make a context of {room.cells} tokens for {card.name}: {log.said()}.",
+            fix="Lower context_window (or kv_cells) in the model card, or use a smaller model or cache type.",
+        )
+    return context
+
+
+def _number_type(llama_cpp: Any, name: str) -> int:
+    number: int = getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", 30)  # llama-cpp-python leaves out bf16, which is 30
+    return number

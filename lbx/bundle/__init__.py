@@ -4,15 +4,15 @@ An archive is a BagIt bag (RFC 8493) in a plain, deterministic tar; its payload 
 without links. ``sha256sum`` and ``tar`` alone can check and unpack it.
 """
 
-from lbx.bundle.archive import Writing
-from lbx.bundle.check import VerifyReport, verify, verify_folder
-from lbx.bundle.extract import UnpackResult, unpack
-from lbx.bundle.outline import Outline
-from lbx.bundle.pack import CreateResult, create, survey
+from lbx.bundle.making.archive import Writing
+from lbx.bundle.making.outline import Outline
+from lbx.bundle.making.pack import CreateResult, create, survey
+from lbx.bundle.making.request import RequestResult, write_request
+from lbx.bundle.making.retry import Retry
 from lbx.bundle.progress import Progress
-from lbx.bundle.request import RequestResult, write_request
-from lbx.bundle.retry import Retry
-from lbx.bundle.trust import Trust
+from lbx.bundle.receiving.check import VerifyReport, verify, verify_folder
+from lbx.bundle.receiving.extract import UnpackResult, unpack
+from lbx.bundle.signing.trust import Trust
 from lbx.bundle.volumes import parse_volume_size
 
 __all__ = [

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+BLOCK = 1 << 20
+"""Bytes that are read, hashed and written at once."""
 
 _EVERY = 64 << 20
 _AHEAD = 4 << 20
@@ -59,3 +63,15 @@ class Flusher:
     def _result(self) -> None:
         if self._last is not None:
             self._last.result()
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """A file's bytes in blocks of 1 MiB."""
+    with path.open("rb") as file:
+        end = BLOCK
+        while True:
+            read_ahead(file.fileno(), end)
+            if not (block := file.read(BLOCK)):
+                return
+            yield block
+            end += len(block)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lbx.bundle.compression import Readable, Writable
+from lbx.bundle.disk import BLOCK
 from lbx.errors import BundleError
 
-BLOCK = 1 << 20
 _UNIT = 512
 _RECORD = 20 * _UNIT
 _PAX_LIMIT = 1 << 20

@@ -15,7 +15,7 @@ from forge import Member, members
 from lbx.bundle import Trust, unpack, verify
 from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.compression import Compressor
-from lbx.bundle.signature import sign
+from lbx.bundle.signing.signature import sign
 from lbx.bundle.volumes import MAX_VOLUME, VolumeWriter, publish, render_sums
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST

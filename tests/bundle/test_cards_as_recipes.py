@@ -10,7 +10,7 @@ from conftest import DATASET, FAST
 from hubserver import HubServer
 
 from lbx.bundle import CreateResult, create
-from lbx.bundle.recipe import load_recipes
+from lbx.bundle.making.recipe import load_recipes
 from lbx.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lbx.bundle.recipe import load_recipes
-from lbx.bundle.sources import HttpsSource, HubSource, PathSource
+from lbx.bundle.making.recipe import load_recipes
+from lbx.bundle.making.sources import HttpsSource, HubSource, PathSource
 from lbx.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

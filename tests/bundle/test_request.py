@@ -15,7 +15,7 @@ from test_delta import change, packed
 from test_local_sources import path_source
 
 from lbx.bundle import CreateResult, create, unpack, verify_folder, write_request
-from lbx.bundle.request import read_request
+from lbx.bundle.making.request import read_request
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 

@@ -16,7 +16,7 @@ from hubserver import Faults, HubServer
 from test_kill import half_of_big, wait_for
 
 from lbx.bundle import CreateResult
-from lbx.bundle.fetch import Fetcher, Wanted
+from lbx.bundle.making.fetch import Fetcher, Wanted
 from lbx.errors import FetchError
 
 Make = Callable[..., CreateResult]

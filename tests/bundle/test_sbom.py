@@ -16,7 +16,7 @@ from test_create import PROMPT
 from test_local_sources import path_source
 
 from lbx.bundle import CreateResult
-from lbx.bundle.sbom import render_sbom
+from lbx.bundle.making.sbom import render_sbom
 
 Make = Callable[..., CreateResult]
 

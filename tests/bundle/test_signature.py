@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.bundle import publickey
-from lbx.bundle.signature import NAMESPACE, check, find_key, load_keys, parse, sign
+from lbx.bundle.signing import publickey
+from lbx.bundle.signing.signature import NAMESPACE, check, find_key, load_keys, parse, sign
 from lbx.errors import BundleError, LbxError, UsageError
 
 DATA = b"what is signed\n"

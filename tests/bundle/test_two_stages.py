@@ -14,7 +14,8 @@ import pytest
 from forge import FILES, members
 from sealed import contents, make_key, refuse, seal, tar_bytes
 
-from lbx.bundle import Trust, reading, unpack, verify, verify_folder
+from lbx.bundle import Trust, unpack, verify, verify_folder
+from lbx.bundle.receiving import reading
 from lbx.bundle.volumes import parse_volume_size
 from lbx.errors import BundleError, UsageError
 

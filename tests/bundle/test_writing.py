@@ -15,7 +15,7 @@ from conftest import DATASET, MODEL
 from hubserver import HubServer
 
 from lbx.bundle import CreateResult, Trust, Writing, unpack, verify
-from lbx.bundle.signature import NAMESPACE
+from lbx.bundle.signing.signature import NAMESPACE
 from lbx.errors import UsageError
 
 Make = Callable[..., CreateResult]

@@ -16,12 +16,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lbx.bundle.delta import Held, held_from, read_base
 from lbx.bundle.disk import sync_folder
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.outline import label
-from lbx.bundle.recipe import Recipe, join, load_recipes, parse_recipe
-from lbx.bundle.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
+from lbx.bundle.making.delta import Held, held_from, read_base
+from lbx.bundle.making.outline import label
+from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
+from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
 from lbx.errors import UsageError
 
 _FORMAT, _VERSION = "lbx-request", 1

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lbx.bundle.bag import Contents, Entry
-from lbx.bundle.fetch import read_blocks
+from lbx.bundle.disk import read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.parallel import Tally
 from lbx.errors import BundleError

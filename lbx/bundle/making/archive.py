@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lbx.bundle import compression, signature
+from lbx.bundle import compression
 from lbx.bundle.bag import TAG_SIGNATURE
-from lbx.bundle.fetch import Fetched, read_blocks
+from lbx.bundle.disk import read_blocks
 from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.making.fetch import Fetched
 from lbx.bundle.progress import Meter
+from lbx.bundle.signing import signature
 from lbx.bundle.tar import TarWriter
 from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter, publish, render_sums
 from lbx.errors import FetchError

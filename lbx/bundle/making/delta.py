@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lbx.bundle.check import read_contents
 from lbx.bundle.names import why_unsafe
+from lbx.bundle.receiving.check import read_contents
 from lbx.errors import UsageError
 from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, Bundle
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lbx.bundle.signature import TrustedKey, check, find_key, load_keys, parse
+from lbx.bundle.signing.signature import TrustedKey, check, find_key, load_keys, parse
 from lbx.errors import BundleError
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from lbx.bundle.outline import label
+from lbx.bundle.making.outline import label
 
 SBOM = "lbx/sbom.cdx.json"
 _HUB = "https://huggingface.co"

@@ -12,16 +12,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from lbx.bundle.delta import Held, HeldFile
-from lbx.bundle.fetch import Fetched, Fetcher, Wanted, read_blocks
+from lbx.bundle.disk import read_blocks
 from lbx.bundle.formats import why_refused
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.hub import Hub, Snapshot
-from lbx.bundle.image import read_image
+from lbx.bundle.making.delta import Held, HeldFile
+from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
+from lbx.bundle.making.hub import Hub, Snapshot
+from lbx.bundle.making.image import read_image
+from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
 from lbx.bundle.names import PathSet, why_unsafe
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
-from lbx.bundle.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
 from lbx.errors import FetchError, UsageError
 from lbx.layout import FILES, HUB, IMAGES, repo_folder
 

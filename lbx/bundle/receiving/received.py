@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
 
-from lbx.bundle.disk import read_ahead
+from lbx.bundle.disk import BLOCK, read_ahead
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.volumes import SUMS, split_name, volume_name
 from lbx.errors import BundleError
 
-BLOCK = 1 << 20
 _SUMS_LIMIT = 1 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _AGAIN = "Copy {} again from where the archive was made; the other volumes may stay."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,9 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lbx.bundle.disk import read_ahead
-from lbx.bundle.retry import AgainError, Retry, persist
-from lbx.bundle.tar import BLOCK
+from lbx.bundle.disk import read_blocks
+from lbx.bundle.making.retry import AgainError, Retry, persist
 from lbx.errors import FetchError
 
 if TYPE_CHECKING:
@@ -302,18 +301,6 @@ class _mapped:  # noqa: N801 - reads as a verb where it is used
 def describe(exc: Exception) -> str:
     """A network exception as a clause; some have no text of their own."""
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-
-
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """A file's bytes in blocks of 1 MiB."""
-    with path.open("rb") as file:
-        end = BLOCK
-        while True:
-            read_ahead(file.fileno(), end)
-            if not (block := file.read(BLOCK)):
-                return
-            yield block
-            end += len(block)
 
 
 def _continues(response: httpx2.Response, start: int) -> bool:

@@ -16,14 +16,14 @@ from typing import Any
 
 from lbx import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags
+from lbx.bundle.disk import read_blocks
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.fetch import read_blocks
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.reading import Discard, Reading, allowed_files, damage, opened, require_safe, unsafe_files
-from lbx.bundle.received import VolumeResult
-from lbx.bundle.trust import ANYONE, SignedBy, Trust
+from lbx.bundle.receiving.reading import Discard, Reading, allowed_files, damage, opened, require_safe, unsafe_files
+from lbx.bundle.receiving.received import VolumeResult
+from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST, Bundle
 

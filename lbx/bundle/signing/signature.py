@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lbx.bundle import publickey
+from lbx.bundle.signing import publickey
 from lbx.errors import BundleError, UsageError
 
 NAMESPACE = "lbx-bundle"

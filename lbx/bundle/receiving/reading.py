@@ -12,14 +12,15 @@ from typing import IO, Protocol
 
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags
 from lbx.bundle.compression import Decompressor
+from lbx.bundle.disk import BLOCK
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
-from lbx.bundle.received import BLOCK, Joined, Received, check_volumes, locate
+from lbx.bundle.receiving.received import Joined, Received, check_volumes, locate
+from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
-from lbx.bundle.trust import SignedBy, Trust
 from lbx.bundle.volumes import SUMS
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST

@@ -22,13 +22,13 @@ from threading import Lock
 from typing import IO, Any
 
 from lbx.bundle.bag import Contents, Entry
-from lbx.bundle.base import Base
 from lbx.bundle.disk import Flusher, sync_folder
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.reading import Reading, opened
-from lbx.bundle.trust import ANYONE, SignedBy, Trust
+from lbx.bundle.receiving.base import Base
+from lbx.bundle.receiving.reading import Reading, opened
+from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
 

@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard, parse_card
+from lbx.bundle.making.sources import KINDS, HttpsSource, HubSource, PathSource, Source
 from lbx.bundle.names import is_bundle_name
-from lbx.bundle.sources import KINDS, HttpsSource, HubSource, PathSource, Source
 from lbx.errors import UsageError
 
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}

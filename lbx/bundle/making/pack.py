@@ -15,23 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.bundle.archive import Writing, publish_archive, write_archive
 from lbx.bundle.bag import render_tags
-from lbx.bundle.delta import Held, HeldFile, read_base
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.fetch import Fetched, Fetcher, Wanted
 from lbx.bundle.formats import names_code, why_refused, why_unsafe_inside
-from lbx.bundle.hub import Hub
-from lbx.bundle.outline import Line, Outline, free_space, label, require_space
-from lbx.bundle.plan import Item, Planned, Planner, refusal
+from lbx.bundle.making.archive import Writing, publish_archive, write_archive
+from lbx.bundle.making.delta import Held, HeldFile, read_base
+from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
+from lbx.bundle.making.hub import Hub
+from lbx.bundle.making.outline import Line, Outline, free_space, label, require_space
+from lbx.bundle.making.plan import Item, Planned, Planner, refusal
+from lbx.bundle.making.recipe import Recipe
+from lbx.bundle.making.request import read_inputs
+from lbx.bundle.making.retry import Retry
+from lbx.bundle.making.sbom import SBOM, render_sbom
+from lbx.bundle.making.sources import ImageSource
+from lbx.bundle.making.workshop import Workshop, clear, leave, workshop
 from lbx.bundle.progress import Meter, Progress, silent
-from lbx.bundle.recipe import Recipe
-from lbx.bundle.request import read_inputs
-from lbx.bundle.retry import Retry
-from lbx.bundle.sbom import SBOM, render_sbom
-from lbx.bundle.sources import ImageSource
 from lbx.bundle.tar import size_of_tar
-from lbx.bundle.workshop import Workshop, clear, leave, workshop
 from lbx.errors import UsageError
 from lbx.layout import TAG_MANIFEST
 
@@ -98,12 +98,13 @@ def create(
     The archive's bytes depend on the recipes and the fetched contents alone (and SOURCE_DATE_EPOCH).
 
     Args:
-        recipes: recipes or model cards, see ``lbx.bundle.recipe``; or one request, see ``lbx.bundle.request``.
+        recipes: recipes or model cards, see ``lbx.bundle.making.recipe``; or one request, see
+            ``lbx.bundle.making.request``.
         name: of the bundle; the recipes' own names joined by "+" when None.
         hub: address of a Hugging Face hub instead of the public one (or HF_ENDPOINT).
         mirror: address that stands for scheme and host of every https source: ``mirror`` + the url's path.
         work: folder for downloads, where they are to lie on another disk than the archive.
-        base: a bundle that the other side has, see ``lbx.bundle.delta``: what it holds is not fetched or packed.
+        base: a bundle that the other side has, see ``lbx.bundle.making.delta``: what it holds is not fetched or packed.
         images: OCI archives that travel with it.
         writing: volumes, compression, signature.
         on_outline: told what the bundle will be, before the first download.

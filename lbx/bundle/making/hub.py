@@ -1,6 +1,6 @@
 """The one file that speaks huggingface_hub: what a repository holds at a revision, and where to fetch it.
 
-The library is asked for names, sizes and hashes only. Contents come through ``lbx.bundle.fetch``, because
+The library is asked for names, sizes and hashes only. Contents come through ``lbx.bundle.making.fetch``, because
 huggingface_hub 2.4 accepts a corrupt body of the right size and cannot go on with a broken download later.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lbx.bundle.fetch import Wanted, describe
-from lbx.bundle.retry import AgainError, Retry, persist
+from lbx.bundle.making.fetch import Wanted, describe
+from lbx.bundle.making.retry import AgainError, Retry, persist
 from lbx.errors import FetchError
 
 _ENVIRONMENT = {

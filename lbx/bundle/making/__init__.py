@@ -1,0 +1,1 @@
+"""From recipes to an archive: resolve, fetch, check, pack."""

@@ -1,0 +1,1 @@
+"""From an archive that has come to a bundle that can be used: checked first, then unpacked."""

@@ -1,0 +1,1 @@
+"""Signatures in OpenSSH's form, and whose are trusted."""

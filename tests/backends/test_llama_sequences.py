@@ -277,6 +277,18 @@ def test_sequences_move_down_to_grow_where_there_is_no_room_above(small, monkeyp
         assert np.array_equal(logits, small.prefill(text).logits)
 
 
+@pytest.mark.parametrize("small", ["tiny", "sliding"], indirect=True)
+def test_what_is_left_moves_down_when_more_than_half_below_is_free(small):
+    """A pass looks at every cell up to the last one in use."""
+    memory, ids = emptied(small.sequences()), tokens(40)
+    prefill(memory, 1, tokens(160, 1))
+    prefill(memory, 0, ids)
+    assert memory._cells._edge >= 160 + GRAIN
+    memory.drop(1)
+    assert memory._cells._edge == 3 * GRAIN, "the padding's block and two"
+    assert np.array_equal(prefill(memory, 0, [7]), small.prefill([*ids, 7]).logits)
+
+
 def test_thirty_two_sequences_of_one_document(roomy):
     """Questions of different lengths, nine at a step."""
     memory, document = emptied(roomy.sequences()), tokens(2000)

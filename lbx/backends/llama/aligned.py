@@ -63,8 +63,8 @@ class AlignedCells:
 
     @property
     def used(self) -> int:
-        """Cells that every token of a pass looks at, its own and strangers'."""
-        return self._blocks.end - GRAIN
+        """Cells in blocks that some sequence holds."""
+        return self._blocks.used * GRAIN
 
     def length(self, sequence: int) -> int:
         return self._blocks.length(sequence)
@@ -131,6 +131,9 @@ class AlignedCells:
         for block in freed:
             if block * GRAIN < self._edge:
                 self._refill(block)
+        # Every pass looks at all cells up to the edge. To copy what is in use costs less than to look at as much again.
+        if self._edge > 2 * (self.used + GRAIN):
+            self._move_down()
 
     def clear(self) -> None:
         """The cache was emptied; ``start`` begins anew."""

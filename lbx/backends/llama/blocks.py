@@ -36,6 +36,11 @@ class Blocks:
         return int(np.count_nonzero(self._users == 0))
 
     @property
+    def used(self) -> int:
+        """Blocks that some sequence holds."""
+        return len(self._users) - self._reserved - self.free
+
+    @property
     def end(self) -> int:
         """The first cell behind the highest block in use."""
         return (int(np.flatnonzero(self._users)[-1]) + 1) * self.grain if self._users.any() else 0

@@ -50,6 +50,7 @@ def test_the_decode_loop_says_the_same(text: str, stop: tuple[str, ...], opened:
 
 
 @given(PIECES, STOPS)
+@example("a<think></think>\n<think>", ("\n",))
 def test_a_stop_string_that_was_sent_changes_nothing_or_is_found_out(text: str, stop: tuple[str, ...]) -> None:
     asked, tokenizer = request(stop=stop), ByteTokenizer()
     places = [at for one in stop if (at := text.find(one)) >= 0]

@@ -189,7 +189,7 @@ def test_one_sequence_in_the_same_pieces_has_the_same_logits_to_the_bit(llama, m
     assert memory.length(0) == length
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32))
 def test_any_schedule_keeps_count_and_logits(small, seed):
     """Random forks, drops and mixed steps, in a memory so small that what is in use has to be moved together at times.
@@ -332,8 +332,14 @@ def wide_gguf(tmp_path_factory) -> Path:
     return export_gguf(make_model(folder / "hf", 512, width=256), folder / "wide.gguf", "f16")
 
 
-@pytest.mark.parametrize("options", [{}, {"repack": False}, {"cache_type_k": "bf16", "cache_type_v": "bf16"}])
-@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_0", "Q4_K_M", "Q6_K"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {}) for kind in ("F16", "Q8_0", "Q4_0", "Q4_K_M", "Q6_K")),
+        ("Q4_K_M", {"repack": False}),
+        ("F16", {"cache_type_k": "bf16", "cache_type_v": "bf16"}),
+    ],
+)
 def test_rounded_weights_give_the_same_numbers_together_as_alone(wide_gguf, tmp_path, kind, options):
     """Kernels differ by format and by how many tokens there are: no pass of 1 to 9 sequences may show it."""
     import llama_cpp

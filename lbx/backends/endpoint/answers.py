@@ -120,8 +120,13 @@ def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
         return False
     if reply.reasoning is not None:
         return not reply.text.strip()
-    reasoning, answer = split_reasoning(reply.text, opened=request.opens_reasoning, marks=tokenizer.reasoning_marks)
-    return not answer.strip() if reasoning is not None else not reply.text.strip()
+    marks = tokenizer.reasoning_marks
+    reasoning, answer = split_reasoning(reply.text, opened=request.opens_reasoning, marks=marks)
+    if reasoning is None:
+        return not reply.text.strip()
+    # Words before the block are no answer behind it.
+    closed = reply.text.find(marks.close, opening_end(reply.text, marks.open)) >= 0
+    return not (_behind(reply.text, marks) if closed else answer).strip()
 
 
 def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:

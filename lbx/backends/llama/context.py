@@ -92,13 +92,12 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
     copies = 2 if slides else 1
     sequences = min(options.max_sequences, MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
     # Kernels on a GPU depend on how many tokens there are; and what has slid out of sight is no part of a state.
-    size, context_cells = None, cells
-    if options.batch_invariant and not on_gpu(llama_cpp, options) and not 0 < slides < GRAIN:
-        whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
-        context_cells = cells if window <= trained < whole else whole
-        if context_cells > 2 * SPARE_BLOCKS * GRAIN:
-            size = pass_size(metadata(llama_cpp, model, "general.file_type"))
-    return Room(cells, context_cells, sequences, slides > 0, keeps_prefix=True, pass_size=size)
+    whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
+    invariant = options.batch_invariant and not on_gpu(llama_cpp, options) and not 0 < slides < GRAIN
+    if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
+        return Room(cells, cells, sequences, slides > 0, keeps_prefix=True, pass_size=None)
+    size = pass_size(metadata(llama_cpp, model, "general.file_type"))
+    return Room(cells, whole, sequences, slides > 0, keeps_prefix=True, pass_size=size)
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:

@@ -37,7 +37,7 @@ class PassSize(NamedTuple):
         return tokens + self.padding(tokens)
 
 
-_WHOLE_NUMBERS = frozenset({"0", "1", "7", "32"})  # general.file_type: float32, float16, Q8_0, bfloat16
+_SGEMM_FILES = frozenset({"0", "1", "7", "32"})  # general.file_type: float32, float16, Q8_0, bfloat16
 _SMALL, _LARGE = PassSize(2), PassSize(8, 4)
 
 
@@ -51,4 +51,4 @@ def pass_size(file_type: str | None) -> PassSize:
         file_type: general.file_type in the file's header.
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")
-    return _SMALL if file_type in _WHOLE_NUMBERS and not arm else _LARGE
+    return _SMALL if file_type in _SGEMM_FILES and not arm else _LARGE

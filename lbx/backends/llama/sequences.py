@@ -274,8 +274,8 @@ class LlamaSequences:
         last = row_of[padding + np.cumsum(counts) - 1]
         rows = [int(row) if item.wants_logits else None for row, item in zip(last, items, strict=True)]
         wanted = [row for row in rows if row is not None]
-        more = self._pass_size.padding(len(wanted))  # the last layers compute only rows that are wanted
-        wanted += [row for row in range(len(order)) if row not in wanted][:more]
+        if more := self._pass_size.padding(len(wanted)):  # the last layers compute only rows that are wanted
+            wanted += [row for row in range(len(order)) if row not in wanted][:more]
         padded = np.concatenate([np.full(padding, self._filler), tokens])
         self._batch.fill(padded[order], positions[order], sequences[order], wanted)
         return rows

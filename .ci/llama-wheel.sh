@@ -20,6 +20,13 @@ readonly FLAGS="-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=O
 # Not built, because half of the time would go there: variants for processors without AVX2 and for two that few
 # clusters have (both run a neighbour's), and llama.cpp's own programs' library. No option leaves them out.
 readonly UNUSED_VARIANTS="x64|sse42|sandybridge|ivybridge|piledriver|cannonlake|cooperlake"
+# GCC up to 12.3 (Debian 12's is 12.2) declares _tile_loadconfig as reading 8 bytes of the 64 that the instruction reads,
+# drops the stores of the others, and the first tile instruction on an AMX processor is then an illegal one:
+# ggml-org/llama.cpp#26954, open. An instruction whose operand is the whole struct is right with every compiler. This
+# goes when upstream's line no longer depends on it.
+readonly TILE_FILE=vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp
+readonly TILE_LINE='    _tile_loadconfig(&tc);'
+readonly TILE_MENDED='    __asm__ volatile ("ldtilecfg %0" : : "m" (tc) : "memory");'
 readonly PYTHON="${1:-python3}"
 
 fail() {
@@ -29,7 +36,7 @@ fail() {
 
 command -v "$PYTHON" >/dev/null || fail "there is no interpreter $PYTHON. Give one: .ci/llama-wheel.sh PYTHON"
 tag=$("$PYTHON" -c 'import sys; print(f"cp{sys.version_info[0]}{sys.version_info[1]}")')
-hash=$(printf '%s' "$FLAGS $UNUSED_VARIANTS" | sha256sum | cut -c1-12)
+hash=$(printf '%s' "$FLAGS $UNUSED_VARIANTS $TILE_MENDED" | sha256sum | cut -c1-12)
 root="${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}"
 kept="$root/$VERSION-$hash-$tag-$(uname -m)"
 
@@ -47,7 +54,20 @@ prepare_source() {
     sed -i -E "/ggml_add_cpu_backend_variant\(($UNUSED_VARIANTS)[ )]/d" \
         "$source/vendor/llama.cpp/ggml/src/CMakeLists.txt"
     sed -i 's/set(LLAMA_BUILD_COMMON ON /set(LLAMA_BUILD_COMMON OFF /' "$source/CMakeLists.txt"
+    mend_tiles "$source/$TILE_FILE"
     echo "$source"
+}
+
+mend_tiles() {
+    local lines
+    lines=$(grep -cxF "$TILE_LINE" "$1" 2>/dev/null) || true
+    [ "${lines:-0}" = 1 ] || fail "the line that loads the AMX tiles' configuration is not in $TILE_FILE as $VERSION has it:" \
+        "look whether ggml-org/llama.cpp#26954 is still needed, and mend or remove TILE_LINE in $0"
+    "$PYTHON" - "$1" "$TILE_LINE" "$TILE_MENDED" <<'END'
+import pathlib, sys
+path = pathlib.Path(sys.argv[1])
+path.write_text(path.read_text("utf-8").replace(sys.argv[2], sys.argv[3]), "utf-8")
+END
 }
 
 wheel=$(find_wheel)

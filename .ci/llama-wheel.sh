@@ -70,6 +70,27 @@ path.write_text(path.read_text("utf-8").replace(sys.argv[2], sys.argv[3]), "utf-
 END
 }
 
+# Every variant that this processor can run multiplies small matrices, and numpy compares: what does not is not kept.
+try_wheel() {
+    local trial="${BASH_SOURCE[0]%/*}/../lbx/backends/llama/trial.py" folder="$1/try" library variants variant said tail
+    "$PYTHON" -m pip install --quiet --no-deps --target "$folder" numpy "$2" >&2 ||
+        fail "the built wheel cannot be installed; what pip said is above"
+    library=$(find "$folder/llama_cpp/lib" -name 'libggml.so*' -print -quit 2>/dev/null || true)
+    mapfile -t variants < <(find "$folder/bin" "$folder/llama_cpp/lib" -name 'libggml-cpu-*.so' 2>/dev/null | sort)
+    export PYTHONPATH="$folder" OMP_WAIT_POLICY=PASSIVE
+    said=$("$PYTHON" -P "$trial" scores "$library" "${variants[@]}") || fail "the built libraries do not load"
+    for variant in "${variants[@]}"; do
+        case $said in *"$variant\": 0"[,}]*) continue ;; esac
+        echo "llama-wheel: trying $(basename "$variant")" >&2
+        tail=$("$PYTHON" -P "$trial" check "$library" "$variant" 2>/dev/null | tail -n 1) || true
+        case $tail in
+            *'"wrong": ""'*) ;;
+            *) fail "$(basename "$variant") does not multiply rightly on this machine: ${tail:-it died at once}" ;;
+        esac
+    done
+    unset PYTHONPATH
+}
+
 wheel=$(find_wheel)
 if [ -z "$wheel" ]; then
     compiler="${CXX:-c++}"
@@ -88,6 +109,7 @@ if [ -z "$wheel" ]; then
     # Without pip's cache: it would hand out a wheel that was built with other flags.
     CMAKE_ARGS="$FLAGS" "$PYTHON" -m pip wheel --no-deps --no-cache-dir --wheel-dir "$work/wheel" \
         "$source" >&2 || fail "the build failed; what pip said is above"
+    try_wheel "$work" "$(find "$work/wheel" -name '*.whl' -print -quit)"
     # One rename: another build that finished first keeps its place, and a killed one leaves nothing half made.
     mv -T "$work/wheel" "$kept" 2>/dev/null || [ -n "$(find_wheel)" ] || fail "cannot write $kept"
     wheel=$(find_wheel)

@@ -33,6 +33,7 @@ class BackendInfo:
             and hybrid models, caches that keep less of some layers.
         kv_cells: tokens that the cache is made for, or may grow to.
         on_gpu: whether weights and cache lie in a GPU's memory.
+        notes: what who starts a run should read about how it is computed, a sentence each.
     """
 
     name: str
@@ -46,6 +47,7 @@ class BackendInfo:
     kv_bytes_per_token: int | None = None
     kv_cells: int = 0
     on_gpu: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

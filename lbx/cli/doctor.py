@@ -44,6 +44,9 @@ Needs = Annotated[
 def doctor(as_json: AsJson = False, need: Needs = None) -> None:
     """Say what this machine has: CPU code in use, GPU, memory and its limits, backends, whether it is offline.
 
+    Every CPU variant of llama.cpp that could run here is tried: whether it multiplies rightly, and how many tokens a
+    second one thread of it multiplies with a billion weights in Q4_K.
+
     Serves as a container's health check: fails (exit code 1) when no backend can run, when there is nowhere to write
     temporary files, or when something named by --need is missing. What is wrong, and what mends it, comes last.
 
@@ -182,9 +185,26 @@ def _llamacpp() -> dict[str, Any]:
 
     try:
         variant = cpu_variant()
-        return {"usable": True, "cpu_variant": variant, "devices": _llama_devices(library().llama_cpp._lib)}
+        native = library().llama_cpp._lib
     except (BackendError, ImportError) as error:
         return {"usable": False, "why": str(error)}
+    return {"usable": True, "cpu_variant": variant, "variants": _variants(), "devices": _llama_devices(native)}
+
+
+def _variants() -> dict[str, dict[str, Any]]:
+    """Every CPU variant that claims to suit this processor: what became of its trial, and how fast it multiplies."""
+    from lbx.backends.llama.library import libraries, variants_tried
+    from lbx.backends.llama.variants import trials
+
+    chosen, _ = variants_tried()
+    states = {True: "refused: it ", False: "right"}
+    return {
+        trial.variant: {
+            "state": "used" if trial == chosen else states[bool(trial.problem)] + trial.problem,
+            "tokens_per_s": round(trial.tokens_per_s, 1) or None,
+        }
+        for trial in trials(*libraries())
+    }
 
 
 def _llama_devices(native: Any) -> list[str]:

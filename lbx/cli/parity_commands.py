@@ -13,7 +13,7 @@ import typer
 
 from lbx.cli.options import AsJson, Chat, MaxNewTokens, MaxPromptTokens
 from lbx.cli.output import CountProgress, note, stdout
-from lbx.cli.run_setup import choose_tasks, debugging, open_bundle
+from lbx.cli.run_setup import choose_tasks, debugging, open_bundle, say_notes
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class _Asked:
         from lbx.prompts import ChatTemplate, Prompter
 
         backend = load(card, bundle=self.bundle, debug=debugging())
+        say_notes(backend)
         tokenizer, info = backend.tokenizer, backend.info
         server_wraps = info.settings.get("api") == "chat"
         source = card.chat.choose(tokenizer.chat_template) if self.chat and not server_wraps else None

@@ -108,7 +108,15 @@ def load_model(bundle: Bundle, tasks: list[Task], model: str, backend: str | Non
     from lbx.backends import load, resolve_model
 
     card = resolve_model(model, backend=backend, bundle=bundle)
-    return Loaded(bundle, tasks, card, load(card, bundle=bundle, debug=debugging()))
+    loaded = load(card, bundle=bundle, debug=debugging())
+    say_notes(loaded)
+    return Loaded(bundle, tasks, card, loaded)
+
+
+def say_notes(backend: Backend) -> None:
+    """What is worth knowing about how a model is computed here."""
+    for text in backend.info.notes:
+        note(text)
 
 
 def load_to_count(bundle: Bundle, tasks: list[Task], model: str, backend: str | None) -> Loaded:
@@ -122,6 +130,7 @@ def load_to_count(bundle: Bundle, tasks: list[Task], model: str, backend: str | 
 
     card = resolve_model(model, backend=backend, bundle=bundle)
     loaded = load(with_small_cache(card), bundle=bundle, debug=debugging())
+    say_notes(loaded)
     return Loaded(bundle, tasks, card, CountingBackend(loaded, card))
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from broken_variants import DOES_NOTHING, ENDLESS, ILLEGAL, broken
 
+from lbx.backends.llama import trial
+from lbx.backends.llama import variants as under_test
+from lbx.backends.llama.library import libraries
+from lbx.backends.llama.variants import choose, trials
 from lbx.records import Request, SampleKey
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "llama-wheel.sh"
@@ -85,19 +93,125 @@ def test_no_library_that_always_loads_needs_avx512():
 
 def test_a_folder_without_a_variant_is_explained(tiny_gguf, tmp_path):
     variants()
+    done = load_in_a_process(tiny_gguf, LBX_GGML_BACKENDS=str(tmp_path))
+    assert "no CPU code for this machine" in done.stdout
+    assert "Unset LBX_GGML_BACKENDS" in done.stdout
+
+
+def test_tiles_are_configured_with_all_that_was_written():
+    """GCC 12.2 left out what intrinsics do not declare as read; what stands in the library now reads the stores."""
+    if shutil.which("objdump") is None:
+        pytest.skip("needs objdump (binutils)")
+    library = variants().get("sapphirerapids")
+    if library is None:
+        pytest.skip("no variant with AMX: this is not x86-64")
+    done = subprocess.run(["objdump", "-d", "--no-show-raw-insn", library], capture_output=True, text=True, check=True)
+    before, load = done.stdout.partition("ldtilecfg")[::2]
+    base = int(re.match(r"\s*(0x[0-9a-f]+)\(%rsp\)", load)[1], 16)
+    stores = re.findall(r"\bv?mov\w*\s+%\w+,(0x[0-9a-f]+)\(%rsp\)", "\n".join(before.splitlines()[-25:]))
+    written = {int(place, 16) - base for place in stores}
+    assert {16, 48} <= written, "bytes a row and rows of each tile"
+
+
+# --- the trial of a variant
+
+
+@pytest.fixture(scope="module")
+def sound() -> Path:
+    """The variant that this processor uses."""
+    from lbx.backends.llama.library import cpu_variant
+
+    variants()
+    if platform.machine() != "x86_64":
+        pytest.skip("the broken variants are x86-64 code")
+    return Path(cpu_variant()["file"])
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "lbx" / "cpu-variants"
+
+
+def load_in_a_process(gguf: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     code = (
         "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.errors import BackendError\n"
-        "try:\n    load(resolve_model(sys.argv[1]))\nexcept BackendError as exc:\n    print(exc)"
+        "try:\n    backend = load(resolve_model(sys.argv[1]))\nexcept BackendError as exc:\n    print(exc)\n"
+        "else:\n    import json\n    print(json.dumps([dict(backend.info.hardware), backend.info.notes]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tiny_gguf)],
-        env=os.environ | {"LBX_GGML_BACKENDS": str(tmp_path)},
+    return subprocess.run(
+        [sys.executable, "-c", code, str(gguf)],
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "no CPU code for this machine" in done.stdout
+
+
+WRONG = {"ggml_vec_dot_q6_K_q8_K": DOES_NOTHING}
+CRASHES = {"ggml_vec_dot_q6_K_q8_K": ILLEGAL}
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        (CRASHES, r"died \(SIGILL\) of Q6_K in CPU, 1 tokens, 1 threads"),
+        (WRONG, r"multiplies wrongly \(Q6_K in CPU, 1 tokens, 1 threads: error .*\)"),
+        ({"ggml_backend_init": ILLEGAL}, r"died \(SIGILL\) of its first product"),
+    ],
+    ids=["crashes", "wrong", "crashes as it is loaded"],
+)
+def test_a_variant_that_does_not_compute_rightly_is_passed_over(
+    sound, tiny_gguf, memory, tmp_path, monkeypatch, functions, said
+):
+    folder = tmp_path / "variants"
+    folder.mkdir()
+    shutil.copy(sound, folder)
+    broken(sound, folder / "libggml-cpu-zen9.so", **functions)
+    hardware, notes = json.loads(load_in_a_process(tiny_gguf, LBX_GGML_BACKENDS=str(folder)).stdout)
+    assert hardware["file"] == str(folder / sound.name)
+    assert re.fullmatch(f"zen9 {said}", hardware["variants_refused"])
+    assert any("zen9" in note and hardware["variant"] in note for note in notes)
+    assert len(list(memory.iterdir())) == 2
+    monkeypatch.setattr(under_test, "_tried", lambda *_: pytest.fail("it is remembered"))
+    chosen, refused = choose(libraries()[0], sorted(folder.iterdir()))
+    assert chosen.file == hardware["file"]
+    assert [re.fullmatch(said, one.problem) is not None for one in refused] == [True]
+
+
+def test_without_any_sound_variant_nothing_is_computed(sound, tiny_gguf, memory, tmp_path):
+    broken(sound, tmp_path / "libggml-cpu-zen9.so", **WRONG)
+    broken(sound, tmp_path / "libggml-cpu-zen8.so", **CRASHES)
+    done = load_in_a_process(tiny_gguf, LBX_GGML_BACKENDS=str(tmp_path))
+    assert "does not compute rightly on this processor" in done.stdout
+    assert "zen9 multiplies wrongly" in done.stdout
+    assert "zen8 died (SIGILL)" in done.stdout
     assert "Unset LBX_GGML_BACKENDS" in done.stdout
+
+
+def test_code_that_kills_the_process_which_asks_for_its_score_is_left_alone(sound, memory, tmp_path):
+    library, _ = libraries()
+    deadly = broken(sound, tmp_path / "libggml-cpu-zen9.so", ggml_backend_score=ILLEGAL)
+    shutil.copy(sound, tmp_path)
+    assert [trial.file for trial in trials(library, [deadly, tmp_path / sound.name])] == [str(tmp_path / sound.name)]
+
+
+def test_a_trial_that_says_nothing_of_the_code_is_not_remembered(sound, memory, tmp_path, monkeypatch):
+    library, _ = libraries()
+    endless = broken(sound, tmp_path / "libggml-cpu-zen9.so", ggml_vec_dot_q6_K_q8_K=ENDLESS)
+    monkeypatch.setattr(under_test, "_PATIENCE_S", 3.0)
+    (trial,) = trials(library, [endless])
+    assert trial.problem == "did not finish its trial in 3 s"
+    assert not memory.exists()
+
+
+@pytest.mark.parametrize("kind", trial.FORMATS, ids=lambda kind: kind.name)
+def test_formats_are_decoded_as_the_reference_does(kind):
+    gguf = pytest.importorskip("gguf", reason="needs lbx[dev]")
+    data, values = kind.make(np.random.default_rng(7), 8, 512)
+    blocks = np.frombuffer(data, dtype=np.uint8).reshape(8, -1)
+    decoded = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType(kind.number)).reshape(8, 512)
+    assert np.allclose(decoded, values, rtol=1e-5, atol=1e-3)
 
 
 # --- .ci/llama-wheel.sh
@@ -115,6 +229,8 @@ def wheel_script(python: str, root: Path, **environment: str) -> subprocess.Comp
 
 SOURCE = "llama_cpp_python-0.3.36"
 VARIANTS = "vendor/llama.cpp/ggml/src/CMakeLists.txt"
+TILES = "vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
+TILE_LINE = "    _tile_loadconfig(&tc);\n"
 
 
 @pytest.fixture
@@ -123,6 +239,8 @@ def pip_stand_in(tmp_path) -> Path:
     the source and leaves a file: a real build takes minutes."""
     source = tmp_path / SOURCE
     (source / VARIANTS).parent.mkdir(parents=True)
+    (source / TILES).parent.mkdir(parents=True)
+    (source / TILES).write_text(f"void init(void) {{\n{TILE_LINE}    done = true;\n}}\n")
     (source / "CMakeLists.txt").write_text('set(LLAMA_BUILD_COMMON ON CACHE BOOL "" FORCE)\n')
     (source / VARIANTS).write_text(
         "ggml_add_cpu_backend_variant(x64)\n"
@@ -142,6 +260,12 @@ def pip_stand_in(tmp_path) -> Path:
         '    while [ "$1" != "--wheel-dir" ]; do shift; done\n'
         '    [ -z "$FAILS" ] || { echo half > "$2/half.tmp"; exit 1; }\n'
         '    echo wheel > "$2/llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl" ;;\n'
+        '"-m pip install")\n'
+        '    while [ "$1" != "--target" ]; do shift; done\n'
+        '    mkdir -p "$2/bin"; touch "$2/bin/libggml-cpu-haswell.so" "$2/bin/libggml-cpu-zen4.so" ;;\n'
+        '"-P "*" scores") echo "{\\"${@: -2:1}\\": 64, \\"${@: -1}\\": 0}" ;;\n'
+        f'"-P "*" check") echo "${{@: -1}}" >> {tmp_path}/tried\n'
+        '    echo first; echo "{\\"wrong\\": \\"$WRONG\\", \\"tokens_per_s\\": 1.0}" ;;\n'
         f'*) exec {sys.executable} "$@" ;;\n'
         "esac\n"
     )
@@ -197,6 +321,32 @@ def test_a_failed_build_leaves_nothing(pip_stand_in, trusting, tmp_path):
     done = wheel_script(str(pip_stand_in), root, FAILS="1", **trusting)
     assert done.returncode == 1
     assert "the build failed" in done.stderr
+    assert list(root.iterdir()) == []
+
+
+def test_what_was_built_is_tried_before_it_is_kept(pip_stand_in, trusting, tmp_path):
+    root = tmp_path / "wheels"
+    done = wheel_script(str(pip_stand_in), root, WRONG="Q4_0: error 1.0", **trusting)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "libggml-cpu-haswell.so does not multiply rightly on this machine" in done.stderr
+    assert list(root.iterdir()) == []
+    assert wheel_script(str(pip_stand_in), root, **trusting).returncode == 0
+    tried = [Path(line).name for line in (tmp_path / "tried").read_text().splitlines()]
+    assert tried == ["libggml-cpu-haswell.so"] * 2, "only what this processor can run"
+
+
+def test_the_tiles_of_another_version_are_not_mended_unseen(pip_stand_in, trusting, tmp_path):
+    root = tmp_path / "wheels"
+    assert wheel_script(str(pip_stand_in), root, **trusting).returncode == 0
+    built = (tmp_path / "built" / TILES).read_text()
+    assert TILE_LINE not in built
+    assert '    __asm__ volatile ("ldtilecfg %0" : : "m" (tc) : "memory");\n' in built
+    shutil.rmtree(root)
+    (tmp_path / SOURCE / TILES).write_text("void init(void) {}\n")
+    subprocess.run(["tar", "-czf", tmp_path / "source.tar.gz", "-C", tmp_path, SOURCE], check=True)
+    done = wheel_script(str(pip_stand_in), root, **trusting)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the line that loads the AMX tiles' configuration is not in" in done.stderr
     assert list(root.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama.context import Room, cache_on_gpu, check_memory, make_context, on_gpu, room_for, window_of
 from lbx.backends.llama.layout import PADDING, PassSize
-from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log
+from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log, variants_tried
 from lbx.backends.llama.tokens import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
@@ -240,6 +240,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         kv_bytes_per_token=kv_cache_bytes(llama_cpp, model, options, 1) or None,
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
+        notes=_notes(),
     )
     return LlamaBackend(
         llama_cpp,
@@ -281,6 +282,14 @@ def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
         except ValueError:
             return None
     return recommended(values)
+
+
+def _notes() -> tuple[str, ...]:
+    chosen, refused = variants_tried()
+    return tuple(
+        f"llama.cpp's code for {one.variant} is passed over here: it {one.problem}. {chosen.variant} is used."
+        for one in refused
+    )
 
 
 def _hardware(options: LlamaOptions, room: Room) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
 """llama.cpp's shared libraries: which CPU variant is used, and where their log goes.
 
 The portable wheel (``.ci/llama-wheel.sh``) holds one ``libggml-cpu-NAME.so`` for each generation of processors, and
-registers none by itself. The best one for this machine is chosen here, by llama.cpp's own scoring. A wheel that was
-built for one machine has its CPU code linked in and needs nothing of this.
+registers none by itself. The best one that computes rightly on this machine is registered here (``variants.py``). A
+wheel that was built for one machine has its CPU code linked in, which is tried all the same.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.backends.weights import shards
 from lbx.errors import BackendError
 
 MAGIC = b"GGUF"
-FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
-_VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
 
 
@@ -133,30 +132,53 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     return model
 
 
-def _register_variants(llama_cpp: Any) -> None:
-    """Load the best CPU variant (and any GPU backend) beside the library, where it has none linked in.
+@functools.cache
+def variants_tried() -> tuple[Trial, tuple[Trial, ...]]:
+    """The CPU variant that is used, and those that were passed over for it.
 
-    The functions are looked up through libllama: a second copy of libggml, which opening it by another of its names
+    Raises:
+        ImportError, BackendError: as ``library``.
+    """
+    chosen, refused = choose(*libraries())
+    return chosen, tuple(refused)
+
+
+@functools.cache
+def libraries() -> tuple[Path, list[Path] | None]:
+    """libggml as this process has it, and the CPU variants that it can be given; None where the code is linked in."""
+    import llama_cpp
+
+    package = Path(llama_cpp.__file__).resolve().parent
+    mapped = [path for path in map(Path, _mapped_files()) if path.name.startswith("libggml.")]
+    native = llama_cpp.llama_cpp._lib
+    native.ggml_backend_dev_count.restype = ctypes.c_size_t
+    linked_in = native.ggml_backend_dev_count() and not os.environ.get(FOLDER_VARIABLE)
+    ggml = next(iter(mapped), package / "lib" / "libggml.so")
+    return ggml, None if linked_in else [file for file in _backends(package) if VARIANT.fullmatch(file.name)]
+
+
+def _backends(package: Path) -> list[Path]:
+    """Libraries beside llama.cpp's that it can load: CPU variants, and GPUs' where it was built for any."""
+    folder = os.environ.get(FOLDER_VARIABLE, "")
+    places = [Path(folder)] if folder else [package / "lib", package.parent / "bin"]
+    found = sorted(file for place in places for file in place.glob("libggml-*.so"))
+    return [file for file in found if not file.name.startswith("libggml-base")]
+
+
+def _register_variants(llama_cpp: Any) -> None:
+    """Load the best CPU variant that computes rightly (and any GPU backend), where none is linked in.
+
+    The function is looked up through libllama: a second copy of libggml, which opening it by another of its names
     would give, has a registry of its own that llama.cpp never reads.
     """
-    native = llama_cpp.llama_cpp._lib
-    folder = os.environ.get(FOLDER_VARIABLE, "")
-    native.ggml_backend_dev_count.restype = ctypes.c_size_t
-    if native.ggml_backend_dev_count() and not folder:
+    chosen, _ = variants_tried()
+    if not chosen.file:
         return
-    load_all = native.ggml_backend_load_all_from_path
-    load_all.argtypes, load_all.restype = [ctypes.c_char_p], None
-    package = Path(llama_cpp.__file__).resolve().parent
-    for place in [Path(folder)] if folder else [package / "lib", package.parent / "bin"]:
-        if any(place.glob("libggml-*")):
-            load_all(os.fsencode(place))
-    if not native.ggml_backend_dev_count():
-        where = f"{FOLDER_VARIABLE}={folder}" if folder else f"{package}"
-        raise BackendError(
-            f"llama.cpp has no CPU code for this machine ({where}): {log.said()}.",
-            fix=f"Unset {FOLDER_VARIABLE}." if folder else "Build the wheel with all CPU variants.",
-            command="" if folder else ".ci/llama-wheel.sh python3",
-        )
+    load = llama_cpp.llama_cpp._lib.ggml_backend_load
+    load.argtypes, load.restype = [ctypes.c_char_p], ctypes.c_void_p
+    files = _backends(Path(llama_cpp.__file__).resolve().parent)
+    for file in [*(str(file) for file in files if not VARIANT.fullmatch(file.name)), chosen.file]:
+        load(os.fsencode(file))
 
 
 def cpu_variant() -> dict[str, str]:
@@ -164,16 +186,18 @@ def cpu_variant() -> dict[str, str]:
 
     Returns:
         "variant" (e.g. "zen4"; "native" when it was built for one machine), "file", and "features" as llama.cpp
-        spells them.
+        spells them; "variants_refused" where better ones did not compute rightly: which, and why.
 
     Raises:
         ImportError, BackendError: as ``library``.
     """
     llama_cpp = library()
-    files = _mapped_files()
-    found = next(((m[1] or "native", f) for f in files if (m := _VARIANT.fullmatch(Path(f).name))), ("native", ""))
-    features = llama_cpp.llama_print_system_info().decode("utf-8", "replace")
-    return {"variant": found[0], "file": found[1], "features": " ".join(features.split())}
+    chosen, refused = variants_tried()
+    features = " ".join(llama_cpp.llama_print_system_info().decode("utf-8", "replace").split())
+    said = {"variant": chosen.variant, "file": chosen.file, "features": features}
+    if refused:
+        said["variants_refused"] = "; ".join(f"{one.variant} {one.problem}" for one in refused)
+    return said
 
 
 def _mapped_files() -> list[str]:

@@ -1,0 +1,180 @@
+"""Which of llama.cpp's CPU variants computes here. None is trusted before it has multiplied rightly on this machine.
+
+llama.cpp goes by what the processor says of itself. That is not enough: a compiler may have dropped what an instruction
+needs, a hypervisor may hide state that the processor announces. So the variant that llama.cpp would choose is tried in
+a process of its own (``trial.py``), and one that dies of it or is wrong is passed over for the next best. What was
+found is remembered, by the libraries' hash and the processor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lbx.errors import BackendError
+
+FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
+NATIVE = "native"
+VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
+_TRIAL = Path(__file__).with_name("trial.py")
+_PATIENCE_S = 120.0
+_OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "Features")
+_ITS_OWN_DEATHS = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT})
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of a variant.
+
+    Attributes:
+        variant: its name, e.g. "zen4"; "native" for code that is linked into llama.cpp.
+        file: where it lies; "" for native code.
+        problem: what it did wrong, the end of a sentence; "" where every product was right.
+        tokens_per_s: that one thread multiplies with 10^9 weights in Q4_K.
+    """
+
+    variant: str
+    file: str
+    problem: str
+    tokens_per_s: float
+
+
+def trials(library: Path, files: Sequence[Path] | None) -> Iterator[Trial]:
+    """Try the variants that claim to suit this processor, the best first by llama.cpp's scores.
+
+    Args:
+        library: libggml, beside the other libraries of the same build.
+        files: the variants; None where the CPU's code is linked in.
+    """
+    if files is None:
+        yield _remembered(library, None)
+        return
+    scores = _scores(library, files)
+    for file in sorted(files, key=lambda file: -scores[str(file)]):
+        if scores[str(file)] > 0:
+            yield _remembered(library, file)
+
+
+def choose(library: Path, files: Sequence[Path] | None) -> tuple[Trial, list[Trial]]:
+    """The best variant that is right, and those that were passed over for it.
+
+    Raises:
+        BackendError: none is.
+    """
+    refused: list[Trial] = []
+    for trial in trials(library, files):
+        if not trial.problem:
+            return trial, refused
+        refused.append(trial)
+    if not refused:
+        raise _nothing(f"llama.cpp has no CPU code for this machine ({platform.machine()}).")
+    told = "; ".join(f"{trial.variant} {trial.problem}" for trial in refused)
+    raise _nothing(f"llama.cpp does not compute rightly on this processor: {told}.")
+
+
+def _nothing(cause: str) -> BackendError:
+    if folder := os.environ.get(FOLDER_VARIABLE, ""):
+        cause += f" Its variants come from {FOLDER_VARIABLE}={folder}."
+        return BackendError(cause, fix=f"Unset {FOLDER_VARIABLE}.", command="lbx doctor")
+    return BackendError(cause, fix="Build the wheel with all CPU variants.", command=".ci/llama-wheel.sh python3")
+
+
+def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
+    """llama.cpp's own; 0 for a file that kills the process which asks it."""
+    if not files:
+        return {}
+    done = _run("scores", library, *files)
+    if done is not None and done.returncode == 0:
+        found: dict[str, int] = json.loads(done.stdout)
+        return found
+    if len(files) == 1:
+        return {str(files[0]): 0}
+    return {name: score for file in files for name, score in _scores(library, [file]).items()}
+
+
+def _remembered(library: Path, file: Path | None) -> Trial:
+    place = _memory(library, file)
+    try:
+        return Trial(**{**json.loads(place.read_text("utf-8")), "file": str(file or "")})
+    except (OSError, ValueError, TypeError):
+        pass  # not there, or of another version: found out again
+    trial, lasting = _tried(library, file)
+    if lasting:
+        _remember(place, trial)
+    return trial
+
+
+def _remember(place: Path, trial: Trial) -> None:
+    """Where nothing can be written, the next process finds it out again."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_name(f"{place.name}.{os.getpid()}")
+        draft.write_text(json.dumps(asdict(trial)), "utf-8")
+        draft.replace(place)
+    except OSError:
+        return
+
+
+def _tried(library: Path, file: Path | None) -> tuple[Trial, bool]:
+    """What became of it, and whether that says something about it rather than about this moment."""
+    match = VARIANT.fullmatch(file.name) if file else None
+    name, path = (match and match[1]) or NATIVE, str(file or "")
+    done = _run("check", library, *([file] if file else []))
+    if done is None:
+        return Trial(name, path, f"did not finish its trial in {_PATIENCE_S:.0f} s", 0.0), False
+    said = done.stdout.splitlines() or ["its first product"]
+    if done.returncode == 0:
+        found = json.loads(said[-1])
+        problem = f"multiplies wrongly ({found['wrong']})" if found["wrong"] else ""
+        return Trial(name, path, problem, found["tokens_per_s"]), True
+    if done.returncode > 0:
+        why = (done.stderr.splitlines() or ["it gave no reason"])[-1]
+        return Trial(name, path, f"could not be tried ({why})", 0.0), False
+    number = signal.Signals(-done.returncode)
+    return Trial(name, path, f"died ({number.name}) of {said[-1]}", 0.0), number in _ITS_OWN_DEATHS
+
+
+def _run(job: str, *paths: Path) -> subprocess.CompletedProcess[str] | None:
+    """None where it does not come to an end."""
+    command = [sys.executable, "-P", str(_TRIAL), job, *map(str, paths)]
+    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # on busy cores waiting threads would spin for seconds
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _memory(library: Path, file: Path | None) -> Path:
+    """A file named by all that the outcome hangs on: the code, the processor, and the kernel that grants its state."""
+    digest = hashlib.sha256()
+    for part in (_TRIAL, library, *library.parent.glob("libggml-base.so"), *([file] if file else [])):
+        digest.update(part.read_bytes())
+    digest.update(f"{_processor()}{platform.machine()}{platform.release()}".encode())
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "lbx" / "cpu-variants" / f"{digest.hexdigest()[:24]}.json"
+
+
+def _processor() -> str:
+    try:
+        first = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n", maxsplit=1)[0]
+    except OSError:
+        return platform.processor()
+    fields = (line.partition(":") for line in first.splitlines())
+    return ";".join(value.strip() for name, _, value in fields if name.strip() in _OF_A_PROCESSOR)

@@ -71,8 +71,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": cluster_commands.status,
     "doctor": doctor.doctor,
 }
+_LOAD_A_MODEL = ("plan", "run", "score", "parity")
 for _name, _command in COMMANDS.items():
-    app.command(_name)(stoppable(_command))
+    app.command(_name)(stoppable(_command, loads_model=_name in _LOAD_A_MODEL))
 app.add_typer(cluster_commands.submit)
 
 

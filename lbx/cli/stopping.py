@@ -1,28 +1,37 @@
-"""Ctrl-C and SIGTERM as errors of ours: click would say "Aborted!" and exit with 1, SIGTERM would say nothing."""
+"""Ctrl-C and SIGTERM as errors of ours: click would say "Aborted!" and exit with 1, SIGTERM would say nothing. And a
+sentence for the signals that no program can answer."""
 
 from __future__ import annotations
 
 import functools
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import NoReturn
 
 from lbx.errors import InterruptedByUserError
+from lbx.last_words import explained
+
+_SAFE = "Whatever was committed before is safe."
 
 
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM, which cluster schedulers send before they kill: a command ends as for Ctrl-C."""
 
 
-def stoppable(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with both signals turned into InterruptedByUserError."""
+def stoppable(command: Callable[..., None], *, loads_model: bool = False) -> Callable[..., None]:
+    """The command, with both signals turned into InterruptedByUserError.
+
+    Args:
+        loads_model: a library may crash, or memory run out: explain that, too.
+    """
+    explaining = functools.partial(explained, _SAFE) if loads_model else nullcontext
 
     @functools.wraps(command)
     def run(**arguments: object) -> None:
         signal.signal(signal.SIGTERM, _terminate)
-        with saying("What was not finished has left nothing half-written."):
+        with saying("What was not finished has left nothing half-written."), explaining():
             command(**arguments)
 
     return run

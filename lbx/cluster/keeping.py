@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from lbx.errors import LbxError, StoreError
+from lbx.last_words import sentence
 
 _PR_SET_PDEATHSIG = 1
 _TICK_S = 0.2
@@ -69,6 +70,8 @@ def run_beside_copies(target: Path, scratch: Path, every_s: float, say: Told) ->
         keeper.copy()
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
+    if code == 128 + signal.SIGKILL:
+        sys.stderr.write(sentence("", "What was copied so far is safe."))
     sys.exit(code)
 
 

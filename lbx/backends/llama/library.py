@@ -19,6 +19,7 @@ from typing import Any
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.backends.weights import shards
 from lbx.errors import BackendError
+from lbx.last_words import farewell
 
 MAGIC = b"GGUF"
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
@@ -64,6 +65,7 @@ def _on_abort(message: bytes | None) -> None:
         "bundle: lbx verify). Results committed so far are kept. --debug shows a backtrace.\n"
     )
     sys.stderr.flush()
+    farewell()
     os._exit(1)
 
 

@@ -1,0 +1,103 @@
+"""Why a process died that could not say it itself.
+
+A library's illegal instruction, or the kernel's OOM killer, ends a process between two lines of Python. So a second,
+tiny process (this file, run as a script) holds the other end of a pipe: when that closes without a farewell, it says
+in a sentence what happened, what is safe, and what to do.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_FAREWELL = b"farewell"
+_FATAL = "Fatal Python error: "  # how faulthandler begins
+_pipes: list[int] = []  # the writing end, while a death is watched
+
+_CRASHED = (
+    "A library crashed on this machine: llama.cpp, torch, or what lies below them. With `lbx run --workers 1` a crash "
+    "costs the prompt that causes it, and no other"
+)
+_CAUSES = {
+    "Illegal instruction": (
+        "illegal instruction, SIGILL",
+        "A library used an instruction that this processor, or the hypervisor below it, does not have",
+        "lbx doctor",
+    ),
+    "Segmentation fault": ("segmentation fault, SIGSEGV", _CRASHED, "lbx doctor"),
+    "Floating-point exception": ("arithmetic error, SIGFPE", _CRASHED, "lbx doctor"),
+    "Aborted": ("abort, SIGABRT", _CRASHED, "lbx doctor"),
+    "Bus error": (
+        "bus error, SIGBUS",
+        "A file that was mapped into memory, such as the model's, was cut off or its disk failed while it was read",
+        "lbx doctor",
+    ),
+    "": (
+        "SIGKILL",
+        "If nobody killed it, memory ran out: the kernel's OOM killer says so in dmesg, a cluster in its job's state. "
+        "Use a smaller model, a smaller context_window or kv_cells in its card",
+        "lbx plan",
+    ),
+}
+
+
+@contextmanager
+def explained(safe: str) -> Iterator[None]:
+    """Have the death of this process within the block explained on standard error.
+
+    Args:
+        safe: a sentence on what is not lost.
+    """
+    if faulthandler.is_enabled():  # somebody watches already, and wants the traceback
+        yield
+        return
+    reading, writing = os.pipe()
+    command = [sys.executable, "-I", "-S", str(Path(__file__)), str(reading), safe]
+    with suppress(OSError):  # no process to be had: a death goes unexplained, as everywhere
+        # A session of its own: what ends the terminal's processes must not end the one that explains it.
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[reading], start_new_session=True)
+    os.close(reading)
+    _pipes.append(writing)
+    faulthandler.enable(writing, all_threads=False)
+    try:
+        yield
+    finally:
+        faulthandler.disable()
+        farewell()
+        _pipes.remove(writing)
+        os.close(writing)
+
+
+def farewell() -> None:
+    """This process ends now, and has said why."""
+    for pipe in _pipes:
+        with suppress(OSError):
+            os.write(pipe, _FAREWELL)
+
+
+def sentence(said: str, safe: str) -> str:
+    """What to tell of a process that died.
+
+    Args:
+        said: what faulthandler wrote; "" where the process was killed from outside.
+        safe: a sentence on what is not lost.
+    """
+    cause = said.removeprefix(_FATAL).partition("\n")[0].strip()
+    how, fix, command = _CAUSES.get(cause, (cause, _CRASHED, "lbx doctor"))
+    return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: {command}\n"
+
+
+def _main(pipe: str, safe: str) -> None:
+    with os.fdopen(int(pipe), "rb") as stream:
+        said = stream.read()
+    if said.startswith(_FATAL.encode()) or _FAREWELL not in said:
+        sys.stderr.write(sentence(said.decode("utf-8", "replace"), safe))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS
+from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
@@ -20,16 +21,20 @@ _SAMPLE = 1 << 20
 Kind = Callable[[Path], str]
 
 
-def resolve_model(text: str, *, backend: str | None = None, bundle: Bundle | None = None) -> ModelCard:
+def resolve_model(
+    text: str, *, backend: str | None = None, bundle: Bundle | None = None, threads: int | None = None
+) -> ModelCard:
     """The model that ``--model`` names.
 
     Args:
         text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, a table of
             answers (.jsonl or .json), or "org/name" of a model repository in the bundle.
         backend: what ``--backend`` says, or None; it must agree.
+        threads: what ``--threads`` says, instead of the card; None keeps that.
 
     Raises:
-        UsageError: there is nothing of that name, or it is not for that backend, or an embedding model.
+        UsageError: there is nothing of that name, or it is not for that backend, or an embedding model, or it is to
+            have threads and computes nothing in this process.
     """
     if backend is not None and backend not in OPTIONS:
         raise UsageError(f"There is no backend {backend!r}.", fix=nearest(backend, OPTIONS))
@@ -40,22 +45,34 @@ def resolve_model(text: str, *, backend: str | None = None, bundle: Bundle | Non
             f"The model {text} runs with the backend {card.backend}, not {backend}.",
             fix="Leave --backend out, or name weights or a card for it.",
         )
-    return card
+    return _with_threads(card, threads)
 
 
-def resolve_embedder(text: str, *, bundle: Bundle | None = None) -> ModelCard:
+def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | None = None) -> ModelCard:
     """The embedding model that ``text`` names.
 
     Args:
         text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, or "org/name" of
             a model repository in the bundle.
+        threads: as of ``resolve_model``.
 
     Raises:
         UsageError: there is nothing of that name, or it is a model that writes text.
     """
     card = _find(text, bundle, _embedder)
     refuse_generation(card)
-    return card
+    return _with_threads(card, threads)
+
+
+def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
+    if threads is None:
+        return card
+    if isinstance(card.options, ScriptedOptions | EndpointOptions):
+        raise UsageError(
+            f"--threads means nothing to {card.name}: its backend {card.backend} computes nothing here.",
+            fix="Leave it out.",
+        )
+    return replace(card, options=replace(card.options, threads=threads))
 
 
 def refuse_embedding(card: ModelCard) -> None:

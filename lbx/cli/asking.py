@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from lbx.engine.askers import Asker
     from lbx.engine.retrieving import StoredChunks
     from lbx.engine.runner import Outcome
+    from lbx.engine.selection import Selection
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Prepared
     from lbx.records import SampleKey, Task
@@ -35,7 +35,7 @@ class Order:
         names: of these runs; None makes one from model and settings.
         server: the one address that may be reached.
         offline: how the run is kept offline, in words.
-        only: {task's full name: places in its data} of a shard.
+        threads: of each process that holds the model, instead of the card's.
     """
 
     bundle: Path
@@ -44,11 +44,11 @@ class Order:
     backend: str | None
     settings: Sequence[RunSettings]
     names: Sequence[str | None]
-    limit: int | None
+    selection: Selection
     chunks: StoredChunks | None
     server: tuple[str, int] | None
     offline: str
-    only: Mapping[str, AbstractSet[int]] | None = None
+    threads: int | None = None
 
 
 def run_order(
@@ -86,7 +86,7 @@ def run_order(
         with Store(output) as store:
             done = [_begin(store, row, retry_failed=retry_failed) for row in asker.rows]
             agendas = [
-                Agenda(row.run_id, Bundle(order.bundle), order.tasks, BENCHMARKS, settings, order.limit, order.only)
+                Agenda(row.run_id, Bundle(order.bundle), order.tasks, BENCHMARKS, settings, order.selection)
                 for row, settings in zip(asker.rows, order.settings, strict=True)
             ]
             total = sum(agenda.total for agenda in agendas)
@@ -136,14 +136,14 @@ def prepare(order: Order) -> list[Prepared]:
     from lbx.engine.work import Prepared
     from lbx.layout import Bundle
 
-    loaded = load_model(Bundle(order.bundle), list(order.tasks), order.model, order.backend)
+    loaded = load_model(Bundle(order.bundle), list(order.tasks), order.model, order.backend, order.threads)
     recommended = loaded.card.sampling or loaded.backend.info.default_sampling
     prepared: list[Prepared] = []
     try:
         for settings, name in zip(order.settings, order.names, strict=True):
             completed = dataclasses.replace(settings, model_sampling=recommended)
             check_reasoning_budget(loaded, completed)
-            work = make_work(loaded, completed, order.limit, order.chunks, order.only)
+            work = make_work(loaded, completed, order.selection, order.chunks)
             row = make_run_row(name, work, order.offline)
             prepared.append(Prepared(dataclasses.replace(work, run_id=row.run_id), row))
     except BaseException:

@@ -258,7 +258,7 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
         add(
             False,
             f"The control group grants the time of {quota:g} cores, while {cores} can be seen.",
-            "Set threads in the model card's [options] to that number, or threads wait for one another.",
+            "Give --threads that number (or threads in the model card's [options]), or threads wait for one another.",
         )
     return found
 

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+MOST_THREADS = 512
+"""llama.cpp's own limit."""
+
 
 class ReportFormat(StrEnum):
     TABLE = "table"
@@ -55,6 +58,43 @@ Tasks = Annotated[
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
 Limit = Annotated[
     int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the first N samples of each task.")
+]
+Documents = Annotated[
+    int | None,
+    typer.Option(
+        "--documents", metavar="N", min=1, help="Only the first N documents of each task, with all their questions."
+    ),
+]
+DrawSamples = Annotated[
+    int | None,
+    typer.Option(
+        "--sample",
+        metavar="N",
+        min=1,
+        help="Whole documents of each task, drawn at random until they have N samples; a smaller N is part of a "
+        "larger one, --seed draws others.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Seed of sampled answers, and of what --sample draws.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ids",
+        metavar="NAMES",
+        help="Only these samples: SAMPLE_ID or BENCHMARK/TASK/SAMPLE_ID; commas or repeated, or @FILE, a line each.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        max=MOST_THREADS,
+        help="CPU threads of each process that holds a model, whatever its card says; every core without.",
+    ),
 ]
 Iterations = Annotated[
     int | None,

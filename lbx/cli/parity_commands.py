@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import AsJson, Chat, MaxNewTokens, MaxPromptTokens
+from lbx.cli.choosing import choice_of, choose_samples
+from lbx.cli.options import (
+    AsJson,
+    Chat,
+    Documents,
+    DrawSamples,
+    Ids,
+    MaxNewTokens,
+    MaxPromptTokens,
+    Seed,
+    Threads,
+)
 from lbx.cli.output import CountProgress, note, stdout
 from lbx.cli.run_setup import choose_tasks, debugging, open_bundle, say_notes
 from lbx.errors import UsageError
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
     from lbx.backends import ModelCard
     from lbx.engine.checking.parity import Parity, Side
     from lbx.engine.checking.parity_prompts import ParityPrompt
+    from lbx.engine.selection import Choice
     from lbx.layout import Bundle
     from lbx.report.views import Column
 
@@ -39,8 +51,14 @@ def parity(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", metavar="N", min=1, help=f"The first N samples of each task; {_LIMIT} without."),
+        typer.Option(
+            "--limit", "-n", metavar="N", min=1, help=f"Only the first N samples of each task; {_LIMIT} without."
+        ),
     ] = None,
+    documents: Documents = None,
+    sample: DrawSamples = None,
+    seed: Seed = 0,
+    ids: Ids = None,
     positions: Annotated[
         int,
         typer.Option("--positions", metavar="N", min=0, help="Tokens of each answer that logits are compared behind."),
@@ -48,6 +66,7 @@ def parity(
     max_prompt_tokens: MaxPromptTokens = None,
     max_new_tokens: MaxNewTokens = None,
     chat: Chat = True,
+    threads: Threads = None,
     fail_above: Annotated[
         float | None,
         typer.Option(
@@ -71,10 +90,11 @@ def parity(
     if (bundle is None) != (task_names is None):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
     opened = open_bundle(bundle)
-    cards = [_card(name, opened) for name in (first, second)]
+    cards = [_card(name, opened, threads) for name in (first, second)]
     block_network(*(_server(card) for card in cards))
     asked = _Asked(opened, chat, max_prompt_tokens, max_new_tokens)
-    prompts = _prompts(opened, task_names or (), limit)
+    choice = choice_of(limit, documents, sample, seed, ids)
+    prompts = _prompts(opened, task_names or (), choice)
     with tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder, CountProgress("prompts answered") as progress:
         found = measure(
             prompts,
@@ -120,11 +140,11 @@ class _Asked:
         return Side(backend, prompter)
 
 
-def _card(name: str, bundle: Bundle | None) -> ModelCard:
+def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
     from lbx.backends import resolve_model
     from lbx.backends.weights import refuse_embedding
 
-    card = resolve_model(name, bundle=bundle)
+    card = resolve_model(name, bundle=bundle, threads=threads)
     refuse_embedding(card)
     return card
 
@@ -135,14 +155,19 @@ def _server(card: ModelCard) -> tuple[str, int] | None:
     return card.options.address if isinstance(card.options, EndpointOptions) else None
 
 
-def _prompts(bundle: Bundle | None, names: Sequence[str], limit: int | None) -> list[ParityPrompt]:
+def _prompts(bundle: Bundle | None, names: Sequence[str], choice: Choice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.checking.parity_prompts import built_in_prompts, bundle_prompts
+    from lbx.engine.selection import Choice
     from lbx.engine.settings import RunSettings
 
     if bundle is None:
+        if not choice.everything:
+            raise UsageError("Samples are chosen from a bundle's tasks.", fix="Give --bundle and --tasks, too.")
         return built_in_prompts()
-    return list(bundle_prompts(bundle, choose_tasks(bundle, names, RunSettings()), BENCHMARKS, limit or _LIMIT))
+    tasks = choose_tasks(bundle, names, RunSettings())
+    selection = choose_samples(bundle, tasks, Choice(limit=_LIMIT) if choice.everything else choice)
+    return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 
 
 def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.cli.choosing import choice_of, choose_samples
 from lbx.cli.options import (
     AsJson,
     BackendName,
@@ -18,6 +19,9 @@ from lbx.cli.options import (
     Chat,
     ChunkWords,
     Cot,
+    Documents,
+    DrawSamples,
+    Ids,
     Iterations,
     Limit,
     MaxNewTokens,
@@ -26,9 +30,11 @@ from lbx.cli.options import (
     NoContext,
     Rag,
     Retriever,
+    Seed,
     Tasks,
     Thinking,
     ThinkingTokens,
+    Threads,
 )
 from lbx.cli.output import CountProgress, note
 from lbx.cli.planning import known_costs, show
@@ -63,6 +69,10 @@ def plan(
     ] = None,
     backend: BackendName = None,
     limit: Limit = None,
+    documents: Documents = None,
+    sample: DrawSamples = None,
+    seed: Seed = 0,
+    ids: Ids = None,
     iterations: Iterations = None,
     max_prompt_tokens: MaxPromptTokens = None,
     max_new_tokens: MaxNewTokens = None,
@@ -76,6 +86,7 @@ def plan(
     chunk_words: ChunkWords = None,
     batching: Batching = True,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=0, help="As `lbx run` would be given.")] = 0,
+    threads: Threads = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to tell how long a run takes.")
     ] = True,
@@ -97,6 +108,7 @@ def plan(
         max_prompt_tokens=max_prompt_tokens,
         max_new_tokens=max_new_tokens,
         chat=chat,
+        seed=seed,
         thinking=thinking,
         thinking_tokens=thinking_tokens,
         cot=cot,
@@ -106,18 +118,19 @@ def plan(
     )
     opened = Bundle(bundle)
     tasks = choose_tasks(opened, task_names, settings)
-    finder = finder_for(Retrieval(rag, retriever, chunk_words), opened)
+    selection = choose_samples(opened, tasks, choice_of(limit, documents, sample, seed, ids))
+    finder = finder_for(Retrieval(rag, retriever, chunk_words, threads), opened)
     free = Free.now()
     if workers:
         _take_share_of(workers)
     try:
-        loaded = load_model(opened, tasks, model, backend)
+        loaded = load_model(opened, tasks, model, backend, threads)
     except DoesNotFitError as error:
-        loaded, calibrate = load_to_count(opened, tasks, model, backend), False
+        loaded, calibrate = load_to_count(opened, tasks, model, backend, threads), False
         note(f"{error} Its tokens are counted all the same.")
     try:
         check_reasoning_budget(loaded, settings)
-        work = make_work(loaded, settings, limit, finder.find if finder else None)
+        work = make_work(loaded, settings, selection, finder.find if finder else None)
         known = _known(output, loaded, work, workers)
         with CountProgress("counted") as progress:
             outlook = look_ahead(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import AsJson, Embedding, Results, Workers
+from lbx.cli.options import AsJson, Embedding, Results, Threads, Workers
 from lbx.cli.output import CountProgress, note
 from lbx.cli.run_setup import load_embedding_model, open_bundle
-from lbx.errors import LbxError
+from lbx.errors import LbxError, UsageError
 
 if TYPE_CHECKING:
     from lbx.layout import Bundle
@@ -43,6 +43,7 @@ def score(
     embedding: Embedding = None,
     bundle: OptionalBundle = None,
     workers: Workers = 0,
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Score stored outputs again with this lbx's metrics; older metric versions stay beside the new one.
@@ -52,16 +53,24 @@ def score(
     from lbx.report.views import check_runs
     from lbx.store import Store
 
+    if threads and not embedding:
+        raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
     if not results.is_file() or not results.stat().st_size:  # opening it for writing would make it one
         raise LbxError(f"There is no results file at {results}.", fix="It is what `lbx run -o FILE` writes.")
     with Store(results) as store:
         check_runs(store, runs or ())
-        scored = score_with(store, open_bundle(bundle), embedding, run_ids=runs or (), workers=workers)
+        scored = score_with(store, open_bundle(bundle), embedding, run_ids=runs or (), workers=workers, threads=threads)
     typer.echo(json.dumps({"scored": scored}) if as_json else f"{scored:,} outputs scored in {results}")
 
 
 def score_with(
-    store: Store, bundle: Bundle | None, embedding: str | None, *, run_ids: Sequence[str], workers: int
+    store: Store,
+    bundle: Bundle | None,
+    embedding: str | None,
+    *,
+    run_ids: Sequence[str],
+    workers: int,
+    threads: int | None = None,
 ) -> int:
     """Score outputs, with an embedding model where one is named; returns how many."""
     from lbx.benchmarks import BENCHMARKS
@@ -70,7 +79,7 @@ def score_with(
     from lbx.store.caches import embedding_models
 
     stored = embedding if embedding in embedding_models(store) else None
-    embedder = load_embedding_model(embedding, bundle) if embedding and not stored else None
+    embedder = load_embedding_model(embedding, bundle, threads) if embedding and not stored else None
     try:
         with CountProgress("texts embedded") as embedded, CountProgress("outputs scored") as progress:
             similarities = Similarities(embedder, model=stored, progress=embedded.count)

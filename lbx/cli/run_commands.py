@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lbx.cli.asking import Order, run_order
+from lbx.cli.choosing import choice_of, choose_samples
 from lbx.cli.options import (
     AsJson,
     BackendName,
@@ -22,7 +22,10 @@ from lbx.cli.options import (
     ChunkWords,
     CopyEvery,
     Cot,
+    Documents,
+    DrawSamples,
     Embedding,
+    Ids,
     Iterations,
     Limit,
     MaxNewTokens,
@@ -34,11 +37,13 @@ from lbx.cli.options import (
     Retriever,
     SamplingSource,
     Scratch,
+    Seed,
     ShardNumber,
     Shards,
     Tasks,
     Thinking,
     ThinkingTokens,
+    Threads,
     VerifyBatching,
 )
 from lbx.cli.output import CountProgress, note, stdout
@@ -57,6 +62,7 @@ from lbx.errors import LbxError, UsageError
 if TYPE_CHECKING:
     from lbx.engine.retrieving import StoredChunks
     from lbx.engine.runner import Outcome
+    from lbx.engine.selection import Selection
     from lbx.engine.settings import RunSettings
     from lbx.layout import Bundle
     from lbx.records import Task
@@ -96,6 +102,9 @@ def run(
         str | None, typer.Option("--run", metavar="NAME", help="Name of the run; made from model and settings without.")
     ] = None,
     limit: Limit = None,
+    documents: Documents = None,
+    sample: DrawSamples = None,
+    ids: Ids = None,
     iterations: Iterations = None,
     max_prompt_tokens: MaxPromptTokens = None,
     max_new_tokens: MaxNewTokens = None,
@@ -107,7 +116,7 @@ def run(
             help="official: the benchmark's own temperature; model: what its makers recommend.",
         ),
     ] = SamplingSource.OFFICIAL,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of sampled answers.")] = 0,
+    seed: Seed = 0,
     chat: Chat = True,
     thinking: Thinking = None,
     thinking_tokens: ThinkingTokens = None,
@@ -119,6 +128,7 @@ def run(
     embedding: Embedding = None,
     batching: Batching = True,
     workers: ModelWorkers = 0,
+    threads: Threads = None,
     both_kinds: BothKinds = False,
     verify_batching: VerifyBatching = 0,
     retry_failed: Annotated[
@@ -153,8 +163,9 @@ def run(
 
     place = written_beside_copies(output, scratch, copy_every) if scratch else output
     opened = Bundle(bundle)
-    server = model_server(opened, model, backend)
-    only = shard_of(opened, task_names, shards, shard)
+    server = model_server(opened, model, backend, threads)
+    choice = choice_of(limit, documents, sample, seed, ids)
+    shard_samples = shard_of(opened, task_names, shards, shard)
     log = log_beside(output, log)
     offline = block_network(server)
     Store.check(place)  # a model may take minutes to load: what can be refused is refused before
@@ -174,10 +185,11 @@ def run(
     )
     names, kinds = asked_kinds(settings, name) if both_kinds else ([name], [settings])
     tasks = choose_tasks(opened, task_names, settings)
+    selection = choose_samples(opened, tasks, choice) & shard_samples
     if embedding:
         check_embedding(embedding, opened, tasks, place)
     with saying(f"Every answer so far is in {output}."):
-        retrieved = _retrieve(place, opened, tasks, limit, Retrieval(rag, retriever, chunk_words), only=only)
+        retrieved = _retrieve(place, opened, tasks, selection, Retrieval(rag, retriever, chunk_words, threads))
         order = Order(
             opened.root,
             tasks,
@@ -185,11 +197,11 @@ def run(
             backend,
             [dataclasses.replace(one, retriever=retrieved) for one in kinds],
             names,
-            limit,
+            selection,
             _stored_chunks(place, retrieved),
             server,
             offline,
-            only,
+            threads,
         )
         outcomes = run_order(
             place,
@@ -201,7 +213,7 @@ def run(
             log=log,
         )
         for run_id in outcomes:
-            _score_summaries(place, run_id, opened, tasks, embedding)
+            _score_summaries(place, run_id, opened, tasks, embedding=embedding, threads=threads)
     _finish(outcomes, output, as_json=as_json)
 
 
@@ -224,15 +236,7 @@ def _stored_chunks(output: Path, retriever: str) -> StoredChunks | None:
         return StoredChunks(store, retriever)
 
 
-def _retrieve(
-    output: Path,
-    bundle: Bundle,
-    tasks: Sequence[Task],
-    limit: int | None,
-    retrieval: Retrieval,
-    *,
-    only: Mapping[str, AbstractSet[int]] | None,
-) -> str:
+def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], selection: Selection, retrieval: Retrieval) -> str:
     """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.retrieving import find_all
@@ -244,13 +248,15 @@ def _retrieve(
     try:
         with Store(output) as store, CountProgress("chunks retrieved") as progress:
             chosen = [(BENCHMARKS[task.benchmark], task) for task in tasks]
-            find_all(store, finder, bundle, chosen, limit=limit, only=only, progress=progress)
+            find_all(store, finder, bundle, chosen, selection=selection, progress=progress)
     finally:
         finder.close()
     return finder.name
 
 
-def _score_summaries(output: Path, run_id: str, bundle: Bundle, tasks: Sequence[Task], embedding: str | None) -> None:
+def _score_summaries(
+    output: Path, run_id: str, bundle: Bundle, tasks: Sequence[Task], *, embedding: str | None, threads: int | None
+) -> None:
     """The half of a summary's score that needs an embedding model, once the language model has gone."""
     from lbx.cli.result_commands import score_with
     from lbx.store import Store
@@ -265,7 +271,7 @@ def _score_summaries(output: Path, run_id: str, bundle: Bundle, tasks: Sequence[
         return
     try:
         with Store(output) as store:
-            score_with(store, bundle, embedding, run_ids=[run_id], workers=0)
+            score_with(store, bundle, embedding, run_ids=[run_id], workers=0, threads=threads)
     except LbxError:
         note(
             f"{run_id}: every answer is in {output}; only the similarities of the summaries (t4) are missing. To add "

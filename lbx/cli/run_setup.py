@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder
     from lbx.benchmarks.base import Benchmark
     from lbx.engine.retrieving import Finder
+    from lbx.engine.selection import Selection
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Work
     from lbx.layout import Bundle
@@ -66,11 +66,12 @@ class Loaded:
 
 
 class Retrieval(NamedTuple):
-    """What --rag, --retriever and --chunk-words say."""
+    """What --rag, --retriever, --chunk-words and --threads say."""
 
     best: int
     retriever: str
     words: int | None
+    threads: int | None = None
 
 
 def finder_for(retrieval: Retrieval, bundle: Bundle) -> Finder | None:
@@ -90,24 +91,26 @@ def finder_for(retrieval: Retrieval, bundle: Bundle) -> Finder | None:
                 )
         return None
     by_bm25 = retrieval.retriever == BM25
-    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle)
+    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle, retrieval.threads)
     return Finder(retrieval.best, embedder, retrieval.words)
 
 
-def model_server(bundle: Bundle, model: str, backend: str | None) -> tuple[str, int] | None:
+def model_server(bundle: Bundle, model: str, backend: str | None, threads: int | None) -> tuple[str, int] | None:
     """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
     from lbx.backends import resolve_model
     from lbx.backends.options import EndpointOptions
 
-    options = resolve_model(model, backend=backend, bundle=bundle).options
+    options = resolve_model(model, backend=backend, bundle=bundle, threads=threads).options
     return options.address if isinstance(options, EndpointOptions) else None
 
 
-def load_model(bundle: Bundle, tasks: list[Task], model: str, backend: str | None) -> Loaded:
+def load_model(
+    bundle: Bundle, tasks: list[Task], model: str, backend: str | None, threads: int | None = None
+) -> Loaded:
     """Load the model that ``--model`` names."""
     from lbx.backends import load, resolve_model
 
-    card = resolve_model(model, backend=backend, bundle=bundle)
+    card = resolve_model(model, backend=backend, bundle=bundle, threads=threads)
     loaded = load(card, bundle=bundle, debug=debugging())
     say_notes(loaded)
     return Loaded(bundle, tasks, card, loaded)
@@ -119,7 +122,9 @@ def say_notes(backend: Backend) -> None:
         note(text)
 
 
-def load_to_count(bundle: Bundle, tasks: list[Task], model: str, backend: str | None) -> Loaded:
+def load_to_count(
+    bundle: Bundle, tasks: list[Task], model: str, backend: str | None, threads: int | None = None
+) -> Loaded:
     """Load a model whose cache does not fit with a small one: enough to count tokens as for the large one.
 
     Raises:
@@ -128,18 +133,18 @@ def load_to_count(bundle: Bundle, tasks: list[Task], model: str, backend: str | 
     from lbx.backends import load, resolve_model
     from lbx.backends.counting import CountingBackend, with_small_cache
 
-    card = resolve_model(model, backend=backend, bundle=bundle)
+    card = resolve_model(model, backend=backend, bundle=bundle, threads=threads)
     loaded = load(with_small_cache(card), bundle=bundle, debug=debugging())
     say_notes(loaded)
     return Loaded(bundle, tasks, card, CountingBackend(loaded, card))
 
 
-def load_embedding_model(name: str, bundle: Bundle | None) -> Embedder:
+def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:
     """Load the embedding model whose card is named."""
     from lbx.backends.embedding import load_embedder
     from lbx.backends.weights import resolve_embedder
 
-    return load_embedder(resolve_embedder(name, bundle=bundle), bundle=bundle, debug=debugging())
+    return load_embedder(resolve_embedder(name, bundle=bundle, threads=threads), bundle=bundle, debug=debugging())
 
 
 def check_embedding(name: str, bundle: Bundle, tasks: Sequence[Task], output: Path) -> None:
@@ -184,9 +189,8 @@ def check_reasoning_budget(loaded: Loaded, settings: RunSettings) -> None:
 def make_work(
     loaded: Loaded,
     settings: RunSettings,
-    limit: int | None,
+    selection: Selection,
     chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] | None = None,
-    only: Mapping[str, AbstractSet[int]] | None = None,
 ) -> Work:
     """Everything but the run's name, which needs the settings first."""
     from lbx.benchmarks import BENCHMARKS
@@ -215,8 +219,7 @@ def make_work(
         backend=loaded.backend,
         prompter=prompter,
         settings=settings,
-        limit=limit,
-        only=only,
+        selection=selection,
         mode=dataclasses.replace(
             settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
         ),
@@ -282,7 +285,7 @@ def _thinking_switch(source: str, given: Any, settings: RunSettings) -> dict[str
 
 
 def make_run_row(name: str | None, work: Work, offline: str) -> RunRow:
-    """The run's row. Tasks and limit are no part of its identity, so a run can be extended to more of them."""
+    """The run's row. Tasks and samples are no part of its identity, so a run can be extended to more of them."""
     from lbx import __version__
     from lbx.records import canonical_json, sha256_text
     from lbx.store import RunRow

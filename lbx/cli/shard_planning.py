@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lbx.cli.choosing import choice_of, choose_samples
 from lbx.cli.output import CountProgress, note
 from lbx.cli.planning import known_costs
 from lbx.cli.run_setup import (
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from lbx.cli.run_setup import Loaded
     from lbx.engine.planning.estimate import Costs
     from lbx.engine.planning.shards import ShardPlan
+    from lbx.engine.selection import Selection
     from lbx.engine.settings import RunSettings
     from lbx.engine.work import Work
     from lbx.layout import Bundle
     from lbx.records import Task
 
 _NOT_FOR_SHARDS = ("output", "log", "shards", "shard", "scratch", "copy_every", "as_json")
+_IN_THE_PLAN = ("limit", "documents", "sample", "ids")
+"""What chooses samples: the plan of shards has them by name."""
 _TRIAL_SAMPLES = 4
 
 
@@ -62,7 +66,7 @@ class Wanted:
         """For a job's command line: what differs from the defaults, with some values replaced or added."""
         words: list[str] = []
         for name, value in {**self.given, **instead}.items():
-            if name in _NOT_FOR_SHARDS or value == self.defaults[name]:
+            if name in (*_NOT_FOR_SHARDS, *_IN_THE_PLAN) or value == self.defaults[name]:
                 continue
             on, off = self.spelled[name]
             if isinstance(value, bool):
@@ -132,7 +136,9 @@ def plan_shards(bundle: Bundle, wanted: Wanted, count: int, how: Counting, fallb
     name = given["name"] or fallback
     names, kinds = asked_kinds(settings, name) if given["both_kinds"] else ([name], [settings])
     tasks = choose_tasks(bundle, given["task_names"], settings)
-    documents, costs, basis = _count(bundle, tasks, wanted, kinds, how)
+    chosen = choice_of(*(given[name] for name in ("limit", "documents", "sample", "seed", "ids")))
+    selection = choose_samples(bundle, tasks, chosen)
+    documents, costs, basis = _count(bundle, tasks, wanted, kinds, how, selection=selection)
     if len(documents) < count:
         note(f"There are {len(documents):,} documents, so there are as many shards, not {count}.")
     if not documents:
@@ -144,7 +150,13 @@ def plan_shards(bundle: Bundle, wanted: Wanted, count: int, how: Counting, fallb
 
 
 def _count(
-    bundle: Bundle, tasks: list[Task], wanted: Wanted, kinds: Sequence[RunSettings], how: Counting
+    bundle: Bundle,
+    tasks: list[Task],
+    wanted: Wanted,
+    kinds: Sequence[RunSettings],
+    how: Counting,
+    *,
+    selection: Selection,
 ) -> tuple[Sequence[Any], list[float], str]:
     """The documents, what each costs, and how that is known."""
     from lbx.benchmarks import BENCHMARKS
@@ -154,11 +166,10 @@ def _count(
     loaded, calibrate = _load(bundle, tasks, wanted, how) if how.tokens else (None, False)
     if loaded is not None:
         try:
-            return _count_tokens(loaded, wanted, kinds, how, calibrate=calibrate)
+            return _count_tokens(loaded, wanted, kinds, how, selection=selection, calibrate=calibrate)
         finally:
             loaded.backend.close()
-    limit = wanted.given["limit"]
-    agendas = [Agenda("", bundle, tasks, BENCHMARKS, settings, limit) for settings in kinds]
+    agendas = [Agenda("", bundle, tasks, BENCHMARKS, settings, selection) for settings in kinds]
     with CountProgress("counted") as progress:
         documents = documents_in_characters(agendas, progress.count)
     return documents, [rule_of_thumb(one) for one in documents], "a rule of thumb, from characters"
@@ -166,32 +177,40 @@ def _count(
 
 def _load(bundle: Bundle, tasks: list[Task], wanted: Wanted, how: Counting) -> tuple[Loaded | None, bool]:
     """The model, whole where it is to be measured, else to count; None where it cannot be loaded here."""
-    model, backend = wanted.given["model"], wanted.given["backend"]
+    model, backend, threads = (wanted.given[name] for name in ("model", "backend", "threads"))
     measure = how.calibrate and how.like is None
     try:
         if measure:
             try:
-                return load_model(bundle, tasks, model, backend), True
+                return load_model(bundle, tasks, model, backend, threads), True
             except DoesNotFitError as error:
                 note(f"{error} Its tokens are counted all the same.")
-        return load_to_count(bundle, tasks, model, backend), False
+        return load_to_count(bundle, tasks, model, backend, threads), False
     except BackendError as error:
         note(f"{error.cause} So shards are made equal by characters; that decides how even they are, nothing else.")
         return None, False
 
 
 def _count_tokens(
-    loaded: Loaded, wanted: Wanted, kinds: Sequence[RunSettings], how: Counting, *, calibrate: bool
+    loaded: Loaded,
+    wanted: Wanted,
+    kinds: Sequence[RunSettings],
+    how: Counting,
+    *,
+    selection: Selection,
+    calibrate: bool,
 ) -> tuple[Sequence[Any], list[float], str]:
     from lbx.engine.planning.calibration import room_of
     from lbx.engine.planning.shards import documents_in_tokens, rule_of_thumb, seconds_of
 
     given = wanted.given
-    finder = finder_for(Retrieval(given["rag"], given["retriever"], given["chunk_words"]), loaded.bundle)
+    finder = finder_for(
+        Retrieval(given["rag"], given["retriever"], given["chunk_words"], given["threads"]), loaded.bundle
+    )
     try:
         for settings in kinds:
             check_reasoning_budget(loaded, settings)
-        works = [make_work(loaded, one, given["limit"], finder.find if finder else None) for one in kinds]
+        works = [make_work(loaded, one, selection, finder.find if finder else None) for one in kinds]
         with CountProgress("counted") as progress:
             documents = documents_in_tokens(works, progress.count)
     finally:
@@ -216,7 +235,7 @@ def _costs(works: Sequence[Work], how: Counting, workers: int, *, calibrate: boo
         return found
     if not calibrate:
         return None
-    few = [dataclasses.replace(work, limit=min(work.limit or _TRIAL_SAMPLES, _TRIAL_SAMPLES)) for work in works]
+    few = [dataclasses.replace(work, selection=work.selection.first(work.tasks, _TRIAL_SAMPLES)) for work in works]
     return measure(works[0].backend, make_plan(few), batching=works[0].settings.batching)
 
 

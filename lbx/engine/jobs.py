@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from lbx.engine.work import Agenda
 from lbx.records import Sample, SampleKey, Task
@@ -80,9 +79,7 @@ def make_jobs(
     for task in first.tasks:
         begins(task, sum(agenda.samples_in(task) * agenda.iterations_of(task) for agenda in agendas))
         samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
-        for position, sample in enumerate(islice(samples, first.limit)):
-            if not first.asks(task, position):
-                continue
+        for position, sample in first.selection.of(task, samples):
             full = questions >= size.questions or characters >= size.characters
             if job and full and sample.context != job[-1].sample.context:
                 yield job

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lbx.engine.selection import EVERYTHING, Selection
 from lbx.records import Chunk, Sample
 from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE, bm25_retriever, embedding_retriever
 from lbx.store import Store
@@ -65,14 +64,10 @@ def find_all(
     bundle: Bundle,
     tasks: Sequence[tuple[Benchmark, Task]],
     *,
-    limit: int | None,
-    only: Mapping[str, AbstractSet[int]] | None = None,
+    selection: Selection = EVERYTHING,
     progress: Progress = lambda _task, _done, _total: None,
 ) -> None:
-    """Find every sample's chunks and store them; those that the results file holds are left alone.
-
-    Args:
-        only: {task's full name: places in its data}, where not all samples are to be asked.
+    """Find every chosen sample's chunks and store them; those that the results file holds are left alone.
 
     Raises:
         BackendError: the embedding model failed. Whatever ends it, what was found before is stored.
@@ -80,17 +75,14 @@ def find_all(
     found: list[tuple[Sample, Sequence[Chunk]]] = []
     try:
         for benchmark, task in tasks:
-            total = task.samples if limit is None else min(limit, task.samples)
-            wanted = None if only is None else only.get(task.full_name, frozenset())
-            for done, sample in enumerate(islice(benchmark.samples(bundle, task.name), limit), start=1):
-                if wanted is not None and done - 1 not in wanted:
-                    continue
+            chosen = selection.of(task, benchmark.samples(bundle, task.name))
+            for done, (_, sample) in enumerate(chosen, start=1):
                 if retrieved(store, finder.name, sample) is None:
                     found.append((sample, finder.find(benchmark, sample)))
                 if len(found) == _BATCH:
                     keep_retrieved(store, finder.name, found)
                     found.clear()
-                progress(task.full_name, done, total)
+                progress(task.full_name, done, selection.count(task))
     finally:
         keep_retrieved(store, finder.name, found)
 

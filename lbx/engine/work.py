@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from lbx.backends.base import Backend
 from lbx.benchmarks.base import Benchmark
+from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
 from lbx.layout import Bundle
 from lbx.prompts import Prompter
@@ -23,30 +23,18 @@ def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """What one run asks. It needs no model: the process that writes may not have one.
-
-    Attributes:
-        limit: ask only the first so many samples of each task; None asks all.
-        only: {task's full name: places in its data} of a shard; None asks all.
-    """
+    """What one run asks. It needs no model: the process that writes may not have one."""
 
     run_id: str
     bundle: Bundle
     tasks: Sequence[Task]
     benchmarks: Mapping[str, Benchmark]
     settings: RunSettings
-    limit: int | None = None
-    only: Mapping[str, AbstractSet[int]] | None = None
-
-    def asks(self, task: Task, position: int) -> bool:
-        """Whether the sample at this place in the task's data is to be asked."""
-        return self.only is None or position in self.only.get(task.full_name, ())
+    selection: Selection = EVERYTHING
 
     def samples_in(self, task: Task) -> int:
-        found = task.samples if self.limit is None else min(self.limit, task.samples)
-        if self.only is None:
-            return found
-        return sum(position < found for position in self.only.get(task.full_name, ()))
+        """How many of the task's samples are to be asked."""
+        return self.selection.count(task)
 
     def iterations_of(self, task: Task) -> int:
         """How often each of the task's samples is asked."""

@@ -25,6 +25,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.engine.jobs import JobSize
 from lbx.engine.planning.plan import TaskPlan, distinct_tokens, make_plan
 from lbx.engine.retrieving import Finder, StoredChunks, find_all
+from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.layout import Bundle
@@ -99,10 +100,10 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
     bundle = bundle_of("longbench_v2", tmp_path / "bundle")
     (task,) = BENCHMARKS["longbench_v2"].tasks(bundle)
     _, backend = scripted(tmp_path / "model", {"*": "x"})
-    finder = Finder(2, words=12)
+    finder, four = Finder(2, words=12), EVERYTHING.first([task], 4)
     with Store(tmp_path / "results.duckdb") as store:
-        find_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], limit=4)
-        work = make_work(bundle, [task], backend, RunSettings(rag=2), limit=4, chunks=finder.find)
+        find_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], selection=four)
+        work = make_work(bundle, [task], backend, RunSettings(rag=2), selection=four, chunks=finder.find)
         planned = plan(work)
         stored = dataclasses.replace(work, chunks=StoredChunks(store, finder.name))
         assert planned == plan(stored) == counted(store, stored)
@@ -155,7 +156,7 @@ def test_what_is_answered_is_left_out(work: Work, tmp_path: Path) -> None:
     rest = make_plan([work], [done]).total
     assert rest.samples == 36 - 19
     with Store(tmp_path / "results.duckdb") as store:
-        run(store, dataclasses.replace(work, limit=6))
+        run(store, dataclasses.replace(work, selection=EVERYTHING.first(work.tasks, 6)))
         store.query("DELETE FROM generations WHERE sample_id = ? AND iteration > 0", [keys[0].sample_id])
         held = store.query("SELECT benchmark, task, sample_id, iteration FROM generations").rows
         left = make_plan([work], [{SampleKey(*row) for row in held}]).total

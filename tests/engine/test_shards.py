@@ -26,6 +26,7 @@ from lbx.engine.planning.shards import (
     rule_of_thumb,
     seconds_of,
 )
+from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Agenda
 from lbx.errors import UsageError
@@ -107,11 +108,9 @@ def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
 
 def test_an_agenda_with_a_shard_asks_that_shard_only() -> None:
     task = Task("needle", "single_en", ("recall",), 10)
-    agenda = Agenda(
-        "", SimpleNamespace(), [task], BENCHMARKS, RunSettings(), 6, {"needle/single_en": frozenset({1, 5, 8})}
-    )
+    shard = Selection({"needle/single_en": frozenset({1, 5, 8})})
+    agenda = Agenda("", SimpleNamespace(), [task], BENCHMARKS, RunSettings(), EVERYTHING.first([task], 6) & shard)
     assert agenda.samples_in(task) == 2, "8 is beyond the limit"
-    assert [position for position in range(10) if agenda.asks(task, position)] == [1, 5, 8]
     assert agenda.samples_in(Task("needle", "other", ("recall",), 10)) == 0
 
 

@@ -25,6 +25,7 @@ from lbx.backends.loop import Decoding
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.checking.tracing import SteppingBackend, trace
 from lbx.engine.checking.verifying import Verification, choose, refuse_unverifiable, verify
+from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.errors import UsageError
@@ -58,7 +59,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def work_on(bundle: Bundle, backend: Any, limit: int | None = None, **settings: Any) -> Work:
     tasks = [task for name in ("longbench", "longbench_v2") for task in BENCHMARKS[name].tasks(bundle)]
-    return make_work(bundle, tasks, backend, RunSettings(**settings), limit=limit)
+    selection = EVERYTHING.first(tasks, limit) if limit else EVERYTHING
+    return make_work(bundle, tasks, backend, RunSettings(**settings), selection=selection)
 
 
 def again(store: Store, work: Work, count: int) -> Verification:
@@ -201,7 +203,7 @@ def test_greedy_answers_first_spread_over_all(tmp_path: Path) -> None:
     bundle = v2_bundle(tmp_path / "b", [v2_row(number) for number in range(10)])
     _, backend = scripted(tmp_path / "m", {"*": "(A)"})
     tasks = [*BENCHMARKS["longbench_v2"].tasks(bundle), *BENCHMARKS["needle"].tasks(bundle)[:2]]
-    work = make_work(bundle, tasks, backend, RunSettings(), limit=10)
+    work = make_work(bundle, tasks, backend, RunSettings(), selection=EVERYTHING.first(tasks, 10))
     with Store(tmp_path / "r.duckdb") as store:
         run(store, work)
         few, some, many, every = (choose(store, work, count) for count in (4, 7, 25, 99))

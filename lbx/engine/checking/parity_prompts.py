@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
+from lbx.engine.selection import Selection
 from lbx.layout import Bundle
 from lbx.records import Prompt, Sample, SampleKey, Task, Truncation
 
@@ -68,14 +68,14 @@ def built_in_prompts() -> list[ParityPrompt]:
 
 
 def bundle_prompts(
-    bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark], limit: int | None
+    bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark], selection: Selection
 ) -> Iterator[ParityPrompt]:
-    """The first samples of each task, asked in its plain way.
+    """The chosen samples of each task, asked in its plain way.
 
     Raises:
         BundleError: a data file is damaged, or a prompt is missing.
     """
     for task in tasks:
         benchmark = benchmarks[task.benchmark]
-        for sample in islice(benchmark.samples(bundle, task.name), limit):
+        for _, sample in selection.of(task, benchmark.samples(bundle, task.name)):
             yield ParityPrompt(sample.key, benchmark.prompt(bundle, sample), sample, benchmark)

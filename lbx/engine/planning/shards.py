@@ -23,6 +23,7 @@ from lbx.engine.jobs import Item, JobSize, make_jobs
 from lbx.engine.planning.estimate import Costs, Room, estimate
 from lbx.engine.planning.plan import Plan, TaskPlan, Walk, nothing_told
 from lbx.engine.prefix import plan_prefixes
+from lbx.engine.selection import Selection
 from lbx.engine.work import Agenda, Work
 from lbx.errors import PromptError, UsageError
 from lbx.records import sha256_text
@@ -217,9 +218,8 @@ class Shard:
     samples: Mapping[str, Mapping[int, tuple[str, float]]]
 
     @property
-    def only(self) -> dict[str, frozenset[int]]:
-        """As ``Agenda.only`` has it."""
-        return {task: frozenset(places) for task, places in self.samples.items()}
+    def selection(self) -> Selection:
+        return Selection({task: frozenset(places) for task, places in self.samples.items()})
 
     @property
     def size(self) -> int:

@@ -1,0 +1,186 @@
+"""Which of the tasks' samples are asked: what the command line says of it, and what that means in a bundle's data.
+
+A document is named by the SHA-256 of its text, and ``--sample`` draws documents in the order of the SHA-256 of seed and
+name. So what is drawn is the same on every machine and Python, a smaller N draws a part of what a larger one does, and
+tasks that ask about the same documents draw the same ones first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+
+from lbx.benchmarks.base import Benchmark
+from lbx.errors import UsageError
+from lbx.layout import Bundle
+from lbx.records import Sample, Task, sha256_text
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Places of samples in their tasks' data.
+
+    Attributes:
+        places: {task's full name: places, from 0}; a task that is not in it has none. None: every sample.
+    """
+
+    places: Mapping[str, AbstractSet[int]] | None = None
+
+    def count(self, task: Task) -> int:
+        """How many of the task's samples."""
+        return task.samples if self.places is None else len(self.places.get(task.full_name, ()))
+
+    def of(self, task: Task, samples: Iterator[Sample]) -> Iterator[tuple[int, Sample]]:
+        """The task's chosen samples with their places; nothing behind the last one is read.
+
+        Args:
+            samples: all of the task's, in the data's order.
+        """
+        if self.places is None:
+            yield from enumerate(samples)
+        elif wanted := self.places.get(task.full_name):
+            yield from (one for one in enumerate(islice(samples, max(wanted) + 1)) if one[0] in wanted)
+
+    def __and__(self, other: Selection) -> Selection:
+        """What both choose."""
+        if self.places is None or other.places is None:
+            return other if self.places is None else self
+        both = self.places.keys() & other.places.keys()
+        return Selection({task: frozenset(self.places[task] & other.places[task]) for task in both})
+
+    def first(self, tasks: Sequence[Task], count: int) -> Selection:
+        """The first so many of each task's."""
+        if self.places is None:
+            return Selection({task.full_name: frozenset(range(min(count, task.samples))) for task in tasks})
+        return Selection({task: frozenset(sorted(places)[:count]) for task, places in self.places.items()})
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What --limit, --documents, --sample, --seed and --ids say; nothing means every sample.
+
+    Attributes:
+        limit: the first so many samples of each task; ``documents`` and ``sample`` choose among these.
+        documents: the first so many documents of each task, with all their questions.
+        sample: documents of each task, drawn at random and with all their questions, until they have so many samples.
+        seed: of ``sample``.
+        ids: samples by name: "sample_id", of whatever task, or "benchmark/task/sample_id".
+
+    Raises:
+        UsageError: two of them exclude each other.
+    """
+
+    limit: int | None = None
+    documents: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    ids: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
+        named = [option for option, value in given.items() if value is not None]
+        if self.ids and self.limit is not None:
+            named.append("--limit")
+        if len(named) > 1:
+            raise UsageError(f"{' and '.join(named)} exclude each other.", fix="Choose samples in one way.")
+
+    @property
+    def everything(self) -> bool:
+        return self.limit is None and self.documents is None and self.sample is None and not self.ids
+
+
+def select_samples(
+    choice: Choice, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
+) -> Selection:
+    """What a choice means in this bundle. The data is read where more than a number of samples is wanted.
+
+    Raises:
+        UsageError: a name of ``ids`` is no sample of these tasks.
+        BundleError: a data file is damaged.
+    """
+    if choice.everything:
+        return EVERYTHING
+    if choice.ids:
+        return _named(choice.ids, bundle, tasks, benchmarks)
+    if choice.documents is None and choice.sample is None:
+        return EVERYTHING.first(tasks, choice.limit or 0)
+    places = {}
+    for task in tasks:
+        samples = islice(benchmarks[task.benchmark].samples(bundle, task.name), choice.limit)
+        places[task.full_name] = frozenset(_of_documents(_documents(samples), choice))
+    return Selection(places)
+
+
+def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
+    """{document's name: places of its samples}, in the data's order. A question without a document is its own."""
+    found: dict[str, list[int]] = {}
+    for place, sample in enumerate(samples):
+        name = sha256_text(sample.context) if sample.context else str(sample.key)
+        found.setdefault(name, []).append(place)
+    return found
+
+
+def _of_documents(documents: Mapping[str, Sequence[int]], choice: Choice) -> Iterator[int]:
+    """The places of the documents that --documents or --sample means."""
+    if choice.documents is not None:
+        for places in islice(documents.values(), choice.documents):
+            yield from places
+        return
+    missing = choice.sample or 0
+    for name in sorted(documents, key=lambda name: sha256_text(f"{choice.seed} {name}")):
+        if missing <= 0:
+            return
+        missing -= len(documents[name])
+        yield from documents[name]
+
+
+_NAMED = 3
+
+
+def _named(ids: Sequence[str], bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> Selection:
+    wanted = [_parts(name, tasks, benchmarks) for name in dict.fromkeys(ids)]
+    anywhere = {sample_id for task, sample_id in wanted if not task}
+    there: dict[str, list[str]] = {}
+    places: dict[str, frozenset[int]] = {}
+    for task in tasks:
+        name = task.full_name
+        here = anywhere | {sample_id for where, sample_id in wanted if where == name}
+        if not here:
+            continue
+        there[name] = [sample.sample_id for sample in benchmarks[task.benchmark].samples(bundle, task.name)]
+        places[name] = frozenset(place for place, sample_id in enumerate(there[name]) if sample_id in here)
+    for task_name, sample_id in wanted:
+        known = there[task_name] if task_name else [one for names in there.values() for one in names]
+        if sample_id not in known:
+            where = " or ".join(there) if len(there) <= _NAMED else "these tasks"
+            raise _unknown(sample_id, task_name or where, known)
+    return Selection(places)
+
+
+def _parts(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> tuple[str, str]:
+    """("benchmark/task", "sample_id") of a full name, ("", name) of a bare one, which may hold slashes itself."""
+    benchmark, _, rest = name.partition("/")
+    task, _, sample_id = rest.partition("/")
+    if benchmark not in benchmarks or not sample_id:
+        return "", name
+    full = f"{benchmark}/{task}"
+    if full not in {task.full_name for task in tasks}:
+        raise UsageError(
+            f"--ids names {name}, and --tasks does not name {full}.", fix="Add it to --tasks, or leave the sample out."
+        )
+    return full, sample_id
+
+
+def _unknown(sample_id: str, where: str, known: Sequence[str]) -> UsageError:
+    near = get_close_matches(sample_id, dict.fromkeys(known), n=_NAMED, cutoff=0.5)
+    some = ", ".join(list(dict.fromkeys(known))[:_NAMED])
+    return UsageError(
+        f"There is no sample {sample_id} in {where}.",
+        fix=f"Did you mean {' or '.join(near)}?" if near else f"Its first ones are {some}." if some else "",
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lbx.engine.runner import Outcome
     from lbx.engine.selection import Selection
     from lbx.engine.settings import RunSettings
-    from lbx.engine.work import Prepared
+    from lbx.engine.work import Agenda, Prepared
     from lbx.records import SampleKey, Task
     from lbx.store import RunRow, Store
 
@@ -92,7 +92,7 @@ def run_order(
             total = sum(agenda.total for agenda in agendas)
             with closing(store, [agenda.run_id for agenda in agendas]):
                 for agenda in agendas:
-                    note(f"{agenda.run_id}: {agenda.total:,} samples of {len(order.tasks)} tasks; {order.offline}")
+                    note(f"{agenda.run_id}: {_extent(agenda)}; {order.offline}")
                 outlook = look_ahead_of_run(store, asker, done, free, workers) if plan else None
                 with watched(
                     store,
@@ -109,6 +109,15 @@ def run_order(
             return {agenda.run_id: outcome for agenda, outcome in zip(agendas, outcomes, strict=True)}
     finally:
         asker.close()
+
+
+def _extent(agenda: Agenda) -> str:
+    """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
+    asked, there = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
+    of = f" of {there:,}" if asked < there else ""
+    tasks = f"{len(agenda.tasks)} task{'s' if len(agenda.tasks) > 1 else ''}"
+    prompts = f", {agenda.total:,} answers" if agenda.total > asked else ""
+    return f"{asked:,}{of} samples of {tasks}{prompts}"
 
 
 def _begin(store: Store, row: RunRow, *, retry_failed: bool) -> set[SampleKey]:

@@ -287,6 +287,8 @@ def _finish(outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool) -> 
     for name, outcome in outcomes.items():
         if not as_json:
             found = f", {outcome.found:,} found done" if outcome.found else ""
+            if outcome.samples < outcome.bundle_samples:
+                found += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
             typer.echo(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
         if outcome.verification:
             note(f"{name}: {outcome.verification}")

@@ -309,6 +309,7 @@ def make_run_row(name: str | None, work: Work, offline: str) -> RunRow:
         settings=settings,
         hardware={**info.hardware, "network": offline},
         lbx_version=__version__,
+        task_samples={task.full_name: task.samples for task in work.tasks},
     )
 
 

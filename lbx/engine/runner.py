@@ -64,6 +64,8 @@ class Outcome:
         unclosed: of those answered, how many spent their whole budget on reasoning.
         found: done by an earlier call.
         failures: how many the results file holds of this run.
+        samples: of the tasks that were asked, those that have an answer in the results file.
+        bundle_samples: all that the bundle has of these tasks.
         prompt_tokens, output_tokens: of those answered.
         computed_tokens: of prompts and answers, what went through the model: shared prefixes once.
         verification: of answers asked again alone, where that was wanted.
@@ -74,6 +76,8 @@ class Outcome:
     unclosed: int = 0
     found: int = 0
     failures: int = 0
+    samples: int = 0
+    bundle_samples: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     computed_tokens: int = 0
@@ -193,9 +197,21 @@ class Runner:
                     for name in names:
                         add_up(self.store, agenda.run_id, agenda.benchmarks[name])
         for agenda, outcome in zip(self.agendas, self.outcomes, strict=True):
-            failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [agenda.run_id])
-            outcome.failures = failures.rows[0][0]
+            self._look_back(agenda, outcome)
         return self.outcomes
+
+    def _look_back(self, agenda: Agenda, outcome: Outcome) -> None:
+        """What the results file holds of the run now."""
+        failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [agenda.run_id])
+        outcome.failures = failures.rows[0][0]
+        there = {
+            f"{benchmark}/{task}": samples
+            for benchmark, task, samples in self.store.query(
+                "SELECT benchmark, task, samples FROM coverage WHERE run_id = ?", [agenda.run_id]
+            ).rows
+        }
+        outcome.samples = sum(there.get(task.full_name, 0) for task in agenda.tasks)
+        outcome.bundle_samples = sum(task.samples for task in agenda.tasks)
 
     def _found(self, run: int) -> None:
         self.outcomes[run].found += 1

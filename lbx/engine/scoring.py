@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.engine.pool import Answer, ScoringPool
 from lbx.engine.similarity import Similarities
-from lbx.records import Sample, SampleKey, Score
+from lbx.records import GroupScore, Sample, SampleKey, Score
 from lbx.store import GroupRow, ResultRow, ScoreRow, Store
 
 Progress = Callable[[int, int], None]
@@ -49,30 +49,64 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
                 sample = stored_sample(benchmark.name, task, row)
                 tasks.setdefault(task, []).append(ScoredSample(sample, scores[key], row["iteration"], key in partial))
     places = _places(benchmark, tasks)
-    results = [row for task, rows in tasks.items() for row in _result_rows(run_id, benchmark, task, rows, places[task])]
-    store.write_results(results, _group_rows(run_id, benchmark, tasks))
+    known = _bundle_samples(store, run_id, benchmark.name)
+    results = [
+        row
+        for task, rows in tasks.items()
+        for row in _result_rows(run_id, benchmark, task, rows, places[task], whole=_whole(rows, known.get(task)))
+    ]
+    store.write_results(results, _group_rows(run_id, benchmark, tasks, known))
+
+
+def _bundle_samples(store: Store, run_id: str, benchmark: str) -> dict[str, int]:
+    """{task: its samples in the bundle}, where the file knows."""
+    ((text,),) = store.query("SELECT task_samples FROM runs WHERE run_id = ?", [run_id]).rows
+    counts: dict[str, int] = json.loads(text or "{}")
+    return {task.removeprefix(f"{benchmark}/"): count for task, count in counts.items()}
+
+
+def _whole(rows: Sequence[ScoredSample], samples: int | None) -> bool:
+    """Whether every sample of the task has a score, as often as any of them; an unknown number counts as all."""
+    return samples is None or len(rows) >= samples * (1 + max(row.iteration for row in rows))
 
 
 def _result_rows(
-    run_id: str, benchmark: Benchmark, task: str, rows: Sequence[ScoredSample], place: int
+    run_id: str, benchmark: Benchmark, task: str, rows: Sequence[ScoredSample], place: int, *, whole: bool
 ) -> list[ResultRow]:
+    """A task's numbers; over a part of its samples none of them is official."""
     return [
         ResultRow(
             run_id, benchmark.name, task, result.metric, benchmark.metric_version, result.n, result.score,
-            result.official, headline=position == 0, position=position, partial=result.partial, task_position=place,
+            result.official if whole else None, headline=position == 0, position=position,
+            partial=result.partial or not whole, task_position=place,
         )
         for position, result in enumerate(benchmark.aggregate(task, rows))
     ]  # fmt: skip
 
 
-def _group_rows(run_id: str, benchmark: Benchmark, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupRow]:
+def _group_rows(
+    run_id: str, benchmark: Benchmark, tasks: Mapping[str, Sequence[ScoredSample]], known: Mapping[str, int]
+) -> list[GroupRow]:
+    """Numbers over tasks. Those that a task without all of its samples has a part in are not official."""
+    groups = benchmark.groups(tasks) if tasks else []
+    whole = {task: rows for task, rows in tasks.items() if _whole(rows, known.get(task))}
+    if len(whole) < len(tasks):
+        sure = {_place(group): group.n for group in (benchmark.groups(whole) if whole else ())}
+        groups = [
+            group if sure.get(_place(group)) == group.n else replace(group, official=None, partial=True)
+            for group in groups
+        ]
     return [
         GroupRow(
             run_id, benchmark.name, group.grouping, group.name, group.metric, benchmark.metric_version, group.n,
             group.score, group.official, group.partial, position,
         )
-        for position, group in enumerate(benchmark.groups(tasks) if tasks else ())
+        for position, group in enumerate(groups)
     ]  # fmt: skip
+
+
+def _place(group: GroupScore) -> tuple[str, str, str]:
+    return group.grouping, group.name, group.metric
 
 
 def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
@@ -125,14 +159,15 @@ def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, 
     progress(done, total)
     with ScoringPool(total, wanted.workers) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
-            family = _Family(store, run_id, wanted.benchmarks[name], wanted.similarities, pool)
+            known = _bundle_samples(store, run_id, name)
+            family = _Family(store, run_id, wanted.benchmarks[name], wanted.similarities, pool, known)
             tasks = _in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name]))
             places = _places(family.benchmark, tasks)
             for task in tasks:
                 for count in family.rescore(task, places[task]):
                     done += count
                     progress(done, total)
-            store.write_results((), _group_rows(run_id, family.benchmark, family.tasks))
+            store.write_results((), _group_rows(run_id, family.benchmark, family.tasks, family.known))
     return done
 
 
@@ -152,7 +187,7 @@ def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     if not behind:
         return
     with ScoringPool(sum(behind.values())) as pool:
-        family = _Family(store, run_id, benchmark, None, pool)
+        family = _Family(store, run_id, benchmark, None, pool, _bundle_samples(store, run_id, benchmark.name))
         for task, place in _places(benchmark, behind).items():
             if task in behind:
                 deque(family.rescore(task, place), maxlen=0)
@@ -161,13 +196,17 @@ def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """One run's outputs of one benchmark, while they are scored again; ``tasks`` grows by what has been."""
+    """One run's outputs of one benchmark, while they are scored again; ``tasks`` grows by what has been.
+
+    ``known`` are the numbers of samples that the bundle has of its tasks.
+    """
 
     store: Store
     run_id: str
     benchmark: Benchmark
     similarities: Similarities | None
     pool: ScoringPool
+    known: Mapping[str, int]
     tasks: dict[str, list[ScoredSample]] = field(default_factory=dict)
 
     def rescore(self, task: str, place: int) -> Iterator[int]:
@@ -190,7 +229,8 @@ class _Family:
         self.store.replace_scores(made)
         if with_scores := [row for row in scored if row.scores]:
             self.tasks[task] = with_scores
-            self.store.write_results(_result_rows(self.run_id, benchmark, task, with_scores, place))
+            whole = _whole(with_scores, self.known.get(task))
+            self.store.write_results(_result_rows(self.run_id, benchmark, task, with_scores, place, whole=whole))
 
     def _likenesses(self, samples: Sequence[Sample], outputs: Sequence[str]) -> Sequence[float | None]:
         if self.similarities is None:

@@ -36,7 +36,7 @@ Cells = tuple[list[Column], list[list[str]]]
 def cells(view: View, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
-    shown_columns = [c for c in view.columns if not c.optional or any(row[c.name] is not None for row in rows)]
+    shown_columns = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
     if view.pivot is None:
         return shown_columns, [[_show(row[c.name], c.kind) for c in shown_columns] for row in rows]
     across, shown = view.pivot

@@ -44,6 +44,9 @@ class View:
 
 _WHO = (Column("model", "model"), Column("backend", "backend"), Column("mode", "mode", optional=True))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
+_TWIN = Column("differs_in", "differs in", optional=True)
+_COVERAGE = Column("coverage", "samples", optional=True)
+"""Beside every score of a part of the samples: "3 of 269"."""
 
 _MARKS = {
     "empty_prompts": "prompt empty",
@@ -74,9 +77,11 @@ VIEWS: dict[str, View] = {
         "SELECT * FROM leaderboard ORDER BY benchmark, score DESC NULLS LAST, model, backend, run_id",
         (
             *_WHO,
+            _TWIN,
             Column("benchmark", "benchmark"),
             Column("tasks", "tasks", "count"),
             Column("n", "scored", "count"),
+            _COVERAGE,
             Column("score", "score", "percent"),
             Column("failed", "failed", "count"),
             Column("truncated", "truncated", "count"),
@@ -90,7 +95,9 @@ VIEWS: dict[str, View] = {
             *_TASK,
             Column("metric", "metric"),
             *_WHO,
+            _TWIN,
             Column("n", "scored", "count"),
+            _COVERAGE,
             Column("score", "score", "percent"),
             Column("official", "official", "number"),
             Column("marks", "marks", optional=True),
@@ -112,6 +119,7 @@ VIEWS: dict[str, View] = {
             Column("name", "group"),
             Column("metric", "metric"),
             Column("n", "scored", "count"),
+            _COVERAGE,
             Column("score", "score", "percent"),
             Column("official", "official", "number"),
             Column("partial", "partial"),
@@ -140,7 +148,7 @@ VIEWS: dict[str, View] = {
     "length_curve": View(
         "Score by length of the document (percent; a column holds lengths up to its heading)",
         "SELECT * FROM length_curve ORDER BY benchmark, task, model, backend, run_id, length_up_to",
-        (*_TASK, Column("length_unit", "unit"), *_WHO),
+        (*_TASK, Column("length_unit", "unit"), *_WHO, _COVERAGE),
         pivot=("length_up_to", Column("score", "score", "percent")),
     ),
     "truncation": View(
@@ -190,7 +198,8 @@ VIEWS: dict[str, View] = {
             Column("run_a", "first run"),
             Column("run_b", "second run"),
             *_TASK,
-            Column("n", "samples", "count"),
+            Column("n", "compared", "count"),
+            _COVERAGE,
             Column("score_a", "first", "percent"),
             Column("score_b", "second", "percent"),
             Column("difference", "points", "points"),

@@ -191,12 +191,14 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
     ends = [run["finished_at"] for run in (held, new)]
     statuses = {held["status"], new["status"]}
     connection.execute(
-        "UPDATE runs SET started_at = ?, finished_at = ?, status = ?, benchmark_versions = ? WHERE run_id = ?",
+        "UPDATE runs SET started_at = ?, finished_at = ?, status = ?, benchmark_versions = ?, task_samples = ? "
+        "WHERE run_id = ?",
         [
             min(held["started_at"], new["started_at"]),
             None if None in ends else max(ends),
             next((status for status in _STATUSES if status in statuses), held["status"]),
             as_json(json.loads(held["benchmark_versions"]) | json.loads(new["benchmark_versions"])),
+            as_json(json.loads(held["task_samples"] or "{}") | json.loads(new["task_samples"] or "{}")),
             held["run_id"],
         ],
     )

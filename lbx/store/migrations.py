@@ -147,5 +147,8 @@ CREATE TABLE verifications (
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, step)
 );
 """
-MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS, SESSIONS, VERIFICATIONS)
+
+TASK_SAMPLES = "ALTER TABLE runs ADD COLUMN task_samples JSON;"
+
+MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS, SESSIONS, VERIFICATIONS, TASK_SAMPLES)
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

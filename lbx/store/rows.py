@@ -32,7 +32,10 @@ def _columns(row: Any) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused."""
+    """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused.
+
+    ``task_samples`` says how many samples the bundle has of each task, by its full name; None where nobody knows.
+    """
 
     run_id: str
     model: str
@@ -43,19 +46,10 @@ class RunRow:
     settings: Mapping[str, Any]
     hardware: Mapping[str, Any]
     lbx_version: str
+    task_samples: Mapping[str, int] | None = None
 
-    def values(self) -> list[object]:
-        return [
-            self.run_id,
-            self.model,
-            self.backend,
-            self.backend_version,
-            as_json(self.benchmark_versions),
-            self.bundle_digest,
-            as_json(self.settings),
-            as_json(self.hardware),
-            self.lbx_version,
-        ]
+    def values(self) -> dict[str, object]:
+        return _columns(self)
 
 
 @dataclass(frozen=True, slots=True)

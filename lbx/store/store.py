@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -137,14 +138,22 @@ class Store:
             with self.transaction() as connection:
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
-                    "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",
-                    [as_json(run.hardware), run.lbx_version, as_json(run.benchmark_versions), run.run_id],
+                    "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON), "
+                    "task_samples = json_merge_patch(coalesce(task_samples, '{}'), ?::JSON) WHERE run_id = ?",
+                    [
+                        as_json(run.hardware),
+                        run.lbx_version,
+                        as_json(run.benchmark_versions),
+                        as_json(run.task_samples or {}),
+                        run.run_id,
+                    ],
                 )
         else:
             with self.transaction() as connection:
+                values = run.values() | {"started_at": datetime.now(UTC).replace(tzinfo=None), "status": "running"}
+                told = [as_json(value) if isinstance(value, Mapping) else value for value in values.values()]
                 connection.execute(
-                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, current_localtimestamp(), NULL, 'running')",
-                    run.values(),
+                    f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(told))})", told
                 )
         done = self.query(
             "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ?", [run.run_id]

@@ -12,14 +12,56 @@ from __future__ import annotations
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
 # How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way.
-_MODE = """nullif(concat_ws(' ',
+_MODE_OF_RUN = """nullif(concat_ws(' ',
                    CASE r.settings->>'thinking' WHEN 'true' THEN 'thinking' WHEN 'false' THEN 'no thinking'
                         ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
-                   'rag ' || (r.settings->>'rag')), '') AS mode"""
+                   'rag ' || (r.settings->>'rag')), '')"""
+_MODE = f"{_MODE_OF_RUN} AS mode"
+
+# How many of how many samples have an answer, in words, where not all have; NULL also where nobody knows.
+_PART = "CASE WHEN {samples} < {every} THEN format('{{:,}} of {{:,}}', ({samples})::BIGINT, ({every})::BIGINT) END"
+_COVERAGE = f"c.samples, c.bundle_samples, {_PART.format(samples='c.samples', every='c.bundle_samples')} AS coverage"
+# Over a run's tasks; unknown where it is unknown of one of them.
+_ADDED_COVERAGE = """
+    sum(samples)::BIGINT AS samples,
+    CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END AS bundle_samples"""
+_BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL"
+
+_LONGEST_VALUE, _LONGEST_WORDS = 24, 80
 
 VIEWS: dict[str, str] = {
+    # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
+    "coverage": """
+        SELECT g.run_id, g.benchmark, g.task, g.samples,
+               (r.task_samples->>('$."' || g.benchmark || '/' || g.task || '"'))::BIGINT AS bundle_samples
+        FROM (
+            SELECT run_id, benchmark, task, count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples
+            FROM generations GROUP BY ALL
+        ) g JOIN runs r USING (run_id)
+    """,
+    # What tells runs of one model, backend and mode apart: the settings in which they differ, and the run's name where
+    # these are alike or no words (hashes, nested tables). NULL for a run that has no twin.
+    "distinctions": f"""
+        WITH told AS (
+            SELECT r.run_id, r.settings, concat_ws(chr(0), r.model, r.backend, {_MODE_OF_RUN}) AS kind FROM runs r
+        ), entries AS (
+            SELECT t.run_id, k.kind, k.name, coalesce(t.settings->>('$."' || k.name || '"'), 'default') AS value
+            FROM (SELECT DISTINCT kind, unnest(json_keys(settings)) AS name FROM told) k JOIN told t USING (kind)
+        ), differing AS (
+            SELECT run_id, string_agg(replace(name, 'backend.', '') || ' ' || value, ', ' ORDER BY name) AS words
+            FROM (SELECT *, count(DISTINCT value) OVER (PARTITION BY kind, name) AS ways FROM entries)
+            WHERE ways > 1 AND length(value) <= {_LONGEST_VALUE}
+            GROUP BY ALL
+        )
+        SELECT t.run_id, CASE
+                   WHEN count(*) OVER (PARTITION BY t.kind) = 1 THEN NULL
+                   WHEN d.words IS NULL OR length(d.words) > {_LONGEST_WORDS}
+                        OR count(*) OVER (PARTITION BY t.kind, d.words) > 1 THEN t.run_id
+                   ELSE d.words END AS differs_in
+        FROM told t LEFT JOIN differing d USING (run_id)
+    """,
     "newest_scores": f"""
         SELECT s.* FROM scores s
         WHERE s.metric_version = coalesce({_WANTED.format(benchmark="s.benchmark")}, (
@@ -44,15 +86,16 @@ VIEWS: dict[str, str] = {
         )
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
                u.headline, u.metric_version, r.backend, u.position, u.task_position, {_MODE},
-               coalesce(u.partial, false) AS partial
+               coalesce(u.partial, false) AS partial, {_COVERAGE}, d.differs_in
         FROM (SELECT * FROM results UNION ALL BY NAME SELECT * FROM live) u
-        JOIN runs r USING (run_id)
+        JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
+        LEFT JOIN coverage c USING (run_id, benchmark, task)
     """,
     # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
     "group_scores": f"""
         SELECT g.run_id, r.model, g.benchmark, g."grouping", g.name, g.metric, g.n, g.score, g.official, g.partial,
-               g.metric_version, r.backend, g.position, {_MODE}
-        FROM group_results g JOIN runs r USING (run_id)
+               g.metric_version, r.backend, g.position, {_MODE}, {_COVERAGE}
+        FROM group_results g JOIN runs r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
         WHERE g.metric_version = coalesce({_WANTED.format(benchmark="g.benchmark")}, (
             SELECT max(n.metric_version) FROM group_results n
             WHERE n.run_id = g.run_id AND n.benchmark = g.benchmark))
@@ -63,9 +106,13 @@ VIEWS: dict[str, str] = {
             SELECT r.run_id, r.model, {_MODE} FROM runs r
         ), labelled AS (
             SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM moded
+        ), covered AS (
+            SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL
         ), named AS (
-            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END AS run
-            FROM labelled
+            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END
+                   || coalesce(' (' || {_PART.format(samples="c.samples", every="c.bundle_samples")} || ' samples)', '')
+                   AS run
+            FROM labelled LEFT JOIN covered c USING (run_id)
         ), heads AS (
             SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
         )
@@ -121,17 +168,19 @@ VIEWS: dict[str, str] = {
             FROM task_scores WHERE headline GROUP BY ALL
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n, s.score,
-               m.failed, m.truncated, r.status, {_MODE}
+               m.failed, m.truncated, r.status, {_MODE}, {_COVERAGE}, d.differs_in
         FROM made m JOIN runs r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
+        JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
     """,
     # Lengths fall into buckets by powers of two: a length of 1,000 stands under "up to 1,024".
     "length_curve": f"""
         SELECT s.run_id, r.model, r.backend, {_MODE}, s.benchmark, s.task, s.metric, a.length_unit,
                (2 ** ceil(log2(greatest(a.length, 1))))::BIGINT AS length_up_to,
-               count(*) AS n, avg(s.score) AS score
+               count(*) AS n, avg(s.score) AS score, {_COVERAGE}
         FROM newest_scores s
         JOIN runs r USING (run_id)
         JOIN samples a USING (benchmark, task, sample_id)
+        LEFT JOIN coverage c USING (run_id, benchmark, task)
         WHERE s.headline
         GROUP BY ALL
     """,
@@ -152,18 +201,26 @@ VIEWS: dict[str, str] = {
         FROM generations g JOIN runs r USING (run_id)
         WHERE g.error IS NOT NULL
     """,
-    # What each call of `lbx run` was expected to take, beside what it took. A ratio needs one that came to its end.
+    # What each call of `lbx run` was expected to take, beside what it took. A ratio needs one that came to its end. Of
+    # one that was killed, or that still goes on, nothing is known but the answers of its time that are in the file.
     "estimates": f"""
-        SELECT s.run_id, r.model, r.backend, {_MODE}, s.session, s.status, s.workers, s.started_at, s.finished_at,
-               s.planned_samples, coalesce(s.answered, 0) + coalesce(s.failed, 0) AS samples,
+        WITH timed AS (
+            SELECT *, lead(started_at) OVER (PARTITION BY run_id ORDER BY session) AS next_at FROM sessions
+        )
+        SELECT s.run_id, r.model, r.backend, {_MODE}, s.session,
+               CASE s.status WHEN 'running' THEN 'unfinished' ELSE s.status END AS status, s.workers, s.started_at,
+               s.finished_at, s.planned_samples,
+               coalesce(s.answered + s.failed, (
+                   SELECT count(*) FROM generations g WHERE g.run_id = s.run_id AND g.created_at >= s.started_at
+                       AND g.created_at < coalesce(s.next_at, 'infinity'))) AS samples,
                s.planned_distinct_tokens, s.computed_tokens - s.output_tokens AS computed_prompt_tokens,
                s.planned_new_tokens, s.output_tokens, s.estimated_s, s.wall_s,
                CASE WHEN s.status = 'done' AND s.estimated_s > 0 THEN s.wall_s / s.estimated_s END AS ratio,
                s.computed_tokens / nullif(s.wall_s, 0) AS tokens_per_s, s.peak_memory_bytes, s.estimate_basis
-        FROM sessions s JOIN runs r USING (run_id)
+        FROM timed s JOIN runs r USING (run_id)
     """,
     # Every pair of runs, on the samples that both have answered.
-    "comparison": """
+    "comparison": f"""
         WITH outcome AS (
             SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, g.output, s.metric, s.score
             FROM generations g
@@ -173,8 +230,11 @@ VIEWS: dict[str, str] = {
         )
         SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,
                avg(a.score) AS score_a, avg(b.score) AS score_b, avg(b.score) - avg(a.score) AS difference,
-               count(*) FILTER (WHERE a.output = b.output) AS same_outputs
+               count(*) FILTER (WHERE a.output = b.output) AS same_outputs,
+               count(DISTINCT sample_id) AS samples, any_value(c.bundle_samples) AS bundle_samples,
+               {_PART.format(samples="count(DISTINCT sample_id)", every="any_value(c.bundle_samples)")} AS coverage
         FROM outcome a JOIN outcome b USING (benchmark, task, sample_id, iteration)
+        LEFT JOIN coverage c ON c.run_id = a.run_id AND c.benchmark = a.benchmark AND c.task = a.task
         WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
         GROUP BY ALL
     """,

@@ -52,7 +52,7 @@ def test_estimate_and_truth_stand_side_by_side(store: Store) -> None:
     assert next_session(store, "r1") == 1
     keep_sessions(store, [session()])
     (row,) = store.query("SELECT * FROM estimates").dicts()
-    assert (row["status"], row["samples"], row["wall_s"], row["ratio"]) == ("running", 0, None, None)
+    assert (row["status"], row["samples"], row["wall_s"], row["ratio"]) == ("unfinished", 0, None, None)
     keep_sessions(store, [ended()])
     (row,) = read(store, "estimates").dicts()
     assert (row["planned_samples"], row["samples"], row["ratio"]) == (5, 5, 1.5)
@@ -69,6 +69,20 @@ def test_a_killed_session_says_so(store: Store) -> None:
     assert next_session(store, "r1") == 3
     found = store.query("SELECT session, status, finished_at IS NULL, ratio FROM estimates ORDER BY ALL").rows
     assert found == [(1, "killed", True, None), (2, "interrupted", False, None)], "half a session has no ratio"
+
+
+def test_of_a_killed_session_its_answers_are_known(store: Store) -> None:
+    """Those that were committed from its beginning to the next one's."""
+    keep_sessions(store, [session(1, status="killed"), session(2)])
+    times = [session(number).started_at + timedelta(minutes=5) for number in (1, 1, 2)]
+    store.write(generations=[generation(sample_id=f"s{n}", created_at=time) for n, time in enumerate(times)])
+    found = read(store, "estimates").dicts()
+    assert [(row["status"], row["samples"], row["output_tokens"]) for row in found] == [
+        ("killed", 2, None),
+        ("unfinished", 1, None),
+    ]
+    shown = render.markdown("estimates", render.cells(VIEWS["estimates"], read(store, "estimates")))
+    assert "| killed | 0 | 5 | 2 | - | - | - | - | 20 | - | - | - |" in shown
 
 
 def test_the_next_run_learns(store: Store) -> None:

@@ -61,12 +61,34 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+            return
+        with contextlib.suppress(StoreError):  # what went wrong first is what counts
+            self.close()
 
     def close(self) -> None:
-        """Close the file. Committed rows are already safe; this only tidies the log away."""
-        with contextlib.suppress(duckdb.Error):
-            self._connection.close()
+        """Take DuckDB's log of the newest commits into the file, and close it.
+
+        Raises:
+            StoreError: there is no room for that. Every committed row is safe, but in two files.
+        """
+        reason = ""
+        with uninterrupted():
+            try:
+                if not self._read_only:
+                    self._connection.execute("CHECKPOINT")
+            except duckdb.Error as exc:
+                reason = first_line(exc)
+            with contextlib.suppress(duckdb.Error):
+                self._connection.close()
+        log = self.path.with_name(f"{self.path.name}.wal")
+        if not self._read_only and log.exists():
+            raise StoreError(
+                f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but a part "
+                f"of them is in {log.name} beside it: neither file is whole without the other.",
+                fix="Make room on the disk, then repeat the same command; it puts both together.",
+            )
 
     # Opening
 

@@ -183,23 +183,65 @@ def test_both_kinds_are_two_runs(lbx: Lbx, many: Path, model: Path, tmp_path: Pa
     assert [one["found"] for one in json.loads(lbx(*command).stdout)] == [each, each]
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
-def test_a_really_full_disk(lbx: Lbx, many: Path, model: Path, undisturbed: Path, tmp_path: Path) -> None:
-    """A file system with no room left, in a mount namespace of its own; made larger, the same command goes on."""
-    disk = tmp_path / "disk"
+FULL = "could not be written"
+OF_TWO_FILES = "neither file is whole without the other"
+
+
+def on_a_small_disk(disk: Path, size: str, script: str) -> subprocess.CompletedProcess[str]:
+    """A script's end, with a file system of this size in a mount namespace of its own."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare (util-linux)")
     disk.mkdir()
-    run = f"{sys.executable} -m lbx.cli run -b {many} -m {model} -t needle -o {disk}/results.duckdb"
-    script = f"""
-        mount -t tmpfs -o size=200k none {disk} || exit 77
-        {run}; echo first $?
-        mount -o remount,size=64m {disk}
-        {run}; echo second $?
-        cp {disk}/results.duckdb {tmp_path}/results.duckdb
-    """
+    script = f"mount -t tmpfs -o size={size} none {disk} || exit 77\n{script}"
     done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False)
     if done.returncode == 77 or "unshare failed" in done.stderr:
         pytest.skip("this system lets nobody but root mount a file system")
-    assert "first 1" in done.stdout, done.stderr
-    assert "second 0" in done.stdout, done.stderr
     assert "Traceback" not in done.stderr
-    assert_same(tmp_path / "results.duckdb", undisturbed)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "said"),
+    [("200k", "", FULL), ("600k", "", OF_TWO_FILES), ("600k", "--workers 1", OF_TWO_FILES), ("2m", "", OF_TWO_FILES)],
+)
+def test_a_really_full_disk(
+    lbx: Lbx, many: Path, model: Path, undisturbed: Path, tmp_path: Path, size: str, more: str, said: str
+) -> None:
+    """No room for an answer, or only for DuckDB's log of them: both end with 1, and nothing that was committed is lost.
+
+    With more room the same command goes on, and what it leaves is one file.
+    """
+    disk = tmp_path / "disk"
+    run = f"{sys.executable} -m lbx.cli run -b {many} -m {model} -t needle -o {disk}/results.duckdb {more}"
+    script = f"""
+        {run}; echo first $?
+        cp {disk}/results.duckdb* {tmp_path}
+        mount -o remount,size=64m {disk}
+        {run}; echo second $?
+        cp {disk}/results.duckdb {tmp_path}/whole.duckdb
+    """
+    done = on_a_small_disk(disk, size, script)
+    assert "first 1" in done.stdout, done.stderr
+    assert said in " ".join(done.stderr.split())
+    ((committed,),) = rows(tmp_path / "results.duckdb", "SELECT count(*) FROM generations")
+    assert (committed == SAMPLES) == (said == OF_TWO_FILES)
+    assert "second 0" in done.stdout, done.stderr
+    assert f"{SAMPLES - int(str(committed))} answered, 0 failed, {committed} found done" in done.stdout
+    assert_same(tmp_path / "whole.duckdb", undisturbed)
+
+
+def test_a_merge_on_a_full_disk_leaves_no_half_file(undisturbed: Path, tmp_path: Path) -> None:
+    """There is room for DuckDB's log, and none for the file."""
+    disk = tmp_path / "disk"
+    merge = f"{sys.executable} -m lbx.cli merge {undisturbed} -o {disk}/all.duckdb"
+    script = f"""
+        {merge}; echo first $?
+        ls -A {disk}; echo listed
+        mount -o remount,size=64m {disk}
+        {merge}; echo second $?
+        cp {disk}/all.duckdb {tmp_path}/all.duckdb
+    """
+    done = on_a_small_disk(disk, "1m", script)
+    assert "first 1\nlisted" in done.stdout, done.stdout + done.stderr
+    assert "second 0" in done.stdout, done.stderr
+    assert_same(tmp_path / "all.duckdb", undisturbed)

@@ -52,8 +52,8 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
 
     Args:
         bundle: what there is.
-        names: of "all", a family ("leval", "longbench_e") or a task ("leval/tpo"), which may be a pattern
-            ("lveval/*_16k").
+        names: of "all" (whatever was bundled), a family ("leval", "longbench_e") or a task ("leval/tpo"), which may be
+            a pattern ("lveval/*_16k").
 
     Raises:
         UsageError: a name is unknown, or its data is not in the bundle.
@@ -65,12 +65,26 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
             chosen.setdefault(task.full_name, task)
     if not chosen and not names:
         raise UsageError("No task is named.", fix='Name some, or "all".', command=f"lbx tasks --bundle {bundle.root}")
+    if not chosen:
+        raise UsageError(
+            f"The bundle at {bundle.root} holds no benchmark's data.",
+            fix="Bundle some on a connected machine, or name the built-in needle, which needs none: --tasks needle.",
+        )
     return list(chosen.values())
+
+
+def everything(bundle: Bundle) -> list[Task]:
+    """All tasks that were bundled, family by family.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    return [task for family in BENCHMARKS.values() if family.bundled(bundle) for task in family.tasks(bundle)]
 
 
 def _meant(bundle: Bundle, name: str) -> list[Task]:
     if name == "all":
-        return [task for family in BENCHMARKS.values() for task in family.tasks(bundle)]
+        return everything(bundle)
     family, _, wanted = name.partition("/")
     if name == LONGBENCH_E:
         family = "longbench"

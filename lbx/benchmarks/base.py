@@ -42,6 +42,10 @@ class Benchmark(ABC):
     modes: ClassVar[frozenset[str]] = frozenset()
     """Which of "cot", "no_context" and "rag" it knows; thinking is the model's matter, so every family takes it."""
 
+    def bundled(self, bundle: Bundle) -> bool:
+        """Whether "all" means this family's tasks, too; not where it makes its samples, and nobody bundled it."""
+        return True
+
     @abstractmethod
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """The tasks this bundle has data for, in the benchmark's own order; [] when it has none.

@@ -10,7 +10,8 @@ bundle's settings keep both languages:
 A document is a haystack of small unrelated sentences with needle sentences between them ("The code for maple is
 4821."). The seed, the length and the sample's number choose haystack, keys and values; the depth moves only the
 asked needle. So samples that differ in depth or task differ in nothing else, and share their documents' beginnings.
-The settings come from ``needle/needle.toml`` in the bundle; without it the defaults below hold.
+The settings come from ``needle/needle.toml`` in the bundle; without it the defaults below hold, and "all" leaves the
+tasks out.
 """
 
 from __future__ import annotations
@@ -212,8 +213,12 @@ class Needle(Benchmark):
     name = "needle"
     metric_version = 1
 
+    def bundled(self, bundle: Bundle) -> bool:
+        """Whether a recipe put its settings into the bundle. Without them it can be asked, and must be named."""
+        return bundle.file(SETTINGS_FILE) is not None
+
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Six tasks, or three where the settings name one language. They need no data, so every bundle has them."""
+        """Six tasks, or three where the settings name one language. They need no data: any bundle will do."""
         settings = NeedleSettings.from_bundle(bundle)
         samples = len(settings.lengths) * len(settings.depths) * settings.samples_per_cell
         return [

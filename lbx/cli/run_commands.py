@@ -75,18 +75,20 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
 
     Example: lbx tasks --bundle demo
     """
-    from lbx.benchmarks import select
+    from lbx.benchmarks import everything
     from lbx.layout import Bundle
     from lbx.report import render
     from lbx.store import Table
 
-    found = select(Bundle(bundle), ["all"])
+    found = everything(Bundle(bundle))
     columns = ["task", "language", "samples", "metrics"]
     table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in found])
     if as_json:
         typer.echo(render.json_text(table))
     else:
         stdout().print(render.rich_table("", render.plain_columns(table)))
+    if not any(task.benchmark == "needle" for task in found):
+        note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
 
 
 def run(

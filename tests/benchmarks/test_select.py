@@ -49,11 +49,23 @@ def test_names(small: Bundle) -> None:
         "longbench/qasper",
         "leval/tpo",
     ]
-    everything = names(small, "all")
-    assert everything[:1] == ["needle/single_en"]
-    assert everything[-4:] == ["longbench/qasper", "longbench/trec", "longbench/qasper_e", "leval/tpo"]
+    bundled = ["longbench/qasper", "longbench/trec", "longbench/qasper_e", "leval/tpo"]
+    assert names(small, "all") == bundled, "nobody bundled the built-in needle"
+    assert names(small, "needle/single_en", "all") == ["needle/single_en", *bundled], "it needs no data"
     assert list(BENCHMARKS) == ["needle", "longbench", "longbench_v2", "longbench_pro", "lveval", "leval"]
     assert all(benchmark.name == name for name, benchmark in BENCHMARKS.items())
+
+
+def test_a_bundled_needle_is_one_of_all(make_bundle: MakeBundle) -> None:
+    bundle = make_bundle({"files/needle/needle.toml": b'languages = ["en"]'})
+    assert names(bundle, "all") == ["needle/single_en", "needle/multikey_en", "needle/multiquery_en"]
+
+
+def test_a_bundle_without_any_benchmark(make_bundle: MakeBundle) -> None:
+    bundle = make_bundle({"files/models/notes.txt": b"x"})
+    with pytest.raises(UsageError, match="holds no benchmark's data.*--tasks needle"):
+        select(bundle, ["all"])
+    assert len(names(bundle, "needle")) == 6
 
 
 @pytest.mark.parametrize(

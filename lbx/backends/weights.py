@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
@@ -17,6 +18,7 @@ from lbx.layout import Bundle
 CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+_FILES = (".toml", ".gguf", ".jsonl", ".json")
 _SAMPLE = 1 << 20
 Kind = Callable[[Path], str]
 
@@ -107,7 +109,7 @@ def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
         snapshot = bundle.snapshot("model", text)
         if snapshot is not None:
             return _bare(text, Weights(repo=text), snapshot, kind)
-    raise UsageError(f"There is no model {text}.", fix=_what_there_is(text, path), command="ls models")
+    raise _nothing_of_that_name(text, bundle)
 
 
 def _bare(name: str, weights: Weights, place: Path, kind: Kind) -> ModelCard:
@@ -154,11 +156,27 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
     )
 
 
-def _what_there_is(text: str, path: Path) -> str:
-    cards = [p.stem for p in CARDS.glob("*.toml")] if CARDS.is_dir() else []
-    folder = path.parent
-    beside = [p.name for p in folder.iterdir()] if folder.is_dir() and "/" in text else []
-    return nearest(path.name, beside) if beside else nearest(text, cards) or "There is no models folder here."
+def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
+    from lbx.backends.listing import holds_weights, list_models  # which reads cards and weights by this module
+
+    path = Path(text).expanduser()
+    a_file = path.suffix in _FILES
+    if "/" in text or a_file:
+        cause = f"There is no file {text}"
+        if bundle is not None and text.count("/") == 1 and not a_file:
+            cause += ", and no repository of that name in the bundle"
+    else:
+        cause = f"There is no model {text}: no file or folder of that name, and no card {CARDS / text}.toml"
+    names = {Path(one.name).name: one.name for one in list_models(bundle)}
+    if path.parent.is_dir():
+        names |= {p.name: str(p) for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)}
+    alike = [name for name in names if (Path(name).suffix in _FILES) == a_file]
+    near = get_close_matches(path.name, alike, n=3, cutoff=0.5)
+    return UsageError(
+        f"{cause}.",
+        fix=f"Did you mean {' or '.join(names[name] for name in near)}?" if near else "See what can be named.",
+        command="lbx models" + (f" --bundle {bundle.root}" if bundle is not None else ""),
+    )
 
 
 def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
@@ -203,7 +221,7 @@ def _gguf(card: ModelCard, folder: Path) -> Path:
     """The one GGUF model of a folder: a file, or the first part of a split one."""
     every = sorted(p for p in folder.rglob("*.gguf") if p.is_file())
     found = sorted(p for p in folder.glob(card.weights.file) if p.is_file()) if card.weights.file else every
-    models = [p for p in found if (part := _SHARD.search(p.name)) is None or int(part[1]) == 1]
+    models = [p for p in found if is_first_gguf(p)]
     if len(models) == 1:
         return models[0]
     names = ", ".join(str(p.relative_to(folder)) for p in (models or every)) or "none"
@@ -231,14 +249,28 @@ def shards(path: Path) -> list[Path]:
     return parts
 
 
+def is_first_gguf(path: Path) -> bool:
+    """Whether a GGUF model begins with this file: a split model has more of them."""
+    part = _SHARD.search(path.name)
+    return path.suffix == ".gguf" and (part is None or int(part[1]) == 1)
+
+
+def model_files(path: Path) -> list[Path]:
+    """The files of a model folder or of a GGUF model, given its first one.
+
+    Raises:
+        BackendError: a part of a split model is missing.
+    """
+    return sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES) if path.is_dir() else shards(path)
+
+
 def fingerprint(path: Path) -> str:
     """A digest that changes when the model is another one, hex, without reading tens of gigabytes.
 
     It covers each file's name, size, first and last MiB; not the folder, so that a model may move.
     """
-    files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES) if path.is_dir() else shards(path)
     digest = hashlib.sha256()
-    for file in files:
+    for file in model_files(path):
         size = file.stat().st_size
         digest.update(f"{file.name}\0{size}\0".encode())
         with file.open("rb") as stream:

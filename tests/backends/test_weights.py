@@ -59,7 +59,7 @@ def test_weights_named_directly(tmp_path):
 
 def test_a_wrong_path_names_its_neighbours(tmp_path):
     put(tmp_path / "llama.gguf")
-    with pytest.raises(UsageError, match=r"Did you mean llama\.gguf"):
+    with pytest.raises(UsageError, match=r"Did you mean \S+/llama\.gguf"):
         resolve_model(str(tmp_path / "lama.gguf"))
     with pytest.raises(UsageError, match="no model that lbx can run"):
         resolve_model(str(put(tmp_path / "weights.bin")))
@@ -81,7 +81,7 @@ def test_a_repository_in_the_bundle(bundle):
     found = resolve_model("org/m", bundle=bundle)
     assert (found.backend, found.name) == ("hf", "org/m")
     assert weights_path(found, bundle) == folder
-    with pytest.raises(UsageError, match="There is no model org/n"):
+    with pytest.raises(UsageError, match="There is no file org/n, and no repository of that name in the bundle"):
         resolve_model("org/n", bundle=bundle)
 
 

@@ -63,7 +63,7 @@ def test_a_bundled_needle_is_one_of_all(make_bundle: MakeBundle) -> None:
 
 def test_a_bundle_without_any_benchmark(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/models/notes.txt": b"x"})
-    with pytest.raises(UsageError, match="holds no benchmark's data.*--tasks needle"):
+    with pytest.raises(UsageError, match=r"holds no benchmark's data.*--tasks needle"):
         select(bundle, ["all"])
     assert len(names(bundle, "needle")) == 6
 

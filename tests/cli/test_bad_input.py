@@ -51,7 +51,7 @@ def test_recipe_with_a_typo(lbx: Lbx, tmp_path: Path) -> None:
 
 def test_no_model(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
-    fails(lbx("run", "-b", bundle, "-m", "nope.gguf", "-t", "needle", "-o", out), 2, "nope.gguf")
+    fails(lbx("run", "-b", bundle, "-m", "nope.gguf", "-t", "needle", "-o", out), 2, "no file nope.gguf", "lbx models")
     assert not out.exists()
 
 

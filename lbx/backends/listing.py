@@ -1,0 +1,121 @@
+"""What ``--model`` can name here: cards, weights, and what the bundle holds; found without loading any."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lbx.backends.cards import NOTHING, ModelCard, read_card
+from lbx.backends.headers import context_window
+from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
+from lbx.errors import LbxError
+from lbx.layout import FILES, HUB, Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One model.
+
+    Attributes:
+        name: as ``--model`` (or, of an embedding model, ``--embedding`` and ``--retriever``) takes it.
+        kind: "card" or "weights".
+        backend: "" where a card cannot be read.
+        embeds: whether it turns texts into vectors.
+        context_window: tokens, by its card or else by its files; None where neither says.
+        size_bytes: of its weights' files; None where they are not there, or elsewhere by design.
+        there: whether it can be named now; None for a server's model, whose weights are its own affair.
+        problem: what is missing or wrong, a sentence.
+    """
+
+    name: str
+    kind: str
+    backend: str = ""
+    embeds: bool = False
+    context_window: int | None = None
+    size_bytes: int | None = None
+    there: bool | None = False
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_models(bundle: Bundle | None = None) -> list[Listed]:
+    """Cards and weights in models/ and beside the bundle (without one in this folder), then weights in the bundle."""
+    beside = bundle.root.parent if bundle is not None else Path()
+    found = [*_in_folder(CARDS, bundle, cards_only=False), *_in_folder(beside, bundle, cards_only=True)]
+    if bundle is not None:
+        found += _in_bundle(bundle)
+    return list({one.name: one for one in found}.values())
+
+
+def _in_folder(folder: Path, bundle: Bundle | None, *, cards_only: bool) -> Iterator[Listed]:
+    """A folder's models. Beside a bundle there may be anything: what says no backend is no card there."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".toml":
+            if not cards_only or _names_a_backend(path):
+                yield _card(path, bundle)
+        elif is_first_gguf(path) or holds_weights(path):
+            yield _weights(str(path), path)
+
+
+def _names_a_backend(path: Path) -> bool:
+    try:
+        return "backend" in tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+
+
+def holds_weights(folder: Path) -> bool:
+    """Whether this is a folder with a model; the folder of cards and all models is none."""
+    return folder.name != CARDS.name and (folder / "config.json").is_file() or any(folder.glob("*.gguf"))
+
+
+def _in_bundle(bundle: Bundle) -> Iterator[Listed]:
+    hub = bundle.root / HUB
+    for folder in sorted(hub.glob("models--*--*")):
+        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
+        if snapshot := bundle.snapshot("model", repo):
+            yield _weights(repo, snapshot)
+    files = bundle.root / FILES
+    for path in sorted(files.rglob("*")):
+        if is_first_gguf(path) or path.name == "config.json":
+            place = path.parent if path.name == "config.json" else path
+            yield _weights(str(place), place)
+
+
+def _card(path: Path, bundle: Bundle | None) -> Listed:
+    name = path.stem if path.parent == CARDS else str(path)
+    try:
+        card = read_card(path)
+    except LbxError as error:
+        return Listed(name, "card", problem=error.cause)
+    return _listed(name, "card", card, bundle)
+
+
+def _weights(name: str, place: Path) -> Listed:
+    """Weights that were named directly: a folder may hold either kind of model, or none that lbx can run."""
+    embeds = (place / "modules.json").is_file()
+    try:
+        card = (resolve_embedder if embeds else resolve_model)(str(place))
+    except LbxError as error:
+        return Listed(name, "weights", problem=error.cause)
+    return _listed(name, "weights", card, None)
+
+
+def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Listed:
+    found = Listed(name, kind, card.backend, card.embeds, card.context_window)
+    if card.weights == NOTHING:
+        return replace(found, there=None)
+    try:
+        place = weights_path(card, bundle)
+        size = sum(file.stat().st_size for file in model_files(place))
+    except (LbxError, OSError) as error:
+        return replace(found, problem=error.cause if isinstance(error, LbxError) else str(error))
+    window = card.context_window or context_window(place)
+    return replace(found, context_window=window, size_bytes=size, there=True)

@@ -1,0 +1,58 @@
+"""``lbx models``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lbx.cli.options import AsJson
+from lbx.cli.output import note, stdout
+from lbx.cli.planning import size
+
+if TYPE_CHECKING:
+    from lbx.backends.listing import Listed
+
+_THERE = {True: "there", False: "not there", None: "on a server"}
+
+
+def models(
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", "-b", metavar="DIR", help="Look into it, too, and beside it instead of here."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what --model can name: cards and weights in models/ and in this folder, and weights in the bundle.
+
+    Embedding models are for --embedding and --retriever. Nothing is loaded: context windows are what card or files say.
+
+    Example: lbx models --bundle demo
+    """
+    from lbx.backends.listing import list_models
+    from lbx.cli.run_setup import open_bundle
+    from lbx.report import render
+    from lbx.store import Table
+
+    found = list_models(open_bundle(bundle))
+    if as_json:
+        typer.echo(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
+        return
+    if not found:
+        note(
+            "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
+        )
+        return
+    columns = ["model", "backend", "context window", "size", "weights"]
+    stdout().print(render.rich_table("", render.plain_columns(Table(columns, [_row(one) for one in found]))))
+    for one in found:
+        if one.problem:
+            note(f"{one.name}: {one.problem}")
+
+
+def _row(one: Listed) -> tuple[str, ...]:
+    window = "unknown" if one.context_window is None else f"{one.context_window:,}"
+    backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
+    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), _THERE[one.there]

@@ -1,0 +1,115 @@
+"""``lbx models``, and what a name that is none is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import pytest
+from lbx_process import fails
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
+
+
+def lbx(folder: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lbx.cli", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def write_gguf(path: Path, window: int) -> None:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(window)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def folder(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder as people have it: a bundle with models, cards and weights beside it, and other things."""
+    root = tmp_path_factory.mktemp("work")
+    shutil.copytree(bundle, root / "long")
+    shutil.copytree(DEMO, root / "long/data/files/tiny")
+    repo = root / "long/data/hub/models--org--small"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs/main").write_text("c0ffee")
+    shutil.copytree(DEMO, repo / "snapshots/c0ffee")
+    (root / "models").mkdir()
+    write_gguf(root / "models/some-q4.gguf", 4096)
+    (root / "models/of-bundle.toml").write_text('backend = "hf"\n[weights]\nbundle = "tiny"\n')
+    (root / "models/gone.toml").write_text('backend = "llamacpp"\ncontext_window = 99\n[weights]\npath = "gone.gguf"\n')
+    (root / "models/broken.toml").write_text('backend = "lamacpp"\n')
+    for part in (1, 2):
+        write_gguf(root / f"split-0000{part}-of-00002.gguf", 8192)
+    (root / "served.toml").write_text(
+        'backend = "endpoint"\n[options]\nurl = "http://127.0.0.1:9/v1"\napi = "chat"\nmodel = "m"\n'
+    )
+    (root / "vectors.toml").write_text('backend = "sentence_transformers"\n[weights]\nrepo = "org/vectors"\n')
+    (root / "recipe.toml").write_text('name = "long"\n')
+    return root
+
+
+def test_what_can_be_named(folder: Path) -> None:
+    found = {one["name"]: one for one in json.loads(lbx(folder, "models", "--bundle", "long", "--json").stdout)}
+    shown = {
+        name: (one["kind"], one["backend"], one["embeds"], one["context_window"], one["there"])
+        for name, one in found.items()
+    }
+    window = json.loads((DEMO / "config.json").read_text())["max_position_embeddings"]
+    assert shown == {
+        "broken": ("card", "", False, None, False),
+        "gone": ("card", "llamacpp", False, 99, False),
+        "of-bundle": ("card", "hf", False, window, True),
+        "models/some-q4.gguf": ("weights", "llamacpp", False, 4096, True),
+        "served.toml": ("card", "endpoint", False, None, None),
+        "split-00001-of-00002.gguf": ("weights", "llamacpp", False, 8192, True),
+        "vectors.toml": ("card", "sentence_transformers", True, None, False),
+        "org/small": ("weights", "hf", False, window, True),
+        "long/data/files/tiny": ("weights", "hf", False, window, True),
+    }
+    assert found["of-bundle"]["size_bytes"] > (DEMO / "model.safetensors").stat().st_size
+    parts = sum(path.stat().st_size for path in folder.glob("split-*.gguf"))
+    assert found["split-00001-of-00002.gguf"]["size_bytes"] == parts
+    assert "lamacpp" in found["broken"]["problem"]
+
+
+def test_what_is_listed_can_be_named(folder: Path) -> None:
+    for one in json.loads(lbx(folder, "models", "--bundle", "long", "--json").stdout):
+        if one["there"] and one["backend"] == "hf":
+            done = lbx(
+                folder, "plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
+                "--no-calibrate",
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+
+
+def test_for_people(folder: Path, tmp_path: Path) -> None:
+    done = lbx(folder, "models")
+    assert done.returncode == 0, done.stderr
+    assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
+    said = " ".join(done.stderr.split())
+    assert "gone: The weights of gone are not at models/gone.gguf." in said
+    assert "of-bundle: The model of-bundle lies in the bundle (tiny)." in said
+    empty = lbx(tmp_path, "models")
+    assert (empty.returncode, empty.stdout) == (0, "")
+    assert "There is no model here" in empty.stderr
+    assert lbx(tmp_path, "models", "--json").stdout.strip() == "[]"
+    fails(lbx(tmp_path, "models", "--bundle", "nowhere"), 1, "There is no bundle folder at nowhere.")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nope.gguf", ("There is no file nope.gguf.", "lbx models --bundle long")),
+        ("some-q8.gguf", ("There is no file some-q8.gguf.", "Did you mean models/some-q4.gguf?")),
+        ("models/some-q5.gguf", ("There is no file models/some-q5.gguf.", "Did you mean models/some-q4.gguf?")),
+        ("org/smal", ("There is no file org/smal, and no repository of that name in the bundle.", "mean org/small")),
+        ("of-bundel", ("no card models/of-bundel.toml.", "Did you mean of-bundle?")),
+    ],
+)
+def test_a_name_that_is_none(folder: Path, name: str, words: tuple[str, ...]) -> None:
+    fails(lbx(folder, "run", "-b", "long", "-m", name, "-t", "needle", "-o", "r.duckdb"), 2, *words)

@@ -73,7 +73,9 @@ def _names_a_backend(path: Path) -> bool:
 
 def holds_weights(folder: Path) -> bool:
     """Whether this is a folder with a model; the folder of cards and all models is none."""
-    return folder.name != CARDS.name and (folder / "config.json").is_file() or any(folder.glob("*.gguf"))
+    if folder.name == CARDS.name:
+        return False
+    return (folder / "config.json").is_file() or any(folder.glob("*.gguf"))
 
 
 def _in_bundle(bundle: Bundle) -> Iterator[Listed]:

@@ -137,6 +137,7 @@ class Prompter:
         self._max_prompt_tokens = max_prompt_tokens
         self._max_new_tokens = max_new_tokens
         self._thinking_tokens = thinking_tokens
+        self._controls = frozenset(tokenizer.control_tokens.values())
         controls = sorted(tokenizer.control_tokens, key=len, reverse=True)
         self._control_pattern = re.compile("|".join(map(re.escape, controls))) if controls else None
 
@@ -297,9 +298,14 @@ class Prompter:
         return [bos, *ids] if self._tokenizer.adds_bos and ids[:1] != [bos] else ids
 
     def _bos_tokens(self, ids: Sequence[int]) -> int:
-        bos = self._tokenizer.bos_id
-        if bos is None:
-            return 0
-        if self._tokenizer.bos_token == self._tokenizer.eos_token:
-            return int(ids[:1] == [bos])  # anywhere else it ends something
-        return ids.count(bos)
+        """How many BOS tokens stand before the first token that says anything.
+
+        Further on they are no fault: ChatML templates open every turn with the token that some models call BOS.
+        """
+        count = 0
+        for token in ids:
+            if token == self._tokenizer.bos_id:
+                count += 1
+            elif token in self._controls or self._tokenizer.decode([token]).strip():
+                break
+        return count

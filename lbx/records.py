@@ -191,7 +191,7 @@ class Request:
         truncated: whether anything was cut.
         tokens_cut: how many tokens of the untruncated prompt were cut away.
         kept: what was left of the prompt's text by truncation; "" where nothing was cut.
-        bos_tokens: how many BOS tokens ``token_ids`` holds; more than one is a fault.
+        bos_tokens: how many BOS tokens ``token_ids`` begins with; more than one is a fault.
         prompt_sha256: of the text the model reads, chat wrapping included.
         opens_reasoning: the prompt itself ends in an opening mark such as "<think>", so the answer begins inside the
             reasoning.

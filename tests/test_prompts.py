@@ -208,11 +208,37 @@ def test_there_is_one_bos_whoever_writes_it(template: str | None, document: str)
     assert document in read(request.token_ids)
 
 
-def test_a_bos_in_the_middle_is_counted() -> None:
-    request = prompter(template="{{ bos_token }}{{ messages[0].content }}{{ bos_token }}A:").request(
-        KEY, prompt("abc"), Sampling()
-    )
-    assert request.bos_tokens == request.token_ids.count(BOS) == 2
+@pytest.mark.parametrize(
+    ("template", "count"),
+    [
+        ("{{ bos_token }}{{ messages[0].content }}{{ bos_token }}A:", 1),  # further on it opens or ends something
+        ("{{ bos_token }}\n{{ bos_token }}U:{{ messages[0].content }}", 2),
+        ("\n{{ bos_token }}U:{{ messages[0].content }}", 2),  # one is the template's, one the tokenizer's
+        ("{{ bos_token }}{{ eos_token }}{{ bos_token }}U:{{ messages[0].content }}", 1),
+    ],
+)
+def test_a_doubled_bos_is_one_before_the_first_word(template: str, count: int) -> None:
+    assert prompter(template=template).request(KEY, prompt("abc"), Sampling()).bos_tokens == count
+
+
+CHATML = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<s>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face</s>\n' }}{% endif %}"
+    "{{'<s>' + message['role'] + '\n' + message['content'] + '</s>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
+)
+"""SmolLM2's, with this tokenizer's tokens: its BOS opens every turn, and its tokenizer adds none."""
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_bos_that_opens_every_turn_is_not_doubled(adds: bool) -> None:
+    class ChatMl(ByteTokenizer):
+        adds_bos = adds
+
+    template = ChatTemplate(CHATML, bos_token="<s>", eos_token="</s>")
+    request = Prompter(ChatMl(CHATML), context_window=1000, template=template).request(KEY, prompt("abc"), Sampling())
+    assert request.token_ids.count(BOS) == 3
+    assert request.bos_tokens == 1
 
 
 def test_models_without_a_bos_of_their_own() -> None:

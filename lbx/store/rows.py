@@ -84,7 +84,7 @@ class GenerationRow:
         error_type: the class of the error.
         reference_cut: truncation cut away the only place in the document where a reference stood; None where the
             references say nothing about that, or nothing was cut.
-        bos_tokens: BOS tokens in the prompt as the model read it; more than one is a fault.
+        bos_tokens: BOS tokens that the prompt begins with, as the model read it; more than one is a fault.
         steps: of an answer that took several prompts, the earlier ones; token counts of the row cover them all.
         source_row: of an imported answer, its line in the file it came from, verbatim.
     """

@@ -8,11 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from gguf_copy import gguf_copy
 
 from lbx.backends import load, read_card, resolve_model
+from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.errors import BackendError
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
 
 @pytest.fixture
@@ -55,6 +60,17 @@ def test_llama_loads_a_good_file_after_a_bad_one(tiny_gguf, tmp_path):
     path.write_bytes(tiny_gguf.read_bytes()[:5000])
     refusal(path)
     load(resolve_model(str(tiny_gguf))).close()
+
+
+def test_a_gguf_file_of_an_unknown_architecture(tiny_gguf, tmp_path):
+    said = refusal(gguf_copy(tiny_gguf, tmp_path / "m.gguf", architecture="nosuch5"))
+    assert "does not know the architecture nosuch5." in said
+    assert "transformers" in said
+
+
+def test_a_gguf_file_with_another_models_tokens(tiny_gguf, tmp_path):
+    said = refusal(gguf_copy(tiny_gguf, tmp_path / "m.gguf", tokens=200))
+    assert "'token_embd.weight' has wrong shape" in said
 
 
 def test_an_assertion_of_llama_ends_in_a_sentence(tiny_gguf, tmp_path):
@@ -111,6 +127,94 @@ def test_a_missing_tensor_is_not_filled_with_random_numbers(folder):
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     assert "model.layers.1.mlp.up_proj.weight" in refusal(folder)
+
+
+def change_config(folder, **values):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def test_another_models_weights(folder):
+    change_config(folder, intermediate_size=48)
+    said = refusal(folder)
+    assert "are not those of the model in its config.json" in said
+    assert "model.layers.0.mlp.down_proj.weight" in said
+    assert "take all of one model's files" in said
+
+
+def test_layers_that_the_config_does_not_count_are_not_left_out(folder):
+    change_config(folder, num_hidden_layers=1)
+    assert "it counts 1 layers, and they have 2" in refusal(folder)
+
+
+def test_layers_that_predict_ahead_are_left_out(folder):
+    change_config(folder, num_hidden_layers=1, num_nextn_predict_layers=1)
+    load(resolve_model(str(folder))).close()
+
+
+def test_weights_larger_than_memory(folder, tiny_gguf, tmp_path):
+    header = json.dumps({"huge": {"dtype": "F32", "shape": [1 << 40, 4], "data_offsets": [0, 1 << 44]}}).encode()
+    (folder / "more.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    path = tmp_path / "m.gguf"
+    with path.open("wb") as file:  # a sparse file
+        file.write(b"GGUF")
+        file.truncate(1 << 43)
+    for model, takes in ((folder, "16384.0 GiB"), (path, "8192.0 GiB")):
+        said = refusal(model)
+        assert f"take {takes}" in said
+        assert "a machine with more memory" in said
+
+
+# --- a tokenizer beside weights that are not its own
+
+
+class Added(NamedTuple):
+    content: str
+    special: bool
+
+
+class Vocabulary:
+    """As many tokens as are asked for, BOS and EOS among them, and those that were added behind."""
+
+    bos_token_id, eos_token_id = 0, 1
+
+    def __init__(self, size, added=()):
+        self._size = size
+        self.added_tokens_decoder = {size + i: token for i, token in enumerate(added)}
+
+    def get_vocab(self):
+        return {f"t{i}": i for i in range(self._size)} | {t.content: i for i, t in self.added_tokens_decoder.items()}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows"),
+    [(100, 100), (65, 128), (50_257, 51_200), (100_002, 102_400), (151_665, 152_064), (262_144, 262_208)],
+)
+def test_embeddings_may_be_padded(tokens, rows):
+    refuse_foreign_tokenizer(Vocabulary(tokens), rows, None, Path("m"))
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(2_882, 49_152), (32_000, 128_256), (128_256, 151_936), (101, 100)])
+def test_another_models_tokenizer(tokens, rows):
+    with pytest.raises(BackendError, match=f"tokenizer in m does not fit the model.*{rows:,} rows"):
+        refuse_foreign_tokenizer(Vocabulary(tokens), rows, None, Path("m"))
+
+
+def test_added_tokens_beyond_the_last_row_must_be_silent():
+    vocabulary = Vocabulary(100, [Added("<image_soft_token>", True)])
+    refuse_foreign_tokenizer(vocabulary, 100, "{{ messages }}", Path("m"))
+    with pytest.raises(BackendError, match=r"'<image_soft_token>' \(100\)"):
+        refuse_foreign_tokenizer(vocabulary, 100, "<image_soft_token>{{ messages }}", Path("m"))
+    with pytest.raises(BackendError, match=r"'<tag>' \(100\)"):  # any document may spell it
+        refuse_foreign_tokenizer(Vocabulary(100, [Added("<tag>", False)]), 100, None, Path("m"))
+    vocabulary.eos_token_id = 100
+    with pytest.raises(BackendError, match="1 tokens have ids beyond them"):
+        refuse_foreign_tokenizer(vocabulary, 100, None, Path("m"))
+
+
+def test_another_models_tokenizer_in_a_folder(folder):
+    shutil.copy(DEMO / "tokenizer.json", folder)
+    assert "does not fit the model" in refusal(folder)
 
 
 def test_pickled_weights_are_refused(folder):

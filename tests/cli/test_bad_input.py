@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import duckdb
 import pytest
+from gguf_copy import gguf_copy
 from lbx_process import Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
@@ -68,6 +70,46 @@ def test_a_folder_without_tokenizer(lbx: Lbx, bundle: Path, tmp_path: Path) -> N
     out, model = tmp_path / "results.duckdb", tmp_path / "model"
     shutil.copytree(DEMO, model, ignore=shutil.ignore_patterns("tokenizer*"))
     fails(lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", out), 1, "tokenizer")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_gguf_that_llama_cpp_does_not_know(
+    lbx: Lbx, bundle: Path, demo_gguf: Path, tmp_path: Path, command: str
+) -> None:
+    model, out = gguf_copy(demo_gguf, tmp_path / "new.gguf", architecture="nosuch5"), tmp_path / "results.duckdb"
+    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "-o", out)
+    fails(lbx(*asked), 1, "new.gguf", "does not know the architecture nosuch5")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("kind", ["gguf", "folder"])
+def test_a_model_larger_than_memory(lbx: Lbx, bundle: Path, tmp_path: Path, kind: str, command: str) -> None:
+    pytest.importorskip("llama_cpp" if kind == "gguf" else "transformers")
+    model, out = tmp_path / ("large.gguf" if kind == "gguf" else "large"), tmp_path / "results.duckdb"
+    if kind == "folder":
+        shutil.copytree(DEMO, model)
+        header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40, 4], "data_offsets": [0, 1 << 44]}}).encode()
+        (model / "more.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    else:
+        with model.open("wb") as file:
+            file.write(b"GGUF")
+            file.truncate(1 << 43)
+    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "-o", out)
+    fails(lbx(*asked), 1, "The weights of large take", "with more memory")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_folder_of_two_models(lbx: Lbx, bundle: Path, tmp_path: Path, command: str) -> None:
+    pytest.importorskip("transformers")
+    model, out = tmp_path / "model", tmp_path / "results.duckdb"
+    shutil.copytree(DEMO, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"hidden_size": 256}))
+    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "-o", out)
+    fails(lbx(*asked), 1, "not those of the model in its config.json", "another shape")
     assert not out.exists()
 
 

@@ -24,6 +24,7 @@ from lbx.backends.hf.library import (
 )
 from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
+from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import HfOptions, thread_count
 from lbx.backends.sampling import recommended
@@ -219,6 +220,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     model, dtype, device = load_model(torch, transformers, card.name, weights, options, debug=debug)
     own = own_chat_template(raw_tokenizer)
     tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
+    rows = int(model.get_input_embeddings().num_embeddings)
+    refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
     eos_ids = _eos_ids(model, raw_tokenizer)
     chunk = 0 if length_dependent(model.config) else options.prefill_chunk
     window = _window(card, model.config, options)

@@ -19,6 +19,9 @@ _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
 _USABLE = 0.8
 """Part of a GPU's free memory that sequences may take; the rest is for what a pass computes."""
 
+_LAYER = re.compile(r"(?:(?:model|language_model|transformer|backbone)\.)*(?:layers|h)\.(\d+)\.")
+_FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: take all of one model's files."
+
 _MOST_CELLS = 1 << 20
 """Beyond, the table of who holds which cell would be large itself."""
 
@@ -142,6 +145,7 @@ def _from_files(
             dtype=number,
             attn_implementation=options.attention,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # _check_complete names them; transformers' own exception does not
             **more,
         )
     except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
@@ -153,6 +157,7 @@ def _from_files(
             "supported.",
         ) from exc
     _check_complete(report, folder)
+    _refuse_more_layers(model, report, folder)
     return model
 
 
@@ -165,12 +170,37 @@ def _too_large(name: str, place: str, exc: BaseException) -> BackendError:
 
 def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
     """transformers fills weights that the files lack with random numbers, and says so in its log only."""
-    lacking = sorted(map(str, [*report.get("missing_keys", ()), *report.get("mismatched_keys", ())]))
-    if lacking:
+    if other := sorted(report.get("mismatched_keys", ()), key=str):
+        name, there, wanted = other[0]
         raise BackendError(
-            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or of another shape, "
-            f"e.g. {lacking[0]}.",
+            f"The weights in {folder} are not those of the model in its config.json: {len(other)} tensors have another "
+            f"shape, e.g. {name} {tuple(there)}, not {tuple(wanted)}.",
+            fix=_FIX_OTHER_MODEL,
+        )
+    if lacking := sorted(map(str, report.get("missing_keys", ()))):
+        raise BackendError(
+            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing, e.g. {lacking[0]}.",
             fix="A file of the model may be missing, or config.json belongs to another model.",
+        )
+
+
+def _refuse_more_layers(model: Any, report: Mapping[str, Any], folder: Path) -> None:
+    """Weights of layers that config.json does not count would be left out in silence: a smaller, worse model.
+
+    Layers that predict several tokens ahead are stored behind the last one, and are not used here.
+    """
+    config = model.config.get_text_config(decoder=True)
+    layers = getattr(config, "num_hidden_layers", None)
+    if not isinstance(layers, int):
+        return
+    ahead = getattr(config, "num_nextn_predict_layers", None) or 0
+    numbers = [int(found[1]) for key in report.get("unexpected_keys", ()) if (found := _LAYER.match(str(key)))]
+    more = {number for number in numbers if number >= layers + ahead}
+    if more:
+        raise BackendError(
+            f"The weights in {folder} are not those of the model in its config.json: it counts {layers} layers, and "
+            f"they have {max(more) + 1}.",
+            fix=_FIX_OTHER_MODEL,
         )
 
 

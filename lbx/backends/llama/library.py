@@ -22,6 +22,7 @@ from lbx.errors import BackendError
 from lbx.last_words import farewell
 
 MAGIC = b"GGUF"
+_UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
 
 
@@ -126,8 +127,15 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     log.clear()
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
+        said = log.said()
+        if unknown := _UNKNOWN_ARCHITECTURE.search(said):
+            raise BackendError(
+                f"llama.cpp cannot load {path}: this version does not know the architecture {unknown[1]}.",
+                fix="lbx pins the newest llama.cpp that it was tried with; transformers may know the model: name the "
+                "folder with its config.json and safetensors.",
+            )
         raise BackendError(
-            f"llama.cpp cannot load {path}: {log.said()}.",
+            f"llama.cpp cannot load {path}: {said}.",
             fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
             "the source's (for a bundle: lbx verify).",
         )

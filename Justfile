@@ -6,9 +6,10 @@ export PATH := justfile_directory() / ".venv/bin:" + env("PATH")
 default:
     @just --list --unsorted
 
-# bundle, verify, unpack, run both backends with no network, report: the main job on the embedded demo
+# bundle, verify, unpack, run both backends with no network, report: the main job on the embedded demo; then a real model
 demo: setup
     models/demo/demo.sh
+    models/smollm2/demo.sh
 
 # everything that CI runs: ruff, mypy, import-linter, pytest
 test: lint
@@ -48,7 +49,7 @@ slurm-test: setup
     .ci/slurm-tools.sh
     pytest -ra tests/cluster/test_slurm.py
 
-# the main job on L-Eval, LongBench and LongBench v2 from ../shared, served by a hub on loopback
+# the main job on L-Eval, LongBench and LongBench v2 from ../shared with a real chat model, both backends, and their parity
 real: setup
     tests/real.sh
 

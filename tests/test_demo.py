@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,15 +48,29 @@ def test_the_demo_runs_and_both_backends_agree(tmp_path: Path) -> None:
     assert kinds["multiquery_en"] < kinds["single_en"], "several needles are harder"
 
 
-def test_real_data_goes_all_the_way(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_real_model_on_real_data(
+    shared: Callable[[str], Path], smollm2: Callable[[str], Path], tmp_path: Path
+) -> None:
     shared("data/hub")
-    run("tests/real.sh", tmp_path / "real", 2)
+    smollm2("hf")
+    done = run("tests/real.sh", tmp_path / "real", "short")
+    assert "doubled BOS" not in done.stdout
+    assert "The same within" in done.stderr  # every token id, and every logit nearly
     with duckdb.connect(str(tmp_path / "real" / "results.duckdb"), read_only=True) as connection:
         rows = connection.execute(
-            "SELECT backend, benchmark, task, count(*), bool_and(error IS NULL), bool_and(prompt_source <> 'lbx') "
+            "SELECT backend, benchmark, task, count(*), bool_and(error IS NULL), bool_and(prompt_source <> 'lbx'), "
+            "bool_and(truncated AND tokens_cut > 1000), max(bos_tokens), bool_and(output_tokens > 0) "
             "FROM generations g JOIN runs USING (run_id) GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         scored = connection.execute("SELECT count(DISTINCT (run_id, benchmark, task)) FROM task_results").fetchall()
-    tasks = [("leval", "coursera"), ("leval", "tpo"), ("longbench", "passage_retrieval_zh"), ("longbench_v2", "mcq")]
-    assert rows == [(backend, *task, 2, True, True) for backend in ("hf", "llamacpp") for task in tasks]
-    assert scored == [(8,)]
+    tasks = [("leval", "tpo"), ("longbench", "multi_news"), ("longbench_v2", "mcq")]
+    assert rows == [(backend, *task, 2, True, True, True, 1, True) for backend in ("hf", "llamacpp") for task in tasks]
+    assert scored == [(6,)]
+
+
+def test_without_real_data_the_job_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    script = Path(shutil.copy(ROOT / "tests" / "real.sh", tmp_path / "tests"))
+    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "just real needs the real data in ../shared, which is not here.\n"

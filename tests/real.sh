@@ -14,7 +14,7 @@ shared=../shared/data
 runs=("leval/tpo 8" "longbench/multi_news,longbench_v2 1") compared="leval/tpo,longbench/multi_news 1"
 calibrate=() bounds=()
 if [ "${2:-}" = short ]; then
-    runs=("leval/tpo,longbench/multi_news,longbench_v2 2") compared="leval/tpo,longbench/multi_news,longbench_v2 1"
+    runs=("leval/tpo,longbench/multi_news,longbench_v2 1") compared=${runs[0]}
     calibrate=(--no-calibrate) bounds=(--max-prompt-tokens 256 --max-new-tokens 8)
 fi
 

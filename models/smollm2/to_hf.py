@@ -136,7 +136,7 @@ _SPLITS = {"gpt-2": _split_gpt2, "smollm": _split_smollm}
 
 
 def _tokenizer(header: Header) -> Any:
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken, Tokenizer, decoders, models, processors
     from transformers import PreTrainedTokenizerFast
 
     tokens, types = header["tokenizer.ggml.tokens"], header["tokenizer.ggml.token_type"]
@@ -146,6 +146,11 @@ def _tokenizer(header: Header) -> Any:
     inner.decoder = decoders.ByteLevel()
     controls = [text for text, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
     inner.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in controls])
+    if header.get("tokenizer.ggml.add_bos_token"):
+        bos = header["tokenizer.ggml.bos_token_id"]
+        inner.post_processor = processors.TemplateProcessing(
+            single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
+        )
     names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     ids = {f"{name}_token": header.get(f"tokenizer.ggml.{key}_token_id") for name, key in names.items()}
     tokenizer = PreTrainedTokenizerFast(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from gguf_copy import gguf_copy
 from lbx.backends import load, resolve_model
 from lbx.chat_template import ChatTemplate
 from lbx.engine.checking.tracing import forced
+from lbx.errors import UsageError
 from lbx.prompts import Prompter
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
 
@@ -120,6 +122,33 @@ def test_the_folder_computes_what_the_file_says(gguf: Path, hf, tmp_path: Path) 
         assert np.abs(ours - theirs).max() < 2e-3
     whole.close()
     (tmp_path / "whole.gguf").unlink()
+
+
+def _to_hf():
+    spec = importlib.util.spec_from_file_location("to_hf", FETCH.with_name("to_hf.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.to_hf
+
+
+def test_exported_and_written_back_the_demo_model_is_the_same(demo_gguf: Path, tmp_path: Path) -> None:
+    transformers, numpy = pytest.importorskip("transformers"), pytest.importorskip("safetensors.numpy")
+    own, made = ROOT / "models" / "demo" / "hf", _to_hf()(demo_gguf, tmp_path / "hf")
+    ours, theirs = numpy.load_file(made / "model.safetensors"), numpy.load_file(own / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all((ours[name] == theirs[name]).all() for name in ours)
+    first, second = (transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (made, own))
+    for name in ("rope_parameters", "num_key_value_heads", "head_dim", "max_position_embeddings", "eos_token_id"):
+        assert first[name] == second[name], name
+    first, second = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (made, own))
+    for text in ODD_TEXTS:
+        assert first(text)["input_ids"] == second(text)["input_ids"]
+
+
+def test_what_would_not_be_the_same_is_refused(demo_gguf: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"not a plain Llama model \(architecture nosuch5"):
+        _to_hf()(gguf_copy(demo_gguf, tmp_path / "m.gguf", architecture="nosuch5"), tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
 
 
 def _fetch(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ rm -rf "$out"
 mkdir -p "$out"
 offline=()
 if unshare -n true 2>/dev/null; then offline=(unshare -n); elif unshare -rn true 2>/dev/null; then offline=(unshare -rn); fi
-lbx bundle bundle/needle_2k.toml -o "$out" > "$out/bundle.log" 2>&1
+lbx bundle models/smollm2/needle_2k.toml -o "$out" > "$out/bundle.log" 2>&1
 lbx unpack --allow-unsigned "$out/needle_2k.tar" --to "$out/bundle" >> "$out/bundle.log" 2>&1
 step "${offline[@]}" lbx run --bundle "$out/bundle" --model "$model" --tasks needle/single_en,needle/multikey_en \
     "$@" -o "$out/results.duckdb"

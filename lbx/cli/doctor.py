@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import json
 import os
 import platform
@@ -171,9 +170,11 @@ def _network() -> dict[str, Any]:
 
 
 def _version(name: str) -> str:
+    from importlib import metadata  # a tenth of what `lbx --help` takes
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return "not installed"
 
 

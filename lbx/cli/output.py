@@ -50,7 +50,12 @@ def be_quiet() -> None:
 def note(text: str) -> None:
     """One line about what is going on."""
     if not _quiet:
-        stderr().print(escape(text))
+        announce(text)
+
+
+def announce(text: str) -> None:
+    """The same from whichever process does it: no other one says this."""
+    stderr().print(escape(text))
 
 
 def show_error(error: LbxError) -> None:

@@ -36,7 +36,7 @@ from lbx.cli.options import (
     ThinkingTokens,
     Threads,
 )
-from lbx.cli.output import CountProgress, note
+from lbx.cli.output import CountProgress, announce, note
 from lbx.cli.planning import known_costs, show
 from lbx.cli.run_setup import (
     Retrieval,
@@ -134,7 +134,13 @@ def plan(
         known = _known(output, loaded, work, workers)
         with CountProgress("counted") as progress:
             outlook = look_ahead(
-                [work], free=free, workers=workers, known=known, measure=calibrate, progress=progress.count
+                [work],
+                free=free,
+                workers=workers,
+                known=known,
+                measure=calibrate,
+                progress=progress.count,
+                say=announce,
             )
     finally:
         loaded.backend.close()

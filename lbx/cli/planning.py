@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from lbx.cli.output import note, stdout
+from lbx.cli.output import announce, note, stdout
 
 if TYPE_CHECKING:
     from lbx.engine.askers import Asker
@@ -37,7 +37,9 @@ def look_ahead_of_run(
     from lbx.engine.planning.outlook import look_ahead
 
     known = known_costs(store, asker.rows[0], workers)
-    outlook = asker.call(functools.partial(look_ahead, free=free, done=done, workers=workers, known=known))
+    outlook = asker.call(
+        functools.partial(look_ahead, free=free, done=done, workers=workers, known=known, say=announce)
+    )
     for line in brief(outlook):
         note(line)
     return outlook

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.cli.choosing import choice_of, choose_samples
-from lbx.cli.output import CountProgress, note
+from lbx.cli.output import CountProgress, announce, note
 from lbx.cli.planning import known_costs
 from lbx.cli.run_setup import (
     Retrieval,
@@ -236,7 +236,7 @@ def _costs(works: Sequence[Work], how: Counting, workers: int, *, calibrate: boo
     if not calibrate:
         return None
     few = [dataclasses.replace(work, selection=work.selection.first(work.tasks, _TRIAL_SAMPLES)) for work in works]
-    return measure(works[0].backend, make_plan(few), batching=works[0].settings.batching)
+    return measure(works[0].backend, make_plan(few), batching=works[0].settings.batching, say=announce)
 
 
 def _costs_like(results: Path, work: Work, workers: int) -> Costs | None:

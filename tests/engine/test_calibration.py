@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,9 +112,13 @@ def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
 
 def test_a_slow_model_is_given_two_passes(clock: Clock) -> None:
     memory = TimedMemory(clock, 300.0, max_sequences=12, max_cells=20_000, max_step=CHUNK, cheap_cells=5000)
-    costs = calibrate(TimedBackend(clock, memory), plan(), batching=True)
+    said: list[str] = []
+    costs = calibrate(TimedBackend(clock, memory), plan(), batching=True, say=said.append)
     assert costs is not None
     assert memory.computed < 4 * CHUNK + 100
+    assert len(said) == 2
+    (most,) = re.findall(r"measuring takes up to (\d+) s", said[1])
+    assert clock.now <= int(most) < 1.5 * clock.now
     assert costs.token_s == pytest.approx(300 * TOKEN_S, rel=0.02)
     assert costs.seen_s == pytest.approx(costs.token_s / 5000), "the slope is not to be seen so near the start"
     assert costs.answers == {}
@@ -122,8 +127,10 @@ def test_a_slow_model_is_given_two_passes(clock: Clock) -> None:
 
 def test_prices_of_one_prompt_after_the_other(clock: Clock) -> None:
     backend = TimedBackend(clock, TimedMemory(clock, 1.0))
-    costs = calibrate(backend, plan(), batching=False)
+    said: list[str] = []
+    costs = calibrate(backend, plan(), batching=False, say=said.append)
     assert costs is not None
+    assert said == ["Measuring how fast the model is: up to 6 s, or as long as two passes take."]
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
     assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
     one_answer = costs.step_s + costs.answer_s
@@ -146,7 +153,9 @@ def test_answers_are_tried_out(clock: Clock) -> None:
 
 def test_nothing_to_measure(clock: Clock, tmp_path: Path) -> None:
     _, written_down = scripted(tmp_path, {"*": "x"})
-    assert calibrate(written_down, plan(), batching=True) is None
+    said: list[str] = []
+    assert calibrate(written_down, plan(), batching=True, say=said.append) is None
+    assert not said
     backend = TimedBackend(clock, TimedMemory(clock, 1.0))
     assert calibrate(backend, Plan([[TaskPlan("toy/long")]]), batching=True) is None
     assert clock.now == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,11 +16,15 @@ from lbx.engine.planning.estimate import Costs, Room
 from lbx.engine.planning.plan import Plan
 from lbx.records import Completion, Request
 
+Say = Callable[[str], None]
+
 SECONDS = 6.0
 _TRIAL_SHARE = 0.4
 _TRIAL_TOKENS = 48
 """Answers that go on after so many tokens are taken to go on to their limit."""
 _STEPS = 4
+_SECOND_AND_LAST = 2.5
+"""What a second pass behind the first and the last decode steps take at most, in times of the first of both."""
 _TOGETHER = 8
 _TRUNK = 0
 
@@ -41,10 +45,19 @@ def can_calibrate(backend: Backend) -> bool:
     return backend.info.weights_bytes is not None
 
 
-def calibrate(backend: Backend, plan: Plan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
+def nothing_said(_text: str) -> None:
+    """For calibrations that nobody waits for."""
+
+
+def calibrate(
+    backend: Backend, plan: Plan, *, batching: bool, seconds: float = SECONDS, say: Say = nothing_said
+) -> Costs | None:
     """Measure costs; None where the plan has no prompt short enough to measure with, or no model computes here.
 
     Takes about ``seconds``; longer where the model needs longer for two passes. The memory's sequences are dropped.
+
+    Args:
+        say: told in a line what is done, and in another one how long that may take, where the model is slow.
 
     Raises:
         BackendError: the model failed.
@@ -55,16 +68,41 @@ def calibrate(backend: Backend, plan: Plan, *, batching: bool, seconds: float = 
     room = room_of(backend, batching=batching)
     tokens = max((request.token_ids for request in plan.trials), key=len)
     memory = backend.sequences() if room.answers > 1 else None
+    say(f"Measuring how fast the model is: up to {seconds:.0f} s, or as long as two passes take.")
+    slow = _Slow(say, start, seconds)
     if memory is None:
-        measured = _measure_single(backend, plan.trials, seconds)
+        measured = _measure_single(backend, plan.trials, seconds, slow)
     else:
-        measured = _measure_memory(memory, tokens, plan.total.longest, seconds * (1 - _TRIAL_SHARE), start)
+        measured = _measure_memory(memory, tokens, plan.total.longest, seconds * (1 - _TRIAL_SHARE), slow)
     costs = measured.costs(memory.cheap_cells if memory else 0)
     answers = _try_answers(backend, plan, costs, batching=batching, seconds=seconds * _TRIAL_SHARE)
     basis = f"a calibration of {time.perf_counter() - start:.0f} s"
     if not answers:
         basis += ", with answers as long as they may be"
     return replace(costs, answers=answers, basis=basis)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    """Says how long the measuring takes where a first pass shows that it takes longer than was said.
+
+    Args:
+        start: when it began.
+        seconds: how long it was to take.
+    """
+
+    say: Say
+    start: float
+    seconds: float
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.start
+
+    def warn(self, left: float) -> None:
+        """``left``: seconds of what is yet to be measured, the trial of answers not counted."""
+        most = self.elapsed() + left + self.seconds * _TRIAL_SHARE
+        if most > 2 * self.seconds:
+            self.say(f"The model is slow here: measuring takes up to {most:.0f} s in all.")
 
 
 @dataclass(slots=True)
@@ -108,7 +146,7 @@ def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[fl
 
 
 def _measure_memory(
-    memory: SequenceMemory, tokens: Sequence[int], longest: int, seconds: float, start: float
+    memory: SequenceMemory, tokens: Sequence[int], longest: int, seconds: float, slow: _Slow
 ) -> _Measured:
     """Passes of a prompt as far as the plan's longest, while there is time, and decode steps here and there."""
     measured = _Measured()
@@ -117,10 +155,13 @@ def _measure_memory(
         _warm_up(memory, tokens, chunk, seconds)
         farthest = min(memory.max_cells // 2, max(2 * chunk, longest))
         while memory.length(_TRUNK) + chunk <= farthest:
+            began = slow.elapsed()
             _timed_chunk(memory, tokens, chunk, measured)
             if len(measured.prefill) in (1, 2):
                 _measure_decoding(memory, tokens, measured)
-            if len(measured.prefill) > 1 and time.perf_counter() - start > seconds:
+            if len(measured.prefill) == 1:
+                slow.warn(_SECOND_AND_LAST * (slow.elapsed() - began))
+            elif slow.elapsed() > seconds:
                 break
         _measure_decoding(memory, tokens, measured)
     finally:
@@ -175,7 +216,7 @@ def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
     return [tokens[(start + i) % len(tokens)] for i in range(count)]
 
 
-def _measure_single(backend: Backend, trials: Sequence[Request], seconds: float) -> _Measured:
+def _measure_single(backend: Backend, trials: Sequence[Request], seconds: float, slow: _Slow) -> _Measured:
     """One prompt at a time: its beginning, and twice as much, and so on, while there is time."""
     measured = _Measured()
     request = max(trials, key=lambda one: len(one.token_ids))
@@ -188,6 +229,8 @@ def _measure_single(backend: Backend, trials: Sequence[Request], seconds: float)
         measured.prefill.append((said.prefill_s, computed, computed * (said.cached_tokens + computed / 2)))
         if said.output_tokens:
             measured.decode.append((said.decode_s / said.output_tokens, 1, length + said.output_tokens / 2))
+        if len(measured.prefill) == 1 and length < len(request.token_ids):
+            slow.warn(_SECOND_AND_LAST * (time.perf_counter() - start))
         enough = len(measured.prefill) > 1 and time.perf_counter() - start > seconds * (1 - _TRIAL_SHARE) / 3
         if enough or length >= len(request.token_ids):
             return measured

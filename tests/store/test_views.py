@@ -249,3 +249,35 @@ def test_a_run_that_goes_on_has_a_line_without_a_number(store: Store) -> None:
     begin(store, "r1")
     put(store, {"a": SOUND}, {"a": {}})
     assert lines(store)[1] == [["longbench", "qasper", "-"]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ({"seed": 0}, {"seed": 1}, ("seed 0", "seed 1")),
+        ({}, {"max_new_tokens": 9}, ("max_new_tokens default", "max_new_tokens 9")),
+        (
+            {"backend.dtype": "float32", "context_window": 512},
+            {"backend.dtype": "bfloat16", "context_window": 512},
+            ("dtype float32", "dtype bfloat16"),
+        ),
+        ({"backend.weights": "a" * 64}, {"backend.weights": "b" * 64}, ("r1", "r2")),
+        ({}, {}, ("r1", "r2")),
+        ({"thinking": True}, {}, (None, None)),
+    ],
+)
+def test_twins_are_told_apart(
+    store: Store, first: Mapping[str, Any], second: Mapping[str, Any], told: tuple[str | None, ...]
+) -> None:
+    """By the settings that differ, by name where these are none that people could read; another mode is no twin."""
+    for name, settings in (("r1", first), ("r2", second)):
+        begin(store, name, **settings)
+        store.write(
+            samples=[SampleRow(Sample(*TASK, "a", "a", "", ("x",)), 0)],
+            generations=[GenerationRow(name, *TASK, "a", 0, **SOUND)],
+            scores=[ScoreRow(name, *TASK, "a", 0, "f1", 2, 1.0, None, headline=True)],
+        )
+    for view in ("leaderboard", "task_scores"):
+        assert store.query(f"SELECT differs_in FROM {view} ORDER BY run_id").rows == [(one,) for one in told]
+        columns, _ = render.cells(VIEWS[view], read(store, view))
+        assert ("differs in" in [column.heading for column in columns]) == (told[0] is not None)

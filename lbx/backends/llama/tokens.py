@@ -72,9 +72,11 @@ class LlamaTokenizer:
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end an answer: end of sequence, of turn, of message."""
-        is_end = self._lib.llama_vocab_is_eog
-        return frozenset(i for i in range(self.size) if is_end(self._vocab, i))
+        """Tokens that end an answer (``lbx.backends.endings``): end of sequence, of turn, of message."""
+        is_end, vocab = self._lib.llama_vocab_is_eog, self._vocab
+        gaps = {getattr(self._lib, f"llama_vocab_fim_{part}")(vocab) for part in ("pad", "rep", "sep")}
+        ends = {i for i in range(self.size) if is_end(vocab, i)}
+        return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         data = encodable(text).encode()

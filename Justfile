@@ -36,6 +36,11 @@ bench-growth figure *args: setup
 bench-gpu *args: setup
     python tests/bench_gpu.py {{ args }}
 
+# tiny models of every architecture: load, answer as `generate` does, share prefixes, same logits as GGUF; --write FILE
+architectures *args: setup
+    @.ci/convert-setup.sh
+    python tests/architectures.py {{ args }}
+
 # create, verify and unpack an archive beside tar and openssl: --gib N, --volume-size SIZE
 bench-bundle *args: setup
     python tests/bench_bundle.py {{ args }}

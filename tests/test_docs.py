@@ -48,7 +48,7 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     named = set(re.findall(r"^ {4}(?: {2})?([\w./]+)  ", section, re.MULTILINE)) | {"lbx/"}
     there = {f"{p.name}/" for p in (ROOT / "lbx").iterdir() if p.is_dir() and (p / "__init__.py").exists()}
     there |= {p.name for p in (ROOT / "lbx").glob("*.py") if p.name != "__init__.py"}
-    there |= {"Containerfile", "Justfile", "bundle/", "models/", "lbx/", "tests/", ".ci/"}
+    there |= {"Containerfile", "Justfile", "bundle/", "models/", "lbx/", "docs/", "tests/", ".ci/"}
     assert named == there
 
 

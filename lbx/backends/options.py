@@ -11,10 +11,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from lbx.errors import UsageError
 
+AUTO = "auto"
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 ROPE_SCALINGS = ("", "none", "linear", "yarn")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-ATTENTIONS = ("sdpa", "eager")
+DTYPES = (AUTO, "float32", "bfloat16", "float16")
+ATTENTIONS = (AUTO, "sdpa", "eager")
 QUANTIZATIONS = ("", "4bit")
 DEVICE_MAPS = ("", "auto", "balanced", "balanced_low_0", "sequential")
 POOLINGS = ("", "mean", "last", "cls")
@@ -97,13 +98,16 @@ class HfOptions:
         device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
         device_map: spread the layers over all GPUs, as accelerate's "auto", "balanced", "balanced_low_0" or
             "sequential" do; "" puts all on ``device``. A model that the GPUs together cannot hold is refused.
-        dtype: "auto" is float32 on a CPU, and on a GPU what config.json says the weights are (float16 for bfloat16
-            where the card has no bfloat16). float32 is computed as such on a GPU, not as TF32.
+        dtype: "auto" is what config.json says the weights are, on a CPU only where the processor multiplies that in
+            hardware (bfloat16: AMX-BF16, AVX512-BF16 or ARM's BF16; float16: AMX-FP16), else float32; on a GPU without
+            bfloat16, float16 for it. It is said at the start of a run and part of the run's identity: where the nodes
+            of a cluster differ, name one. float32 is computed as such on a GPU, not as TF32.
         quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights as they are. The
             cache stays in ``dtype``. There is no 8-bit way: what LLM.int8 computes depends on what else is computed
             in the same pass.
-        attention: "sdpa" (lbx computes the parts that sequences share once, by torch's kernels) or "eager" (the
-            model's own code, slow).
+        attention: "auto" is the first of these two that the model's class supports: "sdpa" (lbx computes the parts that
+            sequences share once, by torch's kernels), "eager" (the model's own code, slow). What config.json says of
+            it is passed over.
         prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.
         max_sequences: how many sequences there may be in the memory of many at once.
         kv_cells: how many tokens that memory may hold, shared ones counted once. 0 means as many as the context
@@ -116,7 +120,7 @@ class HfOptions:
     device_map: str = ""
     dtype: str = "auto"
     quantization: str = ""
-    attention: str = "sdpa"
+    attention: str = "auto"
     prefill_chunk: int = 512
     max_sequences: int = 32
     kv_cells: int = 0
@@ -219,7 +223,7 @@ class SentenceTransformersOptions:
     def __post_init__(self) -> None:
         _check_device(self.device)
         _one_of("dtype", self.dtype, DTYPES[1:])
-        _one_of("attention", self.attention, ATTENTIONS)
+        _one_of("attention", self.attention, ATTENTIONS[1:])
         _at_least("batch_tokens", self.batch_tokens, 1)
         _one_of("padding_side", self.padding_side, PADDING_SIDES)
         _at_least("max_length", self.max_length, 0)

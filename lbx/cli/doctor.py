@@ -19,7 +19,10 @@ from lbx.cli.options import AsJson
 from lbx.cli.output import stdout
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
-_INSTRUCTIONS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_int8", "neon", "asimd", "sve")
+_INSTRUCTIONS = (
+    "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_int8", "amx_bf16", "amx_fp16",
+    "neon", "asimd", "sve", "bf16",
+)  # fmt: skip
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 _SHOW_A_GPU = (
     "A container sees the GPU only when it is given: podman run --device nvidia.com/gpu=all, apptainer exec --nv. "
@@ -230,9 +233,20 @@ def _hf() -> dict[str, Any]:
     return {
         "usable": True,
         "cpu_kernels": torch.backends.cpu.get_cpu_capability(),
+        "dtype_auto": _computed_in(torch),
         "cuda": torch.version.cuda,
         "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus] if torch.cuda.is_available() else [],
     }
+
+
+def _computed_in(torch: Any) -> dict[str, str]:
+    """What ``dtype = "auto"`` makes of each checkpoint's format on this processor."""
+    from lbx.backends.hf.dtypes import MULTIPLIED_BY, multiplied_by
+    from lbx.backends.hf.library import processor_features
+
+    features = processor_features(torch)
+    by = {dtype: multiplied_by(dtype, features) for dtype in MULTIPLIED_BY}
+    return {dtype: f"as it is ({name})" if name else "in float32" for dtype, name in by.items()}
 
 
 def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:

@@ -138,6 +138,7 @@ def plan_shards(bundle: Bundle, wanted: Wanted, count: int, how: Counting, fallb
     tasks = choose_tasks(bundle, given["task_names"], settings)
     chosen = choice_of(*(given[name] for name in ("limit", "documents", "sample", "seed", "ids")))
     selection = choose_samples(bundle, tasks, chosen)
+    _tell_of_unlike_nodes(bundle, given["model"], given["backend"])
     documents, costs, basis = _count(bundle, tasks, wanted, kinds, how, selection=selection)
     if len(documents) < count:
         note(f"There are {len(documents):,} documents, so there are as many shards, not {count}.")
@@ -147,6 +148,19 @@ def plan_shards(bundle: Bundle, wanted: Wanted, count: int, how: Counting, fallb
     asked = {task.full_name: settings.iterations or BENCHMARKS[task.benchmark].iterations for task in tasks}
     unit = "tokens" if basis.startswith("a rule of thumb") else "s"
     return ShardPlan(bundle.digest, tuple(str(one) for one in names), asked, unit, basis, shards)
+
+
+def _tell_of_unlike_nodes(bundle: Bundle, model: str, backend: str | None) -> None:
+    """Each node decides by its own processor what "auto" is, and shards of two number formats are never merged."""
+    from lbx.backends import resolve_model
+    from lbx.backends.options import AUTO, HfOptions
+
+    options = resolve_model(model, backend=backend, bundle=bundle).options
+    if isinstance(options, HfOptions) and options.dtype == AUTO:
+        note(
+            "dtype = 'auto' follows each node's processor or GPU, and shards of two number formats are refused when "
+            "they are merged: where nodes differ, name a dtype in the model card's [options]."
+        )
 
 
 def _count(

@@ -296,10 +296,9 @@ def test_one_answer_without_memory_says_so(tiny_hf, tmp_path):
 def test_a_gpu_computes_in_the_checkpoints_dtype(config, modern, expected, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(config)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: modern)
-    gpu, cpu = torch.device("cuda:0"), torch.device("cpu")
-    assert loading.choose_dtype(torch, "auto", gpu, tmp_path) == expected
-    assert loading.choose_dtype(torch, "bfloat16", gpu, tmp_path) == "bfloat16"
-    assert loading.choose_dtype(torch, "auto", cpu, tmp_path) == "float32"
+    gpu = torch.device("cuda:0")
+    assert loading.choose_dtype(torch, "auto", gpu, tmp_path).name == expected
+    assert loading.choose_dtype(torch, "bfloat16", gpu, tmp_path).name == "bfloat16"
 
 
 def test_a_gpus_memory_takes_as_many_cells_as_there_is_room_for(monkeypatch):

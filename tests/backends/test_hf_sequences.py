@@ -458,8 +458,7 @@ def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
 @pytest.mark.parametrize("kind", SINGLE)
 def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
     config_name, extra, words = SINGLE[kind]
-    attention = "eager" if kind in ("gemma2", "mamba", "bloom") else "sdpa"  # transformers has no other for them
-    backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path, attention=attention)
+    backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path)
     assert backend.sequences() is None
     assert words in backend.single_reason
     print(f"{kind}: {backend.single_reason}")

@@ -73,7 +73,7 @@ class InParts:
     """
 
     def __init__(self, model: Any) -> None:
-        self._config = model.config
+        self._config = model.config.get_text_config(decoder=True)
 
     def __enter__(self) -> None:
         self._config._attn_implementation = PACKED_ATTENTION

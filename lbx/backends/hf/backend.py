@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import warnings
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
+from lbx.backends.endings import named_ends
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
+    attention_of,
     first_line,
     give_back_memory,
-    input_device,
     length_dependent,
     quiet,
     refuse_without_tokenizer,
@@ -26,7 +26,7 @@ from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.loop import Prefilled, answer, reusable
-from lbx.backends.options import HfOptions, thread_count
+from lbx.backends.options import AUTO, HfOptions, thread_count
 from lbx.backends.sampling import recommended
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
@@ -35,6 +35,7 @@ from lbx.records import Completion, Request, Sampling
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
     from lbx.backends.hf.sequences import HfSequences
+    from lbx.backends.hf.single import Forward
     from lbx.backends.sampling import Logits
     from lbx.backends.sequences import SequenceMemory
 
@@ -59,6 +60,8 @@ class HfBackend:
         max_sequences: int = 32,
         kv_cells: int = 0,
     ) -> None:
+        from lbx.backends.hf.single import Forward
+
         self._model = model
         self._tokenizer = tokenizer
         self._info = info
@@ -70,8 +73,8 @@ class HfBackend:
         self._kv_cells = kv_cells or info.context_window
         self._sequences: HfSequences | None = None
         self._packing: Packing | None = None
-        takes = inspect.signature(model.forward).parameters
-        self._forward_args = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._advance: Forward | None = Forward(model)
+        self._held = 0
 
     @property
     def info(self) -> BackendInfo:
@@ -142,7 +145,7 @@ class HfBackend:
     def close(self) -> None:
         if self._sequences is not None:
             self._sequences.close()
-        self._model = self._cache = None
+        self._model = self._cache = self._advance = None
         self._kept = []
 
     def _tried(self) -> Packing:
@@ -169,6 +172,7 @@ class HfBackend:
         Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
         """
         from lbx.backends.hf.cache import can_be_cut_back, make_cache
+        from lbx.backends.hf.single import forget_lengths
 
         self._tried()
         if self._sequences is not None:
@@ -177,21 +181,23 @@ class HfBackend:
             self._cache.crop(length - self._cache.get_seq_length())
         else:
             self._cache = make_cache(self._model.config)
+            if length_dependent(self._model.config):
+                forget_lengths(self._model)
             length = 0
-        self._kept = []
+        self._kept, self._held = [], length
         return length
 
     def _forward(self, tokens: Sequence[int]) -> Any:
         """Append tokens to the cache; logits of shape (1, 1 or len(tokens), vocabulary)."""
-        import torch
-
         from lbx.backends.hf.attention import InParts
 
         # The same arithmetic as with many sequences, so that few answers differ between the two.
         parts = InParts(self._model) if self._tried().parts else nullcontext()
-        with torch.inference_mode(), parts:
-            ids = torch.tensor([tokens], dtype=torch.long, device=input_device(self._model))
-            return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._forward_args).logits
+        assert self._advance is not None
+        with parts:
+            logits = self._advance(tokens, self._cache, self._held)
+        self._held += len(tokens)
+        return logits
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
@@ -211,6 +217,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     import torch
     import transformers
 
+    from lbx.backends.hf.single import goes_in_pieces
+
     quiet(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
     with warnings.catch_warnings():
@@ -223,7 +231,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     rows = int(model.get_input_embeddings().num_embeddings)
     refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
     eos_ids = _eos_ids(model, raw_tokenizer)
-    chunk = 0 if length_dependent(model.config) else options.prefill_chunk
+    whole = length_dependent(model.config) or not goes_in_pieces(model, card.name)
+    chunk = 0 if whole else options.prefill_chunk
     window = _window(card, model.config, options)
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = options.kv_cells or default_cells(
@@ -238,20 +247,21 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "weights": fingerprint(weights),
             "chat": card.chat.settings(own),
             "device": device.type,
-            "dtype": dtype,
-            "attention": options.attention,
+            "dtype": dtype.name,
+            "attention": attention_of(model),
             "prefill_chunk": chunk,
             "extend_context": options.extend_context,
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
         }
         | ({"quantization": options.quantization} if options.quantization else {}),
-        hardware=_hardware(torch, device, model),
+        hardware=_hardware(torch, device, model) | {"dtype_reason": dtype.reason},
         default_sampling=_default_sampling(weights),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,
         on_gpu=device.type == "cuda",
+        notes=(f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else (),
     )
     return HfBackend(
         model,
@@ -287,10 +297,11 @@ def _load_tokenizer(transformers: Any, folder: Path) -> Any:
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """End of sequence and end of turn, as ``generate`` would take them, and the tokenizer's own."""
+    """End of sequence and end of turn: ``generate``'s, the tokenizer's own, and what is named so."""
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
-    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} if i is not None)
+    named = named_ends({token.content: number for number, token in tokenizer.added_tokens_decoder.items()})
+    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} | named if i is not None)
 
 
 def _default_sampling(folder: Path) -> Sampling | None:

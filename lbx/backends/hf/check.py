@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from lbx.backends.hf.attention import PACKED_ATTENTION, PLAIN_ATTENTION
-from lbx.backends.hf.library import first_line, input_device, length_dependent
+from lbx.backends.hf.attention import PLAIN_ATTENTION
+from lbx.backends.hf.library import attention_of, first_line, input_device, length_dependent, model_tokens
 from lbx.backends.hf.sequences import HfSequences
 from lbx.backends.sequences import Extend
 from lbx.errors import BackendError
@@ -49,9 +49,7 @@ def packing_of(model: Any) -> Packing:
     other = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
     if other or not layers:
         return Packing(f"its layers do not all keep every token ({', '.join(other) or 'unknown'})", False)
-    if model.config._attn_implementation == PACKED_ATTENTION:  # as an interruption may have left it
-        model.config._attn_implementation = PLAIN_ATTENTION
-    if model.config._attn_implementation == PLAIN_ATTENTION and _why_not(model, len(layers), parts=True) is None:
+    if attention_of(model) == PLAIN_ATTENTION and _why_not(model, len(layers), parts=True) is None:
         return Packing(None, True)
     return Packing(_why_not(model, len(layers), parts=False), False)
 
@@ -76,8 +74,8 @@ def _layers(model: Any) -> list[Any]:
 
 def _difference(model: Any, layers: int, parts: bool) -> float:
     """How far packed logits are from single ones at most, as a part of the latter's range."""
-    prefix, long, short = (_tokens(model, n, seed) for seed, n in enumerate((_PREFIX, _LONG, _SHORT)))
-    step = _tokens(model, 2, 3)
+    prefix, long, short = (model_tokens(model, n, seed) for seed, n in enumerate((_PREFIX, _LONG, _SHORT)))
+    step = model_tokens(model, 2, 3)
     memory = HfSequences(model, layers, max_sequences=3, max_cells=64, max_step=64, parts=parts)
     memory.extend([Extend(0, prefix, False)])
     memory.fork(0, _PREFIX, [1, 2])
@@ -100,9 +98,3 @@ def _alone(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
         first = model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True).logits
         last = model(input_ids=ids[:, -1:], past_key_values=cache, use_cache=True).logits
         return first[0, -1].float().cpu().numpy(), last[0, -1].float().cpu().numpy()
-
-
-def _tokens(model: Any, count: int, seed: int) -> list[int]:
-    """Some tokens, always the same: what they say does not matter."""
-    size = int(model.get_input_embeddings().num_embeddings)
-    return [(7919 * (i + 1) * (seed + 3) + 101 * seed) % size for i in range(count)]

@@ -48,6 +48,16 @@ def choose_device(torch: Any, wanted: str) -> Any:
     return device
 
 
+def processor_features(torch: Any) -> frozenset[str]:
+    """The instruction sets that torch's matrix products of rounded numbers may use, by torch's names.
+
+    None without oneDNN, which has the kernels.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return frozenset()
+    return frozenset(name for name, there in torch.cpu.get_capabilities().items() if there is True)
+
+
 def quiet(transformers: Any, debug: bool) -> None:
     """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
     logging = transformers.utils.logging
@@ -63,6 +73,17 @@ def first_line(exc: BaseException) -> str:
     """The first line of a foreign exception's message, with its class where it has none."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return lines[0] if lines else type(exc).__name__
+
+
+def attention_of(model: Any) -> str:
+    """The attention that a loaded model computes with, by transformers' name."""
+    return str(model.config.get_text_config(decoder=True)._attn_implementation)
+
+
+def model_tokens(model: Any, count: int, seed: int) -> list[int]:
+    """Some tokens to try a model with, always the same: what they say does not matter."""
+    size = int(model.get_input_embeddings().num_embeddings)
+    return [(7919 * (i + 1) * (seed + 3) + 101 * seed) % size for i in range(count)]
 
 
 def input_device(model: Any) -> Any:

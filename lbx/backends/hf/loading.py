@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Mapping
@@ -10,9 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory
-from lbx.backends.options import HfOptions
+from lbx.backends.options import AUTO, HfOptions
 from lbx.errors import BackendError
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
@@ -27,10 +27,10 @@ _MOST_CELLS = 1 << 20
 
 
 class Loaded(NamedTuple):
-    """A model, its dtype by name, and the device that takes its tokens."""
+    """A model, its number format, and the device that takes its tokens."""
 
     model: Any
-    dtype: str
+    dtype: Dtype
     device: Any
 
 
@@ -43,12 +43,14 @@ def load_model(torch: Any, transformers: Any, name: str, folder: Path, options: 
     device = choose_device(torch, options.device)
     _refuse_without_libraries(options)
     dtype = choose_dtype(torch, options.dtype, device, folder)
-    refuse_too_large(name, folder, _BYTES[options.quantization or dtype], _free(torch, device, options), str(device))
+    refuse_too_large(
+        name, folder, _BYTES[options.quantization or dtype.name], _free(torch, device, options), str(device)
+    )
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
     with warnings.catch_warnings():
         if not debug:
             warnings.simplefilter("ignore")
-        model = _from_files(torch, transformers, name, folder, options, dtype=dtype, device=device)
+        model = _from_files(torch, transformers, name, folder, options, dtype=dtype.name, device=device)
     _refuse_left_over(torch, model, name)
     if not options.device_map and not options.quantization:
         try:
@@ -56,30 +58,6 @@ def load_model(torch: Any, transformers: Any, name: str, folder: Path, options: 
         except RuntimeError as exc:
             raise _too_large(name, str(device), exc) from exc
     return Loaded(model.eval(), dtype, device)
-
-
-def choose_dtype(torch: Any, wanted: str, device: Any, folder: Path) -> str:
-    """The number format that a card's option means: "auto" is float32 on a CPU, and the checkpoint's own on a GPU."""
-    if wanted != "auto":
-        return wanted
-    if device.type == "cpu":
-        return "float32"
-    own = checkpoint_dtype(folder) or "bfloat16"
-    # Cards before Ampere compute bfloat16 by detours, if at all.
-    if own == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return "float16"
-    return own
-
-
-def checkpoint_dtype(folder: Path) -> str | None:
-    """What config.json says the weights are; None where it does not say, or names a format that is not computed in."""
-    try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None  # loading says what is wrong with it
-    tables = [config, config.get("text_config")] if isinstance(config, dict) else []
-    named = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]
-    return next((str(one) for one in named if one in ("float32", "bfloat16", "float16")), None)
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
@@ -137,13 +115,16 @@ def _from_files(
     elif options.quantization or (device.type == "cuda" and find_spec("accelerate") is not None):
         more["device_map"] = {"": str(device)}  # straight there, without a whole copy in RAM
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        # None lets each part's class say what it supports; left alone, config.json's own choice would hold.
+        config._attn_implementation = None if options.attention == AUTO else options.attention
+        model, report = _class_for(transformers, config).from_pretrained(
             folder,
+            config=config,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
             dtype=number,
-            attn_implementation=options.attention,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # _check_complete names them; transformers' own exception does not
             **more,
@@ -151,6 +132,11 @@ def _from_files(
     except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
         if out_of_memory(exc):
             raise _too_large(name, str(device), exc) from exc
+        if isinstance(exc, ValueError) and "attention implementation" in str(exc):
+            raise BackendError(
+                f"transformers has no {options.attention} attention for this model: {first_line(exc)}",
+                fix="Take attention out of the model card: lbx then uses what the model has.",
+            ) from exc
         raise BackendError(
             f"The model in {folder} cannot be loaded: {first_line(exc)}",
             fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "
@@ -159,6 +145,14 @@ def _from_files(
     _check_complete(report, folder)
     _refuse_more_layers(model, report, folder)
     return model
+
+
+def _class_for(transformers: Any, config: Any) -> Any:
+    """The class that writes text by this configuration: models that also see may have one for both only."""
+    writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
 
 
 def _too_large(name: str, place: str, exc: BaseException) -> BackendError:

@@ -1,0 +1,75 @@
+"""In which number format a model is computed, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.backends.hf.library import processor_features
+from lbx.backends.options import AUTO
+
+# By which of a processor's features oneDNN, which torch's matrix products go through, multiplies a rounded format as
+# such: by what torch calls each, and by what people call it. Without one of them it converts to float32 first, which is
+# slower than float32 from the start. AVX512-FP16 is not among them: it sums in float16, and oneDNN only converts with
+# it (uxlfoundation/oneDNN#2822, #5973). ARM's "bf16" is that of Graviton 3 and Neoverse V1.
+MULTIPLIED_BY = {
+    "bfloat16": {"amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "bf16": "ARM BF16"},
+    "float16": {"amx_fp16": "AMX-FP16"},
+}
+
+
+class Dtype(NamedTuple):
+    """A number format by torch's name, and why it was taken: a clause, for the start of a run and its row."""
+
+    name: str
+    reason: str
+
+
+def choose_dtype(torch: Any, wanted: str, device: Any, folder: Path) -> Dtype:
+    """What a card's option means for the weights in a folder, on a ``torch.device``."""
+    if wanted != AUTO:
+        return Dtype(wanted, "as its card says")
+    own = checkpoint_dtype(folder)
+    if device.type == "cpu":
+        return on_processor(own, processor_features(torch))
+    # Cards before Ampere compute bfloat16 by detours, if at all.
+    if own in (None, "bfloat16") and device.type == "cuda":
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            return Dtype("float16", "this GPU has no bfloat16")
+        return Dtype("bfloat16", "the checkpoint's own" if own else "its config.json names no format")
+    return Dtype(own or "bfloat16", "the checkpoint's own")
+
+
+def on_processor(own: str | None, features: Collection[str]) -> Dtype:
+    """The checkpoint's own format where the processor multiplies it as such, float32 elsewhere.
+
+    Args:
+        own: the checkpoint's format; None: its files do not say.
+        features: of the processor, by torch's names.
+    """
+    if own is None:
+        return Dtype("float32", "its config.json names no format")
+    if own == "float32":
+        return Dtype("float32", "the checkpoint's own")
+    if by := multiplied_by(own, features):
+        return Dtype(own, f"the checkpoint's own, which this processor multiplies in hardware ({by})")
+    lacking = " or ".join(MULTIPLIED_BY[own].values())
+    return Dtype("float32", f"the checkpoint is {own}, which this processor does not multiply in hardware ({lacking})")
+
+
+def multiplied_by(dtype: str, features: Collection[str]) -> str | None:
+    """The feature by which a processor multiplies a rounded format; None: it has none."""
+    return next((name for feature, name in MULTIPLIED_BY[dtype].items() if feature in features), None)
+
+
+def checkpoint_dtype(folder: Path) -> str | None:
+    """What config.json says the weights are; None where it does not say, or names a format that is not computed in."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None  # loading says what is wrong with it
+    tables = [config, config.get("text_config")] if isinstance(config, dict) else []
+    named = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]
+    return next((str(one) for one in named if one in ("float32", "bfloat16", "float16")), None)

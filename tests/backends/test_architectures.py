@@ -1,0 +1,109 @@
+"""Some of the architectures of ``just architectures``: every way of attention and of memory is among them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+
+pytest.importorskip("torch", reason="needs lbx[hf]")
+pytest.importorskip("transformers", reason="needs lbx[hf]")
+
+from families.answers import card_of, hf_card, look, prompts
+from families.configs import FAMILIES, WINDOW
+from families.making import make
+
+from lbx.backends import load
+from lbx.errors import BackendError
+from lbx.records import Request, SampleKey
+
+KEEPS_LESS = "layers do not all keep every token"
+CHOSEN = {  # family: the attention that transformers has for it, and why it cannot share; None: it shares
+    "llama": ("sdpa", None),
+    "mixtral": ("sdpa", None),  # experts
+    "deepseek_v3": ("sdpa", None),  # latent attention, by a mask
+    "mistral3, with eyes": ("sdpa", None),  # no class for text alone
+    "gemma2": ("eager", KEEPS_LESS),  # soft-capping, windows
+    "gpt_oss": ("eager", KEEPS_LESS),  # sinks, windows, experts
+    "bloom": ("eager", "does not take positions and a mask"),  # ALiBi
+    "mamba": ("eager", KEEPS_LESS),  # no attention at all; forgets between pieces of several tokens
+    "mamba2": ("eager", KEEPS_LESS),
+    "bamba": ("sdpa", KEEPS_LESS),  # recurrent first, so that its cache counts no tokens
+    "jamba": ("sdpa", KEEPS_LESS),
+    "qwen3_5, with eyes": ("sdpa", KEEPS_LESS),  # linear attention
+    "llama4": ("sdpa", KEEPS_LESS),  # chunks
+    "dynamic rope": ("sdpa", "depends on the length"),  # factors that outlive a prompt
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Transformers warns of kernels that are not installed, and of tiny configurations."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.fixture
+def made(tmp_path):
+    def of(name: str):
+        from tiny import make_tokenizer
+
+        return make(FAMILIES[name], tmp_path / "model", make_tokenizer())
+
+    return of
+
+
+def test_prompts_are_longer_than_any_window():
+    assert min(map(len, prompts())) > 3 * WINDOW
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_it_loads_and_answers_as_generate_does(name, made):
+    attention, single = CHOSEN[name]
+    found = look(made(name))
+    assert found.good, found
+    assert (len(found.cold), len(found.after)) == (4, 5)
+    assert found.attention == attention
+    if single is None:
+        assert (found.single, len(found.among)) == (None, 4)
+    else:
+        assert single in found.single
+
+
+@pytest.mark.parametrize("place", ["top", "text_config"])
+def test_the_attention_is_not_config_jsons_choice(place, made):
+    folder = made("llama" if place == "top" else "gemma3, with eyes")
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8"))
+    table = config if place == "top" else config["text_config"]
+    table |= {"_attn_implementation": "flash_attention_2", "attn_implementation": "flash_attention_2"}
+    path.write_text(json.dumps(config), "utf-8")
+    backend = load(hf_card(folder))
+    assert backend.info.settings["attention"] == "sdpa"
+    assert backend.generate(Request(SampleKey("a", "b", "c"), (5, 6, 7), 4)).output_tokens > 0
+    backend.close()
+
+
+def test_an_attention_that_the_model_lacks_is_refused_with_what_helps(made):
+    with pytest.raises(BackendError, match="no sdpa attention for this model") as caught:
+        load(card_of(made("gemma2"), attention="sdpa"))
+    assert "Take attention out" in caught.value.fix
+
+
+def test_a_model_that_insists_on_another_cache_is_refused_when_it_is_loaded(made):
+    with pytest.raises(BackendError, match="cannot be computed token by token"):
+        load(hf_card(made("minimax")))
+
+
+def test_a_model_that_forgets_is_refused(made, monkeypatch):
+    """As lbx itself made Mamba do: a memory by a name that the model does not know is passed over in silence."""
+    from lbx.backends.hf import single
+
+    monkeypatch.setattr(single, "_CACHES", ("past_key_values",))
+    with pytest.raises(BackendError, match="forgets"):
+        load(hf_card(made("mamba2")))

@@ -1,0 +1,192 @@
+"""What lbx makes of a model on transformers, beside what ``generate`` says to the same prompts."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from families.configs import WINDOW
+
+from lbx.backends import load, resolve_model
+from lbx.engine.batching import Batch
+from lbx.engine.checking.flips import Choice, StoredAnswer, find_flip
+from lbx.records import Completion, Request, SampleKey
+
+CHUNK = 64
+NEW_TOKENS = 12
+NEAR_TIE = 1e-4
+"""Where two answers part, the two tokens' logits may differ by so much of all logits' range: a tie but for rounding."""
+
+
+class Said(NamedTuple):
+    """An answer beside ``generate``'s.
+
+    Attributes:
+        equal: to the letter.
+        gap: where they part, how far apart the two tokens' logits lie there, as a part of all logits' range.
+    """
+
+    equal: bool
+    gap: float | None = None
+
+    @property
+    def good(self) -> bool:
+        return self.equal or (self.gap is not None and self.gap <= NEAR_TIE)
+
+
+@dataclass
+class Found:
+    """What was seen of one family.
+
+    Attributes:
+        refused: why it does not load, a sentence; None: it does.
+        cold, after, among: each answer alone and first, after other prompts, among others.
+        single: why prompts cannot share; None: they do, ``parts`` at a time or else by a mask.
+    """
+
+    refused: str | None = None
+    architecture: str = ""
+    attention: str = ""
+    cold: Sequence[Said] = ()
+    after: Sequence[Said] = ()
+    among: Sequence[Said] = ()
+    single: str | None = None
+    parts: bool = False
+
+    @property
+    def good(self) -> bool:
+        return self.refused is None and all(one.good for one in (*self.cold, *self.after, *self.among))
+
+
+class Reference(NamedTuple):
+    """What ``generate`` says: its tokens, and the logits that each was chosen from."""
+
+    tokens: list[int]
+    logits: list[np.ndarray]
+
+
+def prompts() -> list[tuple[int, ...]]:
+    """Four, always the same: three begin alike, by whole chunks and by less; all are longer than any window.
+
+    >>> min(len(prompt) for prompt in prompts()) > 3 * WINDOW
+    True
+    """
+    draw = random.Random(7)
+
+    def some(count: int) -> list[int]:
+        return [draw.randrange(10, 500) for _ in range(count)]
+
+    document = [0, *some(2 * CHUNK + 5)]
+    other = [0, *some(3 * WINDOW + 7)]
+    return [tuple(ids) for ids in (document + some(40), document + some(55), document[: CHUNK + 30] + some(40), other)]
+
+
+def card_of(folder: Path, kind: str = "hf", **options: Any) -> Any:
+    """A card of the weights, beside them."""
+    card = folder.parent / f"{folder.name}-{kind}.toml"
+    lines = [f"{name} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
+             for name, value in options.items()]  # fmt: skip
+    text = f'backend = "{kind}"\ncontext_window = 512\n\n[weights]\npath = "{folder}"\n\n[options]\n'
+    card.write_text(text + "\n".join(lines) + "\n", "utf-8")
+    return resolve_model(str(card))
+
+
+def hf_card(folder: Path) -> Any:
+    return card_of(
+        folder, dtype="float32", device="cpu", threads=1, prefill_chunk=CHUNK, max_sequences=8, extend_context=True
+    )
+
+
+def references(model: Any) -> list[Reference]:
+    """What transformers' own ``generate`` says, each prompt to a model that has seen no other."""
+    import torch
+
+    found = []
+    for ids in prompts():
+        with torch.inference_mode():
+            said = copy.deepcopy(model).generate(
+                torch.tensor([ids]),
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                max_new_tokens=NEW_TOKENS,
+                do_sample=False,
+                pad_token_id=1,
+                eos_token_id=1,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        tokens = said.sequences[0, len(ids) :].tolist()
+        found.append(Reference(tokens, [row[0].float().numpy() for row in said.logits]))
+    return found
+
+
+def plain_model(folder: Path) -> Any:
+    """The model as transformers itself loads and computes it."""
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    kind = transformers.AutoModelForCausalLM if writes else transformers.AutoModelForImageTextToText
+    return kind.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def look(folder: Path) -> Found:
+    """Load a folder and ask it everything.
+
+    Raises:
+        LbxError: it does not load, or fails on a prompt.
+    """
+    expected = references(plain_model(folder))
+    backend = load(hf_card(folder))
+    try:
+        requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
+        compare = _Comparing(backend, requests, expected)
+        first = [compare(n, backend.generate(requests[n])) for n in (0,)]
+        after = [compare(n, backend.generate(requests[n])) for n in (1, 0, 2, 3, 0)]
+        cold = [*first, *(compare(n, _afresh(backend, requests[n])) for n in (1, 2, 3))]
+        memory = backend.sequences()
+        among = []
+        if memory is not None:
+            made = Batch(memory, requests, backend.tokenizer, backend.eos_ids).run()
+            among = [compare(n, said) for n, said in made]
+        return Found(
+            architecture=type(backend._model).__name__,
+            attention=backend.info.settings["attention"],
+            cold=cold,
+            after=after,
+            among=among,
+            single=backend.single_reason,
+            parts=bool(memory is not None and memory._parts),
+        )
+    finally:
+        backend.close()
+
+
+def _afresh(backend: Any, request: Request) -> Completion:
+    """With nothing kept of earlier prompts."""
+    backend._cache, backend._kept = None, []
+    said = backend.generate(request)
+    assert said.cached_tokens == 0
+    return said
+
+
+@dataclass
+class _Comparing:
+    backend: Any
+    requests: Sequence[Request]
+    expected: Sequence[Reference]
+
+    def __call__(self, number: int, said: Completion) -> Said:
+        request, (tokens, logits) = self.requests[number], self.expected[number]
+        stored = StoredAnswer(request, self.backend.tokenizer, self.backend.eos_ids, said.text, said.reasoning)
+        choices = [Choice.of(row, token, len(row)) for row, token in zip(logits, tokens, strict=True)]
+        flip = find_flip(stored, tokens, choices)
+        if flip is None:
+            return Said(True)
+        span = float(np.ptp(logits[flip.place]))
+        return Said(False, None if flip.gap is None else flip.gap / span)

@@ -1,0 +1,41 @@
+"""Tiny random models of every family, each a folder as a hub has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from families.configs import VOCABULARY, Family
+
+_SEED = 11
+_NOISE = 0.05
+
+
+def make(family: Family, folder: Path, tokenizer: Any) -> Path:
+    """Write config.json, weights in float32 and the tokenizer.
+
+    What a new model has as plain ones or zeros (norms, biases, sinks) is moved a little, so that leaving it out shows.
+
+    Raises:
+        Exception: transformers does not know the family, or cannot make it so small; the message is its own.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    config = AutoConfig.for_model(family.model_type, **family.keywords())
+    torch.manual_seed(_SEED)
+    kind = AutoModelForImageTextToText if family.seeing else AutoModelForCausalLM
+    model = kind.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, numbers in [*model.named_parameters(), *model.named_buffers()]:
+            if numbers.ndim == 1 and numbers.is_floating_point() and "inv_freq" not in name:
+                numbers.add_(torch.randn_like(numbers), alpha=_NOISE)
+    model.save_pretrained(folder)
+    if family.model_type.startswith("gemma"):  # the converter cuts the embedding to the vocabulary of the tokenizer
+        tokenizer.add_tokens([f"<extra_{n}>" for n in range(VOCABULARY - len(tokenizer))])
+    tokenizer.save_pretrained(folder)
+    if family.hub:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | family.hub, indent=2), "utf-8")
+    return folder

@@ -1,0 +1,136 @@
+"""One row of the table for each family, each looked at in a process of its own kind, which may die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from families import twin
+from families.answers import Found, Said, look
+from families.configs import FAMILIES
+from families.making import make
+from families.twin import Twin
+
+
+@dataclass
+class Row:
+    """What was found out.
+
+    Attributes:
+        problem: why there is no model to look at; None: there is.
+        twin: how llama.cpp's logits compare; ``untwinned``: why they cannot be.
+    """
+
+    name: str
+    found: Found = field(default_factory=Found)
+    problem: str | None = None
+    twin: Twin | None = None
+    untwinned: str | None = None
+
+
+class Apart:
+    """Calls functions in another process, made anew where it died: llama.cpp ends it where it meets what it cannot."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Raises what the function raised, or RuntimeError where the process died."""
+        context = multiprocessing.get_context("spawn")
+        self._pool = self._pool or ProcessPoolExecutor(1, mp_context=context, initializer=_quiet)
+        try:
+            return self._pool.submit(function, *arguments).result()
+        except BrokenProcessPool:
+            self._pool = None
+            raise RuntimeError("it ends the process (an assertion of its own)") from None
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.shutdown()
+
+
+def _quiet() -> None:
+    import torch
+    import transformers
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+def rows(names: Sequence[str], *, twins: bool) -> Iterator[Row]:
+    """Looks at each family in turn.
+
+    Args:
+        twins: hold it against llama.cpp, too.
+    """
+    with tempfile.TemporaryDirectory(prefix="lbx-architectures-") as temporary:
+        apart = Apart()
+        try:
+            folders = {name: Path(temporary) / f"m{number:02}" for number, name in enumerate(names)}
+            made = {name: Row(name, problem=_reason(apart, make_one, name, folders[name])) for name in names}
+            there = [folders[name] for name in names if not made[name].problem]
+            refused = twin.convert(there) if twins and there else {}
+            for name, row in made.items():
+                if not row.problem:
+                    _look(apart, row, folders[name])
+                    _hold(apart, row, folders[name], refused)
+                yield row
+        finally:
+            apart.close()
+
+
+def make_one(name: str, folder: Path) -> None:
+    from backends.tiny import make_tokenizer
+
+    make(FAMILIES[name], folder, make_tokenizer())
+
+
+def _reason(apart: Apart, function: Callable[..., Any], *arguments: Any) -> str | None:
+    try:
+        apart(function, *arguments)
+    except Exception as exc:  # whatever transformers raises is what the table says of it
+        return _said(exc)
+    return None
+
+
+def _look(apart: Apart, row: Row, folder: Path) -> None:
+    try:
+        row.found = apart(look, folder)
+    except Exception as exc:
+        row.found = Found(refused=_said(exc).replace(f"{folder.name}-hf", "the model"))
+
+
+def _hold(apart: Apart, row: Row, folder: Path, refused: dict[Path, str | None]) -> None:
+    if folder not in refused:
+        return
+    if refused[folder]:
+        row.untwinned = f"converter: {refused[folder]}"
+        return
+    if row.found.refused:
+        row.untwinned = "not compared"
+        return
+    try:
+        row.twin = apart(twin.compare, folder)
+    except Exception as exc:
+        said = re.sub(r"^llama.cpp cannot load .*?(error loading model: )+", "", _said(exc))
+        row.untwinned = "llama.cpp: " + said.partition("; llama_model_load")[0]
+
+
+def _said(exc: BaseException) -> str:
+    """The first line of what an exception says, without what lbx advises."""
+    cause = getattr(exc, "cause", None) or str(exc) or type(exc).__name__
+    return str(cause).splitlines()[0]
+
+
+def all_said(row: Row) -> list[Said]:
+    return [*row.found.cold, *row.found.after, *row.found.among]

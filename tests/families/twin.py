@@ -1,0 +1,87 @@
+"""A model on transformers beside the same numbers as GGUF on llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from families.answers import CHUNK, card_of, hf_card, prompts
+
+from lbx.backends import load
+
+REPOSITORY = Path(__file__).parents[2]
+CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"
+SAME = 1e-3
+"""Largest difference of logits, as a part of their range, that summing in another order explains."""
+
+_STEPS = 3
+
+
+class Twin(NamedTuple):
+    """Logits of both backends, behind four prompts and a few further tokens of each.
+
+    Attributes:
+        largest: difference of a logit.
+        part: of the logits' range.
+        top: how many of ``places`` have the same likeliest token.
+    """
+
+    largest: float
+    part: float
+    top: int
+    places: int
+
+    @property
+    def good(self) -> bool:
+        return self.part <= SAME
+
+
+def convert(folders: Sequence[Path]) -> dict[Path, str | None]:
+    """Write each folder's GGUF beside it, by llama.cpp's own converter; why it made none, or None."""
+    script = Path(__file__).with_name("convert.py")
+    command = [str(CONVERTER), str(script), *map(str, folders)]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    found: dict[Path, str | None] = dict.fromkeys(folders, f"the converter ended with exit code {done.returncode}")
+    for line in done.stdout.splitlines():
+        said = json.loads(line)
+        found[Path(said["folder"])] = said["error"]
+    return found
+
+
+def compare(folder: Path) -> Twin:
+    """Hold a folder against the GGUF beside it, all in float32, the cache too.
+
+    Raises:
+        LbxError: llama.cpp does not load it, or fails.
+    """
+    # What of the tokenizer the GGUF has is not looked at: the tokens are given.
+    ours = load(hf_card(folder))
+    theirs = load(
+        card_of(
+            folder.with_suffix(".gguf"), "llamacpp", cache_type_k="f32", cache_type_v="f32", repack=False, threads=1,
+            prefill_chunk=CHUNK, max_sequences=4, extend_context=True,
+        )
+    )  # fmt: skip
+    largest = part = 0.0
+    top = places = 0
+    try:
+        for ids in prompts():
+            here, there = ours.prefill(ids).logits, theirs.prefill(ids).logits
+            for step in range(_STEPS + 1):
+                if step:
+                    token = int(np.argmax(here))
+                    here, there = ours.step(token), theirs.step(token)
+                size = min(len(here), len(there))  # some formats fill the vocabulary up
+                distance = float(np.abs(here[:size] - there[:size]).max())
+                distance = distance if np.isfinite(distance) else float("inf")
+                largest, part = max(largest, distance), max(part, distance / float(np.ptp(here)))
+                top += int(np.argmax(here[:size]) == np.argmax(there[:size]))
+                places += 1
+    finally:
+        ours.close()
+        theirs.close()
+    return Twin(largest, part, top, places)

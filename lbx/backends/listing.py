@@ -58,13 +58,14 @@ def _in_folder(folder: Path, bundle: Bundle | None, *, cards_only: bool) -> Iter
         return
     for path in sorted(folder.iterdir()):
         if path.suffix == ".toml":
-            if not cards_only or _names_a_backend(path):
+            if not cards_only or is_card(path):
                 yield _card(path, bundle)
         elif is_first_gguf(path) or holds_weights(path):
             yield _weights(str(path), path)
 
 
-def _names_a_backend(path: Path) -> bool:
+def is_card(path: Path) -> bool:
+    """Whether a TOML file names a backend: recipes and others have none."""
     try:
         return "backend" in tomllib.loads(path.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):

@@ -157,7 +157,7 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
 
 
 def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
-    from lbx.backends.listing import holds_weights, list_models  # which reads cards and weights by this module
+    from lbx.backends.listing import holds_weights, is_card, list_models  # which reads cards and weights by this module
 
     path = Path(text).expanduser()
     a_file = path.suffix in _FILES
@@ -169,7 +169,8 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
         cause = f"There is no model {text}: no file or folder of that name, and no card {CARDS / text}.toml"
     names = {Path(one.name).name: one.name for one in list_models(bundle)}
     if path.parent.is_dir():
-        names |= {p.name: str(p) for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)}
+        beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
+        names |= {p.name: str(p) for p in beside if p.suffix != ".toml" or is_card(p)}
     alike = [name for name in names if (Path(name).suffix in _FILES) == a_file]
     near = get_close_matches(path.name, alike, n=3, cutoff=0.5)
     return UsageError(

@@ -95,7 +95,7 @@ def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str])
         (["--chunk-words", 50], ["--chunk-words", "without --rag"]),
         (["--thinking-tokens", 5, "--no-thinking"], ["--no-thinking forbids it"]),
         (["--thinking-tokens", WINDOW], [f"--thinking-tokens {WINDOW} leaves no room", "Give reasoning less"]),
-        (["--embedding", "none.toml"], ["There is no model none.toml"]),
+        (["--embedding", "none.toml"], ["There is no file none.toml"]),
         (["--embedding", DEMO / "config.json"], ["is no embedding model"]),
         (["--tasks", "longbench_pro/t44*"], ['There is no task "longbench_pro/t44*"', "lbx tasks"]),
         (["--tasks", "longbench_pro/t10.*"], ["does not hold the data", "bundle/longbench_pro.toml"]),

@@ -11,10 +11,10 @@ pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
 from families.answers import card_of, hf_card, look, prompts
-from families.configs import FAMILIES, WINDOW
+from families.configs import COMMON, FAMILIES, WINDOW
 from families.making import make
 
-from lbx.backends import load
+from lbx.backends import load, resolve_model
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey
 
@@ -73,6 +73,12 @@ def test_it_loads_and_answers_as_generate_does(name, made):
         assert (found.single, len(found.among)) == (None, 4)
     else:
         assert single in found.single
+
+
+def test_a_model_with_eyes_says_how_long_its_context_is(made):
+    backend = load(resolve_model(str(made("mistral3, with eyes"))))
+    assert backend.info.context_window == COMMON["max_position_embeddings"]
+    backend.close()
 
 
 @pytest.mark.parametrize("place", ["top", "text_config"])

@@ -233,7 +233,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     eos_ids = _eos_ids(model, raw_tokenizer)
     whole = length_dependent(model.config) or not goes_in_pieces(model, card.name)
     chunk = 0 if whole else options.prefill_chunk
-    window = _window(card, model.config, options)
+    window = _window(card, model.config.get_text_config(decoder=True), options)
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = options.kv_cells or default_cells(
         torch, model, window=window, max_sequences=options.max_sequences, kv_bytes=kv_bytes

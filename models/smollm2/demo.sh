@@ -26,7 +26,9 @@ lbx unpack --allow-unsigned "$out/needle_2k.tar" --to "$out/bundle" >> "$out/bun
 step "${offline[@]}" lbx run --bundle "$out/bundle" --model "$model" --tasks needle/single_en,needle/multikey_en \
     "$@" -o "$out/results.duckdb"
 step lbx report "$out/results.duckdb" length_curve
-step lbx sql "$out/results.duckdb" "
-    SELECT s.question, g.output AS \"the model's answer\", s.\"references\"[1] AS \"right\"
+printf '\nWhat it said of the longest documents:\n'
+lbx sql "$out/results.duckdb" "
+    SELECT g.task, s.meta ->> 'depth' AS depth, split_part(s.question, chr(10), 1) AS question,
+           g.output AS \"the model's answer\", s.\"references\" ->> 0 AS \"the right one\"
     FROM generations g JOIN samples s USING (benchmark, task, sample_id)
-    WHERE s.length = (SELECT max(length) FROM samples) ORDER BY g.task, g.sample_id"
+    WHERE s.length = (SELECT max(length) FROM samples) ORDER BY g.task DESC, g.sample_id"

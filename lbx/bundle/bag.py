@@ -5,6 +5,7 @@
     tagmanifest-sha256.txt      the sum of every other tag file; its own sum is the bundle's digest
     tagmanifest-sha256.txt.sig  where the bundle is signed: an SSH signature of the tag manifest
     lbx/bundle.json             {"format", "name", "description", "sources": [{..., "files": [{path, size, sha256}]}]}
+    lbx/sbom.cdx.json           the bill of materials; no other tag file may be there
     fetch.txt                   only in a delta, which has "base": {"name", "digest"} in bundle.json: the payload files
                                 that are not in the tar but in the base, "lbx-base://BASE/PATH-THERE size path-here"
 
@@ -25,7 +26,7 @@ from urllib.parse import quote, unquote
 
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.errors import BundleError
-from lbx.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, TAG_MANIFEST
+from lbx.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, SBOM, TAG_MANIFEST
 
 FORMAT = 1
 PAYLOAD = "data/"
@@ -33,6 +34,7 @@ TAG_SIGNATURE = f"{TAG_MANIFEST}.sig"
 FETCH = "fetch.txt"
 _DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 _REQUIRED = (BAGIT, BAG_INFO, MANIFEST, TAG_MANIFEST, BUNDLE_JSON)
+_TAGS = frozenset((*_REQUIRED, TAG_SIGNATURE, FETCH, SBOM))
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FETCH_LINE = re.compile(r"lbx-base://([^/ ]+)/([^ ]+) (\d{1,19}) (.+)")
@@ -126,6 +128,15 @@ def _render_fetch(files: Iterable[Mapping[str, Any]], base: str, held: Mapping[s
     return "".join(lines).encode()
 
 
+def refuse_foreign_tag(path: str, where: str) -> None:
+    """Raise BundleError for a file outside ``data/`` that no bundle has: format rules hold only inside."""
+    if path not in _TAGS:
+        raise BundleError(
+            f"{where} is refused: it holds {path}, and a bundle has nothing outside {PAYLOAD} but its own records.",
+            fix="Do not trust it; get it anew from its maker.",
+        )
+
+
 def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
     """Check the tag files against each other and say what the bundle holds.
 
@@ -134,8 +145,10 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
         where: the archive or folder, for messages.
 
     Raises:
-        BundleError: one is missing, changed or unlisted, or a payload name is unsafe; names the file.
+        BundleError: one is missing, changed, unlisted or unknown, or a payload name is unsafe; names the file.
     """
+    for path in tags:
+        refuse_foreign_tag(path, where)
     for path in _REQUIRED:
         if path not in tags:
             raise BundleError(

@@ -1,4 +1,4 @@
-"""``python -m lbx.cli``: the same as ``lbx``."""
+"""``python -P -m lbx.cli``: the same as ``lbx``. Without -P Python itself runs files of the working folder first."""
 
 from lbx.cli.main import main
 

@@ -16,6 +16,7 @@ from lbx.cli.options import AsJson
 from lbx.cli.output import note, stdout
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError, UsageError
+from lbx.processes import python_command
 
 if TYPE_CHECKING:
     from lbx.cli.shard_planning import Counting, Wanted
@@ -112,6 +113,7 @@ def submit_slurm(
     from lbx.cli.shard_planning import Counting, understand
     from lbx.cluster import slurm
     from lbx.cluster.folder import Submitted
+    from lbx.cluster.launch import expanded_by_bash
 
     wanted = understand(context.args, context)
     options = slurm.SlurmOptions(
@@ -126,7 +128,7 @@ def submit_slurm(
         slurm.with_time(options, plan),
         _launch(wanted, folder, runtime, container, bind=bind or (), scratch=scratch, gpu=bool(gpus)),
         _run_arguments(wanted, plan, bundle=str(Path(wanted.given["bundle"]).resolve()), model=_model(wanted)),
-        f'"{scratch}"',
+        expanded_by_bash(scratch),
         copy_every,
         requeues,
         template,
@@ -244,7 +246,7 @@ def _model(wanted: Wanted) -> str:
 def _launch(
     wanted: Wanted, folder: RunFolder, runtime: str, image: str, *, bind: Sequence[Path], scratch: str, gpu: bool
 ) -> Launch:
-    from lbx.cluster.launch import Launch, Runtime
+    from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
 
     try:
         chosen = Runtime(runtime)
@@ -254,7 +256,7 @@ def _launch(
     read = [Path(wanted.given["bundle"]).resolve(), *(path.resolve() for path in bind)]
     if model.is_absolute():
         read.append(model.parent)
-    return Launch(_this_program(), chosen, image, read, (str(folder.root), f'"{scratch}"'), gpu)
+    return Launch(_this_program(), chosen, image, read, [folder.root], expanded_by_bash(scratch), gpu)
 
 
 def _this_program() -> str:
@@ -262,7 +264,7 @@ def _this_program() -> str:
     called = shutil.which(sys.argv[0])
     if called and Path(called).name == "lbx":
         return shlex.quote(str(Path(called).absolute()))
-    return f"{shlex.quote(sys.executable)} -m lbx.cli"
+    return shlex.join(python_command("-m", "lbx.cli"))
 
 
 def _show_scripts(scripts: dict[str, str], plan: ShardPlan, *, as_json: bool) -> None:

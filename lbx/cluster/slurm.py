@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError, UsageError
+from lbx.processes import TimeoutExpired, find_tool, run_tool
 
 MARKS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",
@@ -38,6 +37,7 @@ ARRAY = """\
 # the run's folder every @{minutes} minutes and at the end, whole. A shard that was cut off is requeued and goes on
 # from that copy. Exit codes: 0 done, 3 done but some samples failed, 2 bad usage, other: see the log.
 @{modules}
+export PYTHONSAFEPATH=1  # no file of the folder that a job starts in is a module of Python
 shard=$SLURM_ARRAY_TASK_ID
 folder=@{folder}
 results=$folder/shards/$(printf %04d "$shard").duckdb
@@ -78,6 +78,7 @@ MERGE = """\
 # All shards as one results file, written by `lbx submit slurm`. Exit code 3: samples are missing or have failed; the
 # log names them.
 @{modules}
+export PYTHONSAFEPATH=1
 folder=@{folder}
 exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
 """
@@ -110,9 +111,12 @@ class SlurmOptions:
     more: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for value in (self.name, self.partition, self.time, self.gpus, self.mem, *self.modules, *self.more):
-            if "\n" in value or "\r" in value:
-                raise UsageError(f"{value!r} has more than one line; a Slurm option has one.")
+        for value in (self.name, self.partition, self.time, self.gpus, self.mem):
+            if re.search(r"[\s\"'\\]", value):
+                raise UsageError(f"{value!r} has a blank, a quote or a backslash, which no value of this option has.")
+        for module in self.modules:
+            if not module.isprintable():
+                raise UsageError(f"--module {module!r} has more than one line or a control character.")
         for option in self.more:
             if not option.startswith("-"):
                 raise UsageError(f"--sbatch-option {option!r} is no option of sbatch.", fix="As in --account=physics.")
@@ -124,7 +128,7 @@ class SlurmOptions:
             {
                 "job-name": self.name,
                 "array": f"0-{shards - 1}{at_once}",
-                "output": f'"{folder.logs}/%4a.out"',  # sbatch takes quotes for blanks
+                "output": _output(folder, "%4a.out"),
                 "open-mode": "append",
                 "nodes": "1",
                 "ntasks": "1",
@@ -144,7 +148,7 @@ class SlurmOptions:
         return _directives(
             {
                 "job-name": f"{self.name}-merge",
-                "output": f'"{folder.logs}/merge.out"',
+                "output": _output(folder, "merge.out"),
                 "open-mode": "append",
                 "nodes": "1",
                 "ntasks": "1",
@@ -157,8 +161,24 @@ class SlurmOptions:
 
 
 def _directives(options: Mapping[str, str | None], more: Sequence[str]) -> str:
+    """The one place where such lines are made: none of them can become two."""
     lines = [f"--{name}" if value is None else f"--{name}={value}" for name, value in options.items() if value != ""]
+    for line in (*lines, *more):
+        if not line.isprintable():
+            raise UsageError(f"{line!r} has more than one line or a control character; a Slurm option has neither.")
     return "\n".join(f"#SBATCH {line}" for line in [*lines, *more])
+
+
+def _output(folder: RunFolder, name: str) -> str:
+    """A log's place as sbatch reads it: quotes for blanks, and a percent sign begins what it fills in."""
+    logs = str(folder.logs)
+    if re.search(r'["\\]', logs) or not logs.isprintable():
+        raise UsageError(
+            f"The folder {str(folder.root)!r} has a quote, a backslash or a control character in its name, which "
+            "sbatch reads as something else.",
+            fix="Name another with -o.",
+        )
+    return f'"{logs.replace("%", "%%")}/{name}"'
 
 
 def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
@@ -243,7 +263,7 @@ def with_time(options: SlurmOptions, plan: ShardPlan) -> SlurmOptions:
 
 def check_present() -> None:
     """Raise LbxError, before minutes of counting, where there is no Slurm to submit to."""
-    if not shutil.which("sbatch"):
+    if not find_tool("sbatch"):
         raise _absent("sbatch")
 
 
@@ -284,11 +304,12 @@ def states(array_id: str) -> dict[int, str] | None:
 
 def _call(program: str, *arguments: str) -> str:
     try:
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+        done = run_tool([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError as exc:
         raise _absent(program) from exc
-    except subprocess.TimeoutExpired as exc:
+    except TimeoutExpired as exc:
         raise LbxError(f"{program} has not answered for a minute.", fix="Is the cluster up? Try again.") from exc
     if done.returncode:
         raise LbxError(f"{program} refused: {' '.join(done.stderr.split()) or done.returncode}.")
-    return done.stdout
+    said: str = done.stdout
+    return said

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import parent_process
 from types import ModuleType, TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lbx.benchmarks.base import Benchmark
 from lbx.errors import LbxError
+from lbx.processes import worker_pool
 from lbx.records import Sample, Score
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 FEWEST = 256
 """Outputs below which starting processes takes longer than scoring here."""
@@ -48,10 +52,7 @@ class ScoringPool:
 
     def __enter__(self) -> Self:
         if self._workers > 1:
-            # A fork of this process would inherit DuckDB's locks without its threads; a fork server has neither.
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(_PRELOADED)
-            self._executor = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin)
+            self._executor = worker_pool(self._workers, preload=_PRELOADED, initializer=_begin)
         return self
 
     def __exit__(
@@ -107,7 +108,7 @@ def _begin() -> None:
 
 def _end_with_parent() -> None:
     """A process that waits for work never learns that its parent was killed: it holds both ends of the queue."""
-    parent = multiprocessing.parent_process()
+    parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)

@@ -27,13 +27,13 @@ from lbx.bundle.making.plan import Item, Planned, Planner, refusal
 from lbx.bundle.making.recipe import Recipe
 from lbx.bundle.making.request import read_inputs
 from lbx.bundle.making.retry import Retry
-from lbx.bundle.making.sbom import SBOM, render_sbom
+from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.making.sources import ImageSource
 from lbx.bundle.making.workshop import Workshop, clear, leave, workshop
 from lbx.bundle.progress import Meter, Progress, silent
 from lbx.bundle.tar import size_of_tar
 from lbx.errors import UsageError
-from lbx.layout import TAG_MANIFEST
+from lbx.layout import SBOM, TAG_MANIFEST
 
 OnOutline = Callable[[Outline], None]
 Content = Fetched | HeldFile

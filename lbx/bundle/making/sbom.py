@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 
 from lbx.bundle.making.outline import label
 
-SBOM = "lbx/sbom.cdx.json"
 _HUB = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # The hub writes SPDX's names in small letters; what is not here goes in as a name, which needs no register.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx import __version__
-from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags
+from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
@@ -118,6 +118,9 @@ def verify_folder(
     Bundle(root)  # refuses what is no bundle at all before the whole folder is walked
     try:
         found = _files_below(root)
+        for path in found:
+            if not path.startswith(PAYLOAD):
+                refuse_foreign_tag(path, f"{root}")
         tags = {path: (root / path).read_bytes() for path in found if not path.startswith(PAYLOAD)}
         signatures = _judge(root, tags, trust)
         contents = parse_tags(tags, f"{root}")
@@ -140,7 +143,7 @@ def verify_folder(
         raise BundleError(f"{root} cannot be read: {exc}.") from exc
     if problems:
         raise damage(root, problems, "Unpack the archive again.")
-    return _report(root, contents, clock, signatures=signatures)
+    return _report(root, contents, clock, any(signed.trusted for signed in signatures), signatures=signatures)
 
 
 def read_contents(archive: Path) -> Contents:
@@ -160,6 +163,7 @@ def report_of(archive: Path, reading: Reading, clock: Clock) -> VerifyReport:
         archive,
         reading.contents,
         clock,
+        reading.trusted,
         archive_sha256=single,
         sums=reading.received.sums.name if reading.received.sums is not None else "",
         signatures=reading.signatures,
@@ -206,7 +210,7 @@ def _files_below(root: Path) -> list[str]:
 
 
 def _report(
-    path: Path, contents: Contents, clock: Clock, *, signatures: Sequence[SignedBy], **more: Any
+    path: Path, contents: Contents, clock: Clock, trusted: bool, *, signatures: Sequence[SignedBy], **more: Any
 ) -> VerifyReport:
     return VerifyReport(
         path=f"{path}",
@@ -215,7 +219,7 @@ def _report(
         files=len(contents.entries),
         bytes=contents.payload_bytes,
         sources=contents.sources,
-        trusted=any(signed.trusted for signed in signatures),
+        trusted=trusted,
         signatures=signatures,
         unsafe=unsafe_files(contents),
         base=contents.base,

@@ -108,7 +108,7 @@ def _result(reading: Reading, to: Path, *, already: bool) -> UnpackResult:
         contents.payload_bytes,
         contents.sources,
         already=already,
-        trusted=any(signed.trusted for signed in reading.signatures),
+        trusted=reading.trusted,
         signatures=reading.signatures,
         unsafe=reading.unsafe,
         from_base=len(contents.fetched),

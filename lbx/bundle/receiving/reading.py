@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Protocol
 
-from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags
+from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
-from lbx.bundle.disk import BLOCK
 from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
-from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
+from lbx.bundle.receiving.proven import Extent, Proven
 from lbx.bundle.receiving.received import Joined, Received, check_volumes, locate
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
@@ -26,7 +27,7 @@ from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST
 
 _TAGS_LIMIT = 128 << 20
-_ZIP_READ_LIMIT = 64 << 20
+_FRONT = _TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first payload file
 _NAMED = 10
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
 
@@ -72,21 +73,36 @@ class Reading:
         self._archive = received.archive
         self._joined = joined
         self.signatures = signatures
-        self.volumes = check_volumes(received, joined, progress)
-        # Only now the first byte is parsed.
-        stream = _stream(received, joined)
+        checkpoints = [Checkpoints(sys.maxsize if received.compressed else _FRONT) for _ in received.volumes]
+        self.volumes = check_volumes(received, joined, progress, checkpoints)
+        # Only now the first byte is parsed; and what is parsed is what was hashed.
+        proven = Proven(joined, joined.starts[:-1], checkpoints, self._archive)
+        self._read_at = proven.read_at if received.sums is not None else joined.read_at
+        plain = SeekableStream(self._read, joined.size)
+        stream = ArchiveStream(Decompressor(plain, received.archive)) if received.compressed else plain
         self._tar = TarReader(stream, self._archive)
         self._members = iter(self._tar)
         self._top = ""
         self._names = PathSet()
         self.tags: dict[str, bytes] = {}
         self._next = self._read_tags()
+        if not received.compressed:
+            self._read_at = joined.read_at  # every file behind the tags is held against its own sum
         self._judge_tags(trust)
         self.contents = parse_tags(self.tags, f"{self._archive}")
         self._allowed = allowed_files(self.contents)
         self.unsafe = unsafe_files(self.contents)
         if not unsafe:
             require_safe(self._archive, self.contents)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return self._read_at(offset, size)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a trusted key has signed all of it: NAME.SHA256SUMS, which no signature inside stands in for."""
+        inside = self.received.sums is None
+        return any(signed.trusted for signed in self.signatures if inside or signed.file != TAG_MANIFEST)
 
     def _judge_tags(self, trust: Trust) -> None:
         """A signature in the archive must fit, too; who has signed the sums has vouched for it already."""
@@ -106,6 +122,7 @@ class Reading:
                 if TAG_MANIFEST not in self.tags:
                     raise self._refuse(f"{path} comes before {TAG_MANIFEST}, which must be first")
                 return step
+            refuse_foreign_tag(path, f"{self._archive}")
             left -= member.size
             if left < 0:
                 raise self._refuse(f"{path} is too large for what it is ({member.size:,} bytes)")
@@ -159,9 +176,12 @@ class Reading:
 
         def work(job: tuple[Entry, int]) -> list[str]:
             entry, offset = job
-            problems = self._take(entry, self._joined.blocks(offset, entry.size), sink, tally, name_all=name_all)
-            if wants_look(entry.path) and not problems:
-                self.look(entry, io.BufferedReader(Extent(self._joined, offset, entry.size)))
+            checkpoints = Checkpoints() if wants_look(entry.path) else None
+            blocks = self._joined.blocks(offset, entry.size)
+            problems = self._take(entry, blocks, sink, tally, name_all=name_all, checkpoints=checkpoints)
+            if checkpoints is not None and not problems:
+                proven = Proven(self._joined, [offset], [checkpoints], self._archive)
+                self.look(entry, io.BufferedReader(Extent(proven, offset, entry.size)))
             return problems
 
         jobs = sorted(found, key=lambda job: -job[0].size)
@@ -202,8 +222,18 @@ class Reading:
             raise self._refuse(f"{path} cannot be unpacked: {reason}")
         return path, member
 
-    def _take(self, entry: Entry, blocks: Iterator[bytes], sink: Sink, tally: Tally, *, name_all: bool) -> list[str]:
-        digest = BackgroundSha256(threaded=tally.outweighs(entry.size) or self.received.compressed)
+    def _take(
+        self,
+        entry: Entry,
+        blocks: Iterator[bytes],
+        sink: Sink,
+        tally: Tally,
+        *,
+        name_all: bool,
+        checkpoints: Checkpoints | None = None,
+    ) -> list[str]:
+        threaded = tally.outweighs(entry.size) or self.received.compressed
+        digest = BackgroundSha256(threaded=threaded, checkpoints=checkpoints)
         wrong: list[str] = []
 
         def passing() -> Iterator[bytes]:
@@ -304,47 +334,7 @@ def damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:
     return BundleError(f"{where} is damaged. Files that differ from its manifest ({len(problems)}): {named}.", fix=fix)
 
 
-def _stream(received: Received, joined: Joined) -> ArchiveStream | SeekableStream:
-    plain = SeekableStream(joined.read_at, joined.size)
-    return ArchiveStream(Decompressor(plain, received.archive)) if received.compressed else plain
-
-
 def _copied(blocks: Iterator[bytes], copy: IO[bytes]) -> Iterator[bytes]:
     for block in blocks:
         copy.write(block)
         yield block
-
-
-class Extent(io.RawIOBase):
-    """A file inside an archive, seekable.
-
-    Raises:
-        ValueError: somebody wants to have more of it at once than any zip's directory takes.
-    """
-
-    def __init__(self, joined: Joined, offset: int, size: int) -> None:
-        super().__init__()
-        self._joined, self._offset, self._size = joined, offset, size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise OSError("before the start")
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        wanted = min(len(buffer), max(self._size - self._at, 0))
-        if wanted > _ZIP_READ_LIMIT:
-            raise ValueError("too much at once")
-        data = self._joined.read_at(self._offset + self._at, min(wanted, BLOCK))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from lbx.bundle.disk import BLOCK, read_ahead
-from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.volumes import SUMS, split_name, volume_name
 from lbx.errors import BundleError
+from lbx.inputs import open_input, read_input
 
 _SUMS_LIMIT = 1 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -170,15 +171,11 @@ def _refuse_foreign(folder: Path, stem: str, listed: Mapping[str, str], sums: st
 
 def _read_small(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            text = file.read(_SUMS_LIMIT + 1)
+        return read_input(path, _SUMS_LIMIT)
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise BundleError(f"{path} cannot be read: {exc.strerror}.") from exc
-    if len(text) > _SUMS_LIMIT:
-        raise BundleError(f"{path} is too large for what it is.", fix="Copy it again.")
-    return text
+        raise BundleError(f"{path} cannot be read: {exc.strerror}.", fix="Copy it again.") from exc
 
 
 class Joined:
@@ -191,7 +188,7 @@ class Joined:
         self.starts = [0]
         try:
             for path in volumes:
-                self._files.append(os.open(path, os.O_RDONLY))
+                self._files.append(open_input(path))
                 self.starts.append(self.starts[-1] + os.fstat(self._files[-1]).st_size)
         except OSError:
             self.close()
@@ -236,15 +233,24 @@ class Joined:
         self.close()
 
 
-def check_volumes(received: Received, joined: Joined, progress: Progress) -> list[VolumeResult]:
-    """Hash every volume and compare it with NAME.SHA256SUMS. Raises BundleError that names all that differ."""
+def check_volumes(
+    received: Received, joined: Joined, progress: Progress, checkpoints: Sequence[Checkpoints]
+) -> list[VolumeResult]:
+    """Hash every volume and compare it with NAME.SHA256SUMS.
+
+    Args:
+        checkpoints: one for each volume, to be told how far its hash has come.
+
+    Raises:
+        BundleError: some differ; names them all.
+    """
     if received.sums is None:
         return [VolumeResult(path.name, joined.size_of(n), "", "not listed") for n, path in enumerate(received.volumes)]
     tally = Tally(progress, "sums", joined.size)
 
     def examine(number: int) -> VolumeResult:
         name, size = received.volumes[number].name, joined.size_of(number)
-        digest = BackgroundSha256(threaded=tally.outweighs(size))
+        digest = BackgroundSha256(threaded=tally.outweighs(size), checkpoints=checkpoints[number])
         for block in joined.blocks(joined.starts[number], size):
             digest.update(block)
             tally.add(name, len(block))

@@ -12,7 +12,6 @@ import base64
 import binascii
 import hashlib
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from lbx.bundle.signing import publickey
 from lbx.errors import BundleError, UsageError
+from lbx.processes import run_tool
 
 NAMESPACE = "lbx-bundle"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
@@ -104,7 +104,7 @@ def sign(data: bytes, key: Path) -> bytes:
     if not key.is_file():
         raise UsageError(f"There is no key {key}.", fix="Make one.", command="ssh-keygen -t ed25519 -f KEY")
     try:
-        done = subprocess.run(
+        done = run_tool(
             ["ssh-keygen", "-Y", "sign", "-q", "-f", f"{key}", "-n", NAMESPACE],
             input=data,
             capture_output=True,
@@ -123,7 +123,8 @@ def sign(data: bytes, key: Path) -> bytes:
         raise UsageError(
             f"{key} makes signatures that lbx cannot verify: {exc.cause}", fix="Use an Ed25519 key."
         ) from exc
-    return done.stdout
+    signed: bytes = done.stdout
+    return signed
 
 
 def parse(content: bytes, where: str) -> Signature:

@@ -6,8 +6,6 @@ import contextlib
 import functools
 import os
 import resource
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.memory import available_bytes
+from lbx.processes import SubprocessError, find_tool, run_tool
 
 _PROC = Path("/proc")
 _QUERY_S = 10.0
@@ -108,7 +107,7 @@ class Free(NamedTuple):
 
 @functools.cache
 def _nvidia_smi() -> str | None:
-    return shutil.which("nvidia-smi")
+    return find_tool("nvidia-smi")
 
 
 def gpu_memory() -> GpuMemory | None:
@@ -123,9 +122,9 @@ def gpu_memory() -> GpuMemory | None:
             return None
         command.append(f"--id={visible}")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_QUERY_S)
+        done = run_tool(command, capture_output=True, text=True, check=True, timeout=_QUERY_S)
         rows = [[int(number) for number in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (OSError, ValueError, SubprocessError):
         return None
     return GpuMemory(sum(row[0] for row in rows) << 20, sum(row[1] for row in rows) << 20) if rows else None
 

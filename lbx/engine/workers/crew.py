@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,6 +21,7 @@ from lbx.engine.work import Prepare, Work
 from lbx.engine.workers.devices import VISIBLE, Share, share_out
 from lbx.engine.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready
 from lbx.errors import BackendError
+from lbx.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.records import SampleKey
 from lbx.store import GenerationRow, RunRow
 
@@ -59,7 +58,7 @@ class _Worker:
     """
 
     number: int
-    process: subprocess.Popen[bytes]
+    process: Popen[bytes]
     pipe: Connection
     ready: bool = False
     job: Job | None = None
@@ -184,7 +183,7 @@ class Crew:
     def close(self) -> None:
         """End them all. Those that are at work lose what nobody waits for any more."""
         for worker in self._workers:
-            with suppress(OSError, subprocess.TimeoutExpired):
+            with suppress(OSError, TimeoutExpired):
                 if worker.ready and worker.job is None:
                     worker.pipe.send(None)
                     worker.process.wait(_PATIENCE_S)
@@ -195,10 +194,11 @@ class Crew:
         share = self._shares[number]
         ours, theirs = Pipe()
         arguments = [str(os.getpid()), str(theirs.fileno()), ",".join(map(str, share.cores))]
-        process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *arguments],
+        process = start_python(
+            _PROGRAM,
+            *arguments,
             pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
+            stdin=DEVNULL,
             process_group=0,  # a terminal's Ctrl-C goes to the parent alone
             env=_environment(share, number + 1),
         )

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import atexit
 import json
-import re
+import os
+import select
+import threading
+import time
 from collections.abc import Mapping
-from datetime import date
-
-import jinja2
-import jinja2.meta
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from contextlib import suppress
+from typing import Any
 
 from lbx.errors import BackendError
+from lbx.processes import DEVNULL, PIPE, Popen, start_python
 
 TEMPLATE_FIX = "Give another one in the model card ([chat] template_file), or switch it off ([chat] enabled = false)."
-_ASKS_FOR_CLOCK = re.compile(r"\bstrftime_now\s+is\s+(not\s+)?(un)?defined")
-_DATE = date(2024, 7, 26)
+_WALL_S = 60.0
+_ANSWER_LIMIT = 1 << 28
+_PROGRAM = """
+import signal
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+from lbx.template_process import main
+main()
+"""
 
 
 class ChatTemplate:
-    """A model's Jinja chat template, rendered as transformers renders it.
+    """A model's Jinja chat template, rendered as transformers renders it, in a process that has limits.
 
     A prompt must not change overnight: a template that asks whether there is a ``strftime_now`` is told that there is
     none and falls back to its own date; one that calls it unasked is told that it is 26 July 2024.
@@ -33,44 +39,26 @@ class ChatTemplate:
         kwargs: further variables, e.g. {"enable_thinking": False}.
 
     Raises:
-        BackendError: the template is not valid Jinja.
+        BackendError: the template is not valid Jinja, or takes too much time or memory.
     """
 
     def __init__(
         self, source: str, *, bos_token: str = "", eos_token: str = "", kwargs: Mapping[str, object] | None = None
     ) -> None:
-        try:
-            self._template = _environment().from_string(source)
-        except jinja2.TemplateError as exc:
-            raise _not_jinja(exc) from exc
+        self._source = source
         self._variables: dict[str, object] = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
-        if not _ASKS_FOR_CLOCK.search(source):
-            self._variables["strftime_now"] = _DATE.strftime
+        _ask({"source": source})
 
     def render(self, content: str) -> str:
         """The text a model reads when the user says ``content``, up to where its answer begins.
 
         Raises:
-            BackendError: the template fails, e.g. it insists on a system message.
+            BackendError: the template fails, e.g. it insists on a system message, or takes too much time or memory.
         """
         messages = [{"role": "user", "content": content}]
-        try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._variables)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as exc:
-            raise BackendError(
-                f"The model's chat template failed on a user message: {exc}.",
-                fix=TEMPLATE_FIX,
-            ) from exc
-
-
-class _Generation(Extension):
-    """``{% generation %}``: marks what the assistant says, for training; the text inside is rendered as it is."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+        variables = {"messages": messages, "add_generation_prompt": True, **self._variables}
+        text: str = _ask({"source": self._source, "variables": variables})["text"]
+        return text
 
 
 def knows_switch(template_source: str, name: str) -> bool:
@@ -79,28 +67,95 @@ def knows_switch(template_source: str, name: str) -> bool:
     Raises:
         BackendError: the template is not valid Jinja.
     """
-    try:
-        return name in jinja2.meta.find_undeclared_variables(_environment().parse(template_source))
-    except jinja2.TemplateError as exc:
-        raise _not_jinja(exc) from exc
+    return bool(_ask({"source": template_source, "name": name})["found"])
 
 
-def _environment() -> jinja2.Environment:
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
+class _Renderer:
+    """The process that renders, started when it is first asked and again after a template has ended it."""
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = raise_exception
-    return environment
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: Popen[bytes] | None = None
+        self._owner = 0
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What it answers; None where the request has ended it, or would not end."""
+        with self._lock:
+            process = self._running()
+            try:
+                answer = _exchange(process, json.dumps(request, default=str).encode() + b"\n")
+            except BaseException:  # Ctrl-C, too, leaves an answer behind that is not the next one's
+                self._end()
+                raise
+            if answer is None:
+                self._end()
+            return answer
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _running(self) -> Popen[bytes]:
+        if self._process is None or self._owner != os.getpid():
+            self._process = start_python(_PROGRAM, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, process_group=0, bufsize=0)
+            self._owner = os.getpid()
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        process.kill()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+        process.wait()
 
 
-def _not_jinja(exc: jinja2.TemplateError) -> BackendError:
-    return BackendError(f"The model's chat template is not valid Jinja: {exc}.", fix=TEMPLATE_FIX)
+def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
+    """Write the request and read the answer, each only as far as the process goes on."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    source, sink = process.stdout.fileno(), process.stdin.fileno()
+    os.set_blocking(sink, False)
+    end = time.monotonic() + _WALL_S
+    left, parts = memoryview(request), bytearray()
+    while not parts.endswith(b"\n"):
+        readable, writable, _ = select.select([source], [sink] if left else [], [], max(0.0, end - time.monotonic()))
+        if not readable and not writable:
+            return None
+        if writable:
+            try:
+                left = left[os.write(sink, left) :]
+            except BrokenPipeError:
+                return None
+        if readable:
+            data = os.read(source, 1 << 16)
+            if not data or len(parts) > _ANSWER_LIMIT:
+                return None
+            parts += data
+    with suppress(ValueError, RecursionError):
+        answer = json.loads(parts)
+        if isinstance(answer, dict):
+            return answer
+    return None
 
 
-def _tojson(value: object, indent: int | None = None) -> str:
-    # Jinja's own tojson escapes <, > and & for HTML, which would change a prompt.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+_renderer = _Renderer()
+atexit.register(_renderer.close)
+
+
+def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
+    answer = _renderer.ask(request)
+    if answer is None:
+        from lbx.template_process import BYTES, SECONDS
+
+        raise BackendError(
+            f"The model's chat template takes more than {SECONDS} seconds or {BYTES >> 30} GiB of memory.",
+            fix=f"Do not trust this model. {TEMPLATE_FIX}",
+        )
+    if "invalid" in answer:
+        raise BackendError(f"The model's chat template is not valid Jinja: {answer['invalid']}.", fix=TEMPLATE_FIX)
+    if "failed" in answer:
+        raise BackendError(f"The model's chat template failed on a user message: {answer['failed']}.", fix=TEMPLATE_FIX)
+    return answer

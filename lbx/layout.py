@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from lbx.errors import BundleError
+from lbx.inputs import read_input
 
 BAGIT = "bagit.txt"
 BAG_INFO = "bag-info.txt"
@@ -29,6 +31,8 @@ SBOM = "lbx/sbom.cdx.json"
 HUB = "data/hub"
 FILES = "data/files"
 IMAGES = "data/images"
+_COMMIT = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,200}")
+_REF_LIMIT = 4096
 
 
 def repo_folder(kind: str, repo: str) -> str:
@@ -84,20 +88,38 @@ class Bundle:
             kind: "dataset" or "model".
             repo: "org/name".
             revision: the revision the recipe asked for; None takes the only one, or "main" of several.
+
+        Raises:
+            BundleError: what names it leads out of the bundle.
         """
-        folder = self.root / HUB / repo_folder(kind, repo)
+        folder = self._inside(self.root / HUB / repo_folder(kind, repo))
         refs = folder / "refs"
         if revision is None:
             names = sorted(str(p.relative_to(refs)) for p in refs.rglob("*") if p.is_file()) if refs.is_dir() else []
             if not names:
                 return None
             revision = "main" if "main" in names else names[0]
-        ref = refs / revision
-        commit = ref.read_text("utf-8").strip() if ref.is_file() else revision
-        found = folder / "snapshots" / commit
+        ref = self._inside(refs / revision)
+        if not ref.is_file() and not _COMMIT.fullmatch(revision):
+            return None
+        commit = read_input(ref, _REF_LIMIT).decode("utf-8", "replace").strip() if ref.is_file() else revision
+        if not _COMMIT.fullmatch(commit):
+            raise BundleError(
+                f"{ref} names no commit, but {commit[:80]!r}.", fix="Do not trust this bundle: see `lbx verify` of it."
+            )
+        found = self._inside(folder / "snapshots" / commit)
         return found if found.is_dir() else None
 
     def file(self, to: str) -> Path | None:
         """A file of an https or path source by its place under data/files, or None where it is not there."""
-        found = self.root / FILES / to
+        found = self._inside(self.root / FILES / to)
         return found if found.exists() else None
+
+    def _inside(self, path: Path) -> Path:
+        """The path, which a file or a card has named: it must not lead out of the bundle, by ``..`` or by a link."""
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            raise BundleError(
+                f"{path} leads out of the bundle {self.root}, whose digest says nothing about what lies there.",
+                fix="Correct the card that names it; if none does, do not trust this bundle.",
+            )
+        return path

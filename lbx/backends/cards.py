@@ -36,10 +36,12 @@ from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, Options
 from lbx.backends.sampling import RANGES, out_of_range
 from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError
+from lbx.inputs import read_input
 from lbx.records import Sampling, sha256_text
 
 _KEYS = ("name", "backend", "context_window", "weights", "tokenizer", "chat", "sampling", "options")
 _PLACES = ("path", "bundle", "repo")
+_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,10 @@ def read_card(path: Path) -> ModelCard:
         UsageError: it cannot be read, is no TOML, or holds a key or value that a card does not have.
     """
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        table = tomllib.loads(read_input(path, _LIMIT).decode("utf-8"))
     except OSError as exc:
         raise UsageError(f"The model card {path} cannot be read: {exc.strerror}.") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise UsageError(f"The model card {path} is not valid TOML: {exc}.") from exc
     return parse_card(table, path)
 
@@ -209,6 +211,8 @@ def _weights(table: Mapping[str, Any], card: Path, name: str = "weights") -> Wei
             fix="path is a file or folder of this machine, bundle a place under the bundle's data/files, "
             "repo a hub repository inside the bundle.",
         )
+    if ".." in Path(values.get("file", "")).parts:
+        raise UsageError(f"{where} file = {values['file']!r} leads out of the model's folder.")
     if values.get("revision") and not values.get("repo"):
         raise UsageError(f"{where} revision goes with repo only.")
     return Weights(

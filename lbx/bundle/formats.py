@@ -21,6 +21,7 @@ REFUSED = {
 }
 _CONFIG_LIMIT = 16 << 20
 NAMES_CODE = "it names code to run (auto_map)"
+_OPAQUE = "it is too large or too deeply nested to be looked through"
 
 
 def why_refused(name: str) -> str:
@@ -28,11 +29,12 @@ def why_refused(name: str) -> str:
     return REFUSED.get(Path(name).suffix.lower(), "")
 
 
-def names_code(name: str, content: Path) -> bool:
-    """Whether ``content`` is a Hugging Face configuration that asks for code of its repository (``auto_map``)."""
-    if not name.lower().endswith("config.json") or content.stat().st_size > _CONFIG_LIMIT:
-        return False
-    return _asks_for_code(content.read_bytes())
+def why_unsafe_config(name: str, content: Path) -> str:
+    """``why_unsafe_inside`` of a Hugging Face configuration that is a file; "" for any other."""
+    if not name.lower().endswith("config.json"):
+        return ""
+    with content.open("rb") as file:
+        return why_unsafe_inside(name, content.stat().st_size, file)
 
 
 def wants_look(name: str) -> bool:
@@ -54,12 +56,10 @@ def why_unsafe_inside(name: str, size: int, file: IO[bytes]) -> str:
             return ""
         bomb = is_zip_bomb(declared, size)
         return f"its {size:,} bytes would unpack to {declared:,}: a zip bomb" if bomb else ""
-    if size <= _CONFIG_LIMIT and _asks_for_code(file.read(_CONFIG_LIMIT)):
-        return NAMES_CODE
-    return ""
+    return _OPAQUE if size > _CONFIG_LIMIT else _why_unsafe_json(file.read(_CONFIG_LIMIT))
 
 
-def _asks_for_code(content: bytes) -> bool:
+def _why_unsafe_json(content: bytes) -> str:
     found = False
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -68,6 +68,8 @@ def _asks_for_code(content: bytes) -> bool:
 
     try:
         json.loads(content, object_pairs_hook=look)
-    except (ValueError, RecursionError):
-        return False
-    return found
+    except RecursionError:
+        return _OPAQUE
+    except ValueError:  # nobody reads that: whoever tries will say what is wrong
+        return ""
+    return NAMES_CODE if found else ""

@@ -10,7 +10,10 @@ import re
 import unicodedata
 
 _DRIVE = re.compile(r"[A-Za-z]:")
-_ODD = re.compile(r"[\x00-\x1f\x7f\\%\u2028\u2029\x85\ud800-\udfff]")
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\%:\u2028\u2029\ud800-\udfff]")
+# What is not drawn, so that two names look alike: beside Unicode's format characters (Cf) its other ignorable ones.
+_UNSEEN = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE)
 _MAX_PART = 255
 _MAX_PATH = 1024
 _BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -33,11 +36,18 @@ def why_unsafe(path: str) -> str:
         (path.startswith("/") or _DRIVE.match(path), "it is an absolute path"),
         (".." in parts, "it leads out of the folder ('..')"),
         ("" in parts or "." in parts, "it has an empty or '.' part"),
-        (_ODD.search(path), "it has a control character, a backslash, a percent sign or a broken character"),
+        (_ODD.search(path), "it has a control character, a backslash, a colon, a percent sign or a broken character"),
+        (_UNSEEN.search(path) or _has_format_character(path), "it has a character that is not seen"),
         (unicodedata.normalize("NFC", path) != path, "it is not in Unicode's composed form (NFC) as names must be"),
+        (any(part[-1:] in (".", " ") for part in parts), "a part of it ends with a dot or a blank"),
+        (any(_DEVICE.fullmatch(part) for part in parts), "it is the name of a device on Windows"),
         (max(sizes) > _MAX_PART or sum(sizes) > _MAX_PATH, "it is too long for common file systems"),
     )
     return next((reason for wrong, reason in checks if wrong), "")
+
+
+def _has_format_character(path: str) -> bool:
+    return not path.isascii() and any(unicodedata.category(c) == "Cf" for c in path)
 
 
 class PathSet:

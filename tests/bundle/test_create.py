@@ -294,7 +294,7 @@ def test_an_unsafe_format_needs_leave_by_name(bundle: Make, hub: HubServer, name
 def test_a_configuration_that_names_code_needs_leave(bundle: Make, hub: HubServer) -> None:
     config = hub.hub / "models/org/model/config.json"
     config.write_text(json.dumps({"auto_map": {"AutoModel": "modeling.Model"}}))
-    with pytest.raises(UsageError, match=r"config\.json is a configuration that names code"):
+    with pytest.raises(UsageError, match=r"config\.json is a configuration, and it names code"):
         bundle(MODEL)
     assert hub.fetched("model.safetensors") == []
     made = bundle(MODEL + 'allow = ["config.json"]\n')

@@ -112,7 +112,7 @@ def test_what_is_held_needs_the_leave_that_it_needed(bundle: Make, hub: HubServe
     config.write_text(json.dumps({"auto_map": {"AutoModel": "modeling.Model"}}))
     allowed = MODEL + 'allow = ["config.json"]\n'
     base = unpack(bundle(allowed, out="old").archive, tmp_path / "base").root
-    with pytest.raises(UsageError, match=r"config\.json is a configuration that names code"):
+    with pytest.raises(UsageError, match=r"config\.json is a configuration, and it names code"):
         bundle(MODEL, base=base)
     assert bundle(allowed, base=base).sources[0]["allowed"] == bundle(allowed, out="whole").sources[0]["allowed"] != []
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.bundle.formats import names_code, why_refused
+from lbx.bundle.formats import why_refused, why_unsafe_config
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 
 
@@ -32,6 +32,17 @@ from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
         ("a\ud800", "broken"),
         ("e\u0301.txt", "NFC"),
         ("x" * 256, "too long"),
+        ("ab:c", "colon"),
+        ("a\x9bb", "control"),
+        ("pass\u200bword", "not seen"),
+        ("a\u202etxt.exe", "not seen"),
+        ("\ufeffa", "not seen"),
+        ("a\u3164", "not seen"),
+        ("a/CON/b", "device"),
+        ("com1.txt", "device"),
+        ("lpt\u00b9", "device"),
+        ("a./b", "dot or a blank"),
+        ("a ", "dot or a blank"),
         ("/".join(["x" * 200] * 6), "too long"),
     ],
 )
@@ -40,7 +51,9 @@ def test_unsafe_names(path: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["a", "a/b.txt", "..a/b..", "长/文本.jsonl", "\u00e9.txt", "a b", "-x", ".gitattributes"]
+    "path",
+    ["a", "a/b.txt", "..a/b..x", "长/文本.jsonl", "\u00e9.txt", "a b", "-x", ".gitattributes"]
+    + ["console", "com10", "aux-data", "data.con"],
 )
 def test_safe_names(path: str) -> None:
     assert why_unsafe(path) == ""
@@ -108,12 +121,19 @@ def test_safe_formats(name: str) -> None:
 def test_configurations_that_name_code(tmp_path: Path, content: object, found: bool) -> None:
     path = tmp_path / "blob"
     path.write_text(json.dumps(content))
-    assert names_code("config.json", path) is found
-    assert names_code("deep/tokenizer_config.json", path) is found
-    assert names_code("data.json", path) is False
+    assert ("names code" in why_unsafe_config("config.json", path)) is found
+    assert ("names code" in why_unsafe_config("deep/tokenizer_config.json", path)) is found
+    assert not why_unsafe_config("data.json", path)
 
 
 def test_a_broken_configuration_names_no_code(tmp_path: Path) -> None:
     path = tmp_path / "blob"
     path.write_bytes(b"{" * 100_000)
-    assert names_code("config.json", path) is False
+    assert not why_unsafe_config("config.json", path)
+
+
+@pytest.mark.parametrize("content", [b'{"auto_map": {}, "a": "' + b" " * (16 << 20) + b'"}', b'{"a":' * 100_000])
+def test_a_configuration_that_cannot_be_looked_through_is_unsafe(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "blob"
+    path.write_bytes(content)
+    assert "looked through" in why_unsafe_config("config.json", path)

@@ -116,8 +116,10 @@ def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> t
 
 
 def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
+    from lbx.backends.hf.files import refuse_unsound
     from lbx.backends.hf.library import first_line, quiet, refuse_without_tokenizer
 
+    refuse_unsound(place)
     refuse_without_tokenizer(place)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.endings import named_ends
+from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
@@ -283,6 +284,7 @@ def _check_folder(folder: Path) -> None:
             f"{folder} has no .safetensors weights" + (", only pickled ones, which can run code." if pickled else "."),
             fix="Take a revision of the model with safetensors, or convert it.",
         )
+    refuse_unsound(folder)
     refuse_without_tokenizer(folder)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
+from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import choose_device, first_line, quiet, refuse_without_tokenizer
 from lbx.backends.options import SentenceTransformersOptions, thread_count
 from lbx.backends.text import encodable
@@ -182,6 +183,7 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
             f"{folder} has no .safetensors weights.",
             fix="Add them to the recipe's files, or take a revision of the model that has them.",
         )
+    refuse_unsound(folder)
     refuse_without_tokenizer(folder)
     return sorted(places)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from lbx.bundle.bag import render_tags
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.formats import names_code, why_refused, why_unsafe_inside
+from lbx.bundle.formats import NAMES_CODE, why_refused, why_unsafe_config, why_unsafe_inside
 from lbx.bundle.making.archive import Writing, publish_archive, write_archive
 from lbx.bundle.making.delta import Held, HeldFile, read_base
 from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
@@ -231,9 +231,10 @@ def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[st
     coded: set[str] = set()
     for entry, item in jobs:
         file = _fetch_one(item, job, partial(meter.at, item.name))
-        if file.allowed if isinstance(file, HeldFile) else names_code(item.name, file.path):
+        held_as = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else ""
+        if reason := held_as if isinstance(file, HeldFile) else why_unsafe_config(item.name, file.path):
             if not entry.allows(item):
-                raise refusal(entry.source, item, "a configuration that names code to run (auto_map)")
+                raise refusal(entry.source, item, f"a configuration, and {reason}")
             coded.add(item.path)
         _refuse_bomb(entry, item, file)
         # A small file of the hub shows only now, by its SHA-256, that the base has it.

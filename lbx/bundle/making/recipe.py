@@ -44,8 +44,10 @@ from lbx.backends.cards import ModelCard, parse_card
 from lbx.bundle.making.sources import KINDS, HttpsSource, HubSource, PathSource, Source
 from lbx.bundle.names import is_bundle_name
 from lbx.errors import UsageError
+from lbx.inputs import read_input
 
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
+_LIMIT = 16 << 20
 _NOT_IN_TOML = ("origin", "folder")
 _LISTS = ("files", "optional", "allow")
 _BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
@@ -143,7 +145,7 @@ def _of_card(card: ModelCard, path: Path) -> Recipe:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(read_input(path, _LIMIT).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError) as exc:
         others = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, others, n=1) or difflib.get_close_matches(
@@ -155,7 +157,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"The recipe {path} cannot be read: {exc}.", fix="Give a TOML file such as bundle/demo.toml."
         ) from exc
-    except tomllib.TOMLDecodeError as exc:
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
         raise UsageError(f"The recipe {path} is not valid TOML: {exc}.") from exc
 
 

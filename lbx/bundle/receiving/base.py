@@ -1,4 +1,4 @@
-"""What a delta takes from the bundle that it was made against: proven by its hash, then shared, not copied."""
+"""What a delta takes from the bundle that it was made against: its own copy of each file, proven by its hash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lbx.bundle.bag import Contents, Entry
-from lbx.bundle.disk import read_blocks
+from lbx.bundle.disk import BLOCK, read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.parallel import Tally
 from lbx.errors import BundleError
@@ -57,23 +57,35 @@ class Base:
                 return path
         return None
 
+    def takes_no_room(self, folder: Path) -> bool:
+        """Whether ``folder`` is on a file system where a clone of the base's files shares their blocks."""
+        probe = folder / f".{self._delta.name}.clone-{os.getpid()}"
+        try:
+            return _clone(self.root / BUNDLE_JSON, probe)
+        except OSError:
+            return False
+        finally:
+            probe.unlink(missing_ok=True)
+
     @cached_property
     def _places(self) -> dict[str, str]:
         text = (self.root / MANIFEST).read_text("utf-8", "replace") if (self.root / MANIFEST).is_file() else ""
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
     def lend(self, entry: Entry, target: Path, tally: Tally) -> None:
-        """Make ``target`` the base's file: a clone where the file system can, else a hard link, else a copy.
+        """Make ``target`` the base's file: a clone where the file system can, else a copy.
 
-        It is hashed afterwards, under its passing name, so that it was right when it became part of the bundle.
+        Never a link: who may write to the base would write to this bundle, too. ``target`` is what is hashed, so that
+        a base that changes meanwhile is noticed.
 
         Raises:
             BundleError: the base's file has been changed since it was bundled.
         """
         source = self._files[entry.path]
-        if not _clone(source, target) and not _link(source, target):
+        if not _clone(source, target):
             with source.open("rb") as file, target.open("xb") as out:
-                shutil.copyfileobj(file, out, 1 << 20)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                shutil.copyfileobj(file, out, BLOCK)
                 out.flush()
                 os.fsync(out.fileno())
         digest = BackgroundSha256(threaded=tally.outweighs(entry.size))
@@ -99,12 +111,4 @@ def _clone(source: Path, target: Path) -> bool:
         except OSError:
             target.unlink()
             return False
-    return True
-
-
-def _link(source: Path, target: Path) -> bool:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        return False
     return True

@@ -30,7 +30,7 @@ from lbx.bundle.receiving.base import Base
 from lbx.bundle.receiving.reading import Reading, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
-from lbx.layout import TAG_MANIFEST
+from lbx.layout import BUNDLE_JSON, TAG_MANIFEST
 
 _INCOMING = ".incoming"
 
@@ -141,9 +141,9 @@ def _occupied(to: Path, contents: Contents) -> bool:
 
 
 def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
-    """Refuse before anything is written. What a base on the same disk lends takes no space there."""
+    """Refuse before anything is written. What is cloned from a base takes no space."""
     lent = 0
-    if base is not None and base.root.stat().st_dev == to.parent.stat().st_dev:
+    if base is not None and base.takes_no_room(to.parent):
         lent = sum(contents.entries[path].size for path in contents.fetched)
     needed, free = contents.payload_bytes - lent, shutil.disk_usage(to.parent).free
     if needed > free:
@@ -164,7 +164,7 @@ def _unpack_beside(reading: Reading, to: Path, progress: Progress, base: Base | 
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
             in_parallel(lambda entry: writer.borrow(entry, base, tally, reading.look), entries, tally)
         writer.settle()
-        folder.chmod(0o755)
+        folder.chmod((folder / BUNDLE_JSON).parent.stat().st_mode)  # as the umask makes folders
         folder.rename(to)
     sync_folder(to.parent)
 

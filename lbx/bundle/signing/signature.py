@@ -15,7 +15,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lbx.bundle.signing import publickey
@@ -29,6 +28,7 @@ _HASHES = ("sha512", "sha256")
 _SIGNATURE_LIMIT = 64 << 10
 _KEY_FILE_LIMIT = 4 << 20
 _WORD = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+_OPTION = re.compile(r'(?:(namespaces|valid-after|valid-before)="([^"\\]*)"|(cert-authority))(,(?=.)|$)', re.IGNORECASE)
 _KEY_WORD = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
 
 
@@ -66,19 +66,19 @@ class TrustedKey:
     Attributes:
         key: as in ``Signature``.
         owner: the principals of an allowed_signers line, or the comment of a public key; may be empty.
-        namespaces: patterns; empty for all.
+        namespaces: OpenSSH's list of patterns; None where the line says nothing.
         valid_after, valid_before: None where the line says nothing.
     """
 
     key: bytes
     owner: str
-    namespaces: tuple[str, ...] = ()
+    namespaces: str | None = None
     valid_after: datetime | None = None
     valid_before: datetime | None = None
 
     def why_not(self, now: datetime) -> str:
         """Why the key may not sign a bundle at this time, or "" when it may."""
-        if self.namespaces and not any(fnmatchcase(NAMESPACE, pattern) for pattern in self.namespaces):
+        if self.namespaces is not None and not _in_pattern_list(NAMESPACE, self.namespaces):
             return f"it is not trusted for the namespace {NAMESPACE}"
         if self.valid_after is not None and now < self.valid_after:
             return "it is not valid yet (by this machine's clock)"
@@ -254,21 +254,42 @@ def _parse_line(line: str) -> TrustedKey | None:
     if _Fields(key).text() != words[place]:
         raise ValueError("the key is not of the type that it says")
     owner = words[0].strip('"') if place else " ".join(words[2:])
+    if place == 1 and re.match(r'[a-z-]+="|cert-authority$', words[0], re.IGNORECASE):
+        raise ValueError(f"no signer stands before {words[0]}")
     options = _options(words[1]) if place == 2 else {}
     if "cert-authority" in options:
         return None
-    patterns = tuple(part for part in options.get("namespaces", "").split(",") if part)
-    return TrustedKey(key, owner, patterns, _time(options.get("valid-after")), _time(options.get("valid-before")))
+    after, before = _time(options.get("valid-after")), _time(options.get("valid-before"))
+    if after is not None and before is not None and before <= after:
+        raise ValueError("valid-before is not after valid-after")
+    return TrustedKey(key, owner, options.get("namespaces"), after, before)
 
 
 def _options(text: str) -> dict[str, str]:
-    options = {}
-    for part in re.findall(r'(?:[^,"]|"[^"]*")+', text):
-        name, _, value = part.partition("=")
-        if name.lower() not in ("namespaces", "valid-after", "valid-before", "cert-authority"):
-            raise ValueError(f"an option {name}")
-        options[name.lower()] = value.strip('"')
-    return options
+    """As OpenSSH reads them: each once, values in quotes."""
+    options: dict[str, str] = {}
+    at = 0
+    while match := _OPTION.match(text, at):
+        name = (match[1] or match[3]).lower()
+        if name in options:
+            raise ValueError(f"the option {name} twice")
+        options[name] = match[2] or ""
+        at = match.end()
+        if at == len(text) and not match[4]:
+            return options
+    raise ValueError(f"an option {text[at:]}")
+
+
+def _in_pattern_list(name: str, patterns: str) -> bool:
+    """OpenSSH's rule (ssh_config(5), PATTERNS): ``*`` and ``?`` alone are special, and one ``!pattern`` decides."""
+    found = False
+    for pattern in patterns.split(","):
+        bare = pattern.removeprefix("!")
+        if re.fullmatch("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in bare), name):
+            if bare != pattern:
+                return False
+            found = True
+    return found
 
 
 def _time(text: str | None) -> datetime | None:

@@ -1,0 +1,57 @@
+"""A Hugging Face folder's JSON files, looked through before a library takes them at their word."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lbx.errors import BackendError
+from lbx.inputs import read_input
+
+_LIMIT = 64 << 20
+_COUNTED = re.compile(r"layer|head|expert|block|depth")
+_MOST = 100_000
+"""Layers, heads or experts; libraries make a list of so many before they look for the first weight."""
+
+_DAMAGED = "Do not trust this model; compare its files with their source's (for a bundle: lbx verify)."
+
+
+def refuse_unsound(folder: Path) -> None:
+    """Refuse what would hang a library, or lead it out of the folder.
+
+    Raises:
+        BackendError: config.json counts its parts in millions, or an index names weights that lie elsewhere; or one of
+            them cannot be read.
+    """
+    for key, value in _numbers(_read(folder / "config.json")):
+        if _COUNTED.search(key) and value > _MOST:
+            raise BackendError(f"{folder / 'config.json'} says {key} = {value:,}, which no model has.", fix=_DAMAGED)
+    for path in sorted(folder.glob("*.index.json")):
+        index = _read(path)
+        named = index.get("weight_map") if isinstance(index, dict) else None
+        for name in set(map(str, named.values())) if isinstance(named, dict) else ():
+            if name != Path(name).name:
+                raise BackendError(f"{path} takes weights from {name!r}, out of the model's folder.", fix=_DAMAGED)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(read_input(path, _LIMIT))
+    except FileNotFoundError:
+        return None
+    except RecursionError as exc:
+        raise BackendError(f"{path} cannot be read: it is nested too deeply.", fix=_DAMAGED) from exc
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise BackendError(f"{path} cannot be read: {reason}.", fix=_DAMAGED) from exc
+
+
+def _numbers(value: Any) -> Iterator[tuple[str, float]]:
+    """Every number in it, by its key."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, int | float) and not isinstance(inner, bool):
+            yield key, inner
+        yield from _numbers(inner)

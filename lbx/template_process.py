@@ -1,0 +1,98 @@
+"""The process that renders chat templates: they come with models, and Jinja has no limits on time or memory.
+
+It reads a request a line and answers a line, both JSON. The kernel ends it where a template takes more than there is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+from collections.abc import Mapping
+from datetime import date
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+import jinja2.meta
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+SECONDS = 5
+BYTES = 1 << 30
+"""Of address space, the libraries' included; a prompt of a million tokens takes some dozen megabytes."""
+
+_ASKS_FOR_CLOCK = re.compile(r"\bstrftime_now\s+is\s+(not\s+)?(un)?defined")
+_DATE = date(2024, 7, 26)
+_SAID = 1000
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin.buffer:
+        used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, resource.RLIM_INFINITY))
+        sys.stdout.buffer.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """"found" or "text"; or what is wrong with the template ("invalid"), or with it on this message ("failed")."""
+    wrong = "invalid"
+    try:
+        if "name" in request:
+            found = jinja2.meta.find_undeclared_variables(_environment().parse(request["source"]))
+            return {"found": request["name"] in found}
+        template = _compiled(request["source"])
+        wrong = "failed"
+        return {"text": template.render(_variables(request))} if "variables" in request else {}
+    except MemoryError:
+        return {wrong: "it takes too much memory"}
+    except RecursionError:
+        return {wrong: "it is nested too deeply, or calls itself without end"}
+    except jinja2.TemplateError as exc:
+        return {wrong: f"{exc}"[:_SAID].rstrip(".") or type(exc).__name__}
+    except Exception as exc:  # whatever a template's expressions raise, or Jinja's compiler stumbles over
+        return {wrong: f"{type(exc).__name__}: {exc}"[:_SAID].rstrip(".")}
+
+
+def _variables(request: Mapping[str, Any]) -> dict[str, Any]:
+    clock = {} if _ASKS_FOR_CLOCK.search(request["source"]) else {"strftime_now": _DATE.strftime}
+    return {**request["variables"], **clock}
+
+
+@lru_cache(8)
+def _compiled(source: str) -> jinja2.Template:
+    return _environment().from_string(source)
+
+
+class _Generation(Extension):
+    """``{% generation %}``: marks what the assistant says, for training; the text inside is rendered as it is."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+
+
+def _environment() -> jinja2.Environment:
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = raise_exception
+    return environment
+
+
+def _tojson(value: object, indent: int | None = None) -> str:
+    # Jinja's own tojson escapes <, > and & for HTML, which would change a prompt.
+    return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """"found" or "text"; or what is wrong with the template ("invalid"), or with it on this message ("failed")."""
+    """ "found" or "text"; or what is wrong with the template ("invalid"), or with it on this message ("failed")."""
     wrong = "invalid"
     try:
         if "name" in request:

@@ -12,6 +12,7 @@ from lbx.bundle.making.retry import Retry
 from lbx.bundle.progress import Progress
 from lbx.bundle.receiving.check import VerifyReport, verify, verify_folder
 from lbx.bundle.receiving.extract import UnpackResult, unpack
+from lbx.bundle.receiving.unchanged import check_unchanged
 from lbx.bundle.signing.trust import Trust
 from lbx.bundle.volumes import parse_volume_size
 
@@ -25,6 +26,7 @@ __all__ = [
     "UnpackResult",
     "VerifyReport",
     "Writing",
+    "check_unchanged",
     "create",
     "parse_volume_size",
     "survey",

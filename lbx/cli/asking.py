@@ -36,6 +36,7 @@ class Order:
         server: the one address that may be reached.
         offline: how the run is kept offline, in words.
         threads: of each process that holds the model, instead of the card's.
+        checked: how the bundle was held against its manifest, in words.
     """
 
     bundle: Path
@@ -49,6 +50,7 @@ class Order:
     server: tuple[str, int] | None
     offline: str
     threads: int | None = None
+    checked: str = ""
 
 
 def run_order(
@@ -91,6 +93,7 @@ def run_order(
             ]
             total = sum(agenda.total for agenda in agendas)
             with closing(store, [agenda.run_id for agenda in agendas]):
+                note(f"The bundle is as it was unpacked, by {order.checked}.")
                 for agenda in agendas:
                     note(f"{agenda.run_id}: {_extent(agenda)}; {order.offline}")
                 outlook = look_ahead_of_run(store, asker, done, free, workers) if plan else None
@@ -153,7 +156,7 @@ def prepare(order: Order) -> list[Prepared]:
             completed = dataclasses.replace(settings, model_sampling=recommended)
             check_reasoning_budget(loaded, completed)
             work = make_work(loaded, completed, order.selection, order.chunks)
-            row = make_run_row(name, work, order.offline)
+            row = make_run_row(name, work, order.offline, order.checked)
             prepared.append(Prepared(dataclasses.replace(work, run_id=row.run_id), row))
     except BaseException:
         loaded.backend.close()

@@ -170,6 +170,14 @@ VerifyBatching = Annotated[
         help="Afterwards ask N answers again alone, and say how many differ and by how little.",
     ),
 ]
+HashBundle = Annotated[
+    bool,
+    typer.Option(
+        "--hash-bundle",
+        help="First hash every file of the bundle. Without it sizes and times are checked, and the bytes of what is "
+        "younger than the manifest.",
+    ),
+]
 Shards = Annotated[
     Path | None,
     typer.Option("--shards", metavar="FILE", help="The plan of shards that `lbx submit` wrote; goes with --shard."),

@@ -25,6 +25,7 @@ from lbx.cli.options import (
     Documents,
     DrawSamples,
     Embedding,
+    HashBundle,
     Ids,
     Iterations,
     Limit,
@@ -46,7 +47,7 @@ from lbx.cli.options import (
     Threads,
     VerifyBatching,
 )
-from lbx.cli.output import CountProgress, note, stdout
+from lbx.cli.output import ByteProgress, CountProgress, note, stdout
 from lbx.cli.run_setup import (
     Retrieval,
     check_embedding,
@@ -149,6 +150,7 @@ def run(
     shard: ShardNumber = None,
     scratch: Scratch = None,
     copy_every: CopyEvery = 10.0,
+    hash_bundle: HashBundle = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask a model every sample and write answers and scores to one file. The same command again continues.
@@ -158,6 +160,7 @@ def run(
 
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
+    from lbx.bundle import check_unchanged
     from lbx.engine.offline import block_network
     from lbx.engine.settings import RunSettings
     from lbx.layout import Bundle
@@ -165,6 +168,8 @@ def run(
 
     place = written_beside_copies(output, scratch, copy_every) if scratch else output
     opened = Bundle(bundle)
+    with ByteProgress() as bytes_done:
+        checked = check_unchanged(opened.root, bytes_done, hashes=hash_bundle)
     server = model_server(opened, model, backend, threads)
     choice = choice_of(limit, documents, sample, seed, ids)
     shard_samples = shard_of(opened, task_names, shards, shard)
@@ -204,6 +209,7 @@ def run(
             server,
             offline,
             threads,
+            checked,
         )
         outcomes = run_order(
             place,

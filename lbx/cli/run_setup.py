@@ -284,7 +284,7 @@ def _thinking_switch(source: str, given: Any, settings: RunSettings) -> dict[str
     return dict.fromkeys(known, settings.thinks)
 
 
-def make_run_row(name: str | None, work: Work, offline: str) -> RunRow:
+def make_run_row(name: str | None, work: Work, offline: str, checked: str = "") -> RunRow:
     """The run's row. Tasks and samples are no part of its identity, so a run can be extended to more of them."""
     from lbx import __version__
     from lbx.records import canonical_json, sha256_text
@@ -307,7 +307,7 @@ def make_run_row(name: str | None, work: Work, offline: str) -> RunRow:
         benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
         bundle_digest=digest,
         settings=settings,
-        hardware={**info.hardware, "network": offline},
+        hardware={**info.hardware, "network": offline, **({"bundle_check": checked} if checked else {})},
         lbx_version=__version__,
         task_samples={task.full_name: task.samples for task in work.tasks},
     )

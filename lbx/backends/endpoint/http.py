@@ -16,7 +16,7 @@ from lbx.backends.options import EndpointOptions
 from lbx.errors import BackendError, EndpointError, UsageError
 
 if TYPE_CHECKING:
-    import httpx2
+    from lbx.backends.endpoint.bounded import Answer
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
@@ -55,9 +55,12 @@ class Server:
     def __init__(self, options: EndpointOptions) -> None:
         import httpx2
 
+        from lbx.backends.endpoint.bounded import BoundedTransport
+
         self.url = options.url.rstrip("/")
         self._root = self.url.removesuffix("/v1")
         self._retries = options.retries
+        self._seconds = options.timeout_s
         self._key = _key(options.api_key_env)
         self._key_name = options.api_key_env
         self._stopping = threading.Event()
@@ -65,8 +68,10 @@ class Server:
         self._client = httpx2.Client(
             headers={"User-Agent": "lbx"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
             timeout=httpx2.Timeout(options.timeout_s, connect=min(CONNECT_S, options.timeout_s), pool=None),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=options.concurrency),
-            verify=httpx2.create_ssl_context(),
+            transport=BoundedTransport(
+                httpx2.create_ssl_context(),
+                httpx2.Limits(max_connections=None, max_keepalive_connections=options.concurrency),
+            ),
             trust_env=False,
         )
 
@@ -102,7 +107,7 @@ class Server:
         Raises:
             UnreachableError: no connection, or 429, 502, 503, 504, time after time; or no answer in ``timeout_s``.
             RefusedError: any other error status.
-            BackendError: the answer is not JSON, or no object.
+            BackendError: the answer is not JSON, or no object, or has no end.
         """
         url = (self._root if root else self.url) + path
         response = self._patiently("POST", url, payload, unready_only=unready_only)
@@ -121,9 +126,11 @@ class Server:
         """Whether it answers anything at all now, asked once."""
         import httpx2
 
+        from lbx.backends.endpoint.bounded import EndlessError, fetch
+
         try:
-            status = self._client.get(self.url + "/models", timeout=_SHORT_S).status_code
-        except httpx2.ReadTimeout:
+            status = fetch(self._client, "GET", self.url + "/models", seconds=_SHORT_S).status
+        except (httpx2.ReadTimeout, EndlessError):
             return True  # busy: some servers list their models only between two answers
         except httpx2.HTTPError:
             return False
@@ -156,9 +163,11 @@ class Server:
             fix="Check the card's url and model: the url of most servers ends in /v1.",
         )
 
-    def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> httpx2.Response:
+    def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> Answer:
         """Ask until the server answers, or has failed too often."""
         import httpx2
+
+        from lbx.backends.endpoint.bounded import EndlessError, fetch
 
         failed = 0
         while True:
@@ -166,9 +175,12 @@ class Server:
             try:
                 # Without allow_nan: a number that is none would make no JSON.
                 content = None if payload is None else json.dumps(payload, ensure_ascii=False, allow_nan=False)
-                response = self._client.request(
-                    method, url, content=content, headers={"Content-Type": "application/json"}
-                )
+                response = fetch(self._client, method, url, seconds=self._seconds, content=content)
+            except EndlessError as exc:
+                raise BackendError(
+                    f"The answer of the server {self.url} {exc}.",
+                    fix="Check the card's url, and that nothing between here and the model changes its answers.",
+                ) from exc
             except httpx2.ReadTimeout as exc:  # it may still be at it: asked again, it would do the work twice
                 raise UnreachableError("no answer within the card's timeout_s") from exc
             except httpx2.TransportError as exc:
@@ -179,27 +191,27 @@ class Server:
             except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
                 raise UnreachableError(_reason(exc)) from exc
             else:
-                if response.status_code < 300:
+                if response.status < 300:
                     return response
                 problem, wait = self._problem(response, unready_only), _asked_delay(response)
-                if isinstance(problem, RefusedError) and not self._may_pass(response.status_code, unready_only):
+                if isinstance(problem, RefusedError) and not self._may_pass(response.status, unready_only):
                     raise problem
             failed += 1
             delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** (failed - 1)) * random.SystemRandom().uniform(0.5, 1)
             if failed > self._retries or self._stopping.wait(max(delay, wait)):
                 raise problem
 
-    def _problem(self, response: httpx2.Response, unready_only: bool) -> Exception:
+    def _problem(self, response: Answer, unready_only: bool) -> Exception:
         said = self._said(response)
-        if response.status_code in _UNAVAILABLE:
-            return UnreachableError(f"{response.status_code}: {said}" if said else str(response.status_code))
-        return RefusedError(response.status_code, said)
+        if response.status in _UNAVAILABLE:
+            return UnreachableError(f"{response.status}: {said}" if said else str(response.status))
+        return RefusedError(response.status, said)
 
     @staticmethod
     def _may_pass(status: int, unready_only: bool) -> bool:
         return status in _PASSING or (status >= 500 and status != 501 and not unready_only)
 
-    def _said(self, response: httpx2.Response) -> str:
+    def _said(self, response: Answer) -> str:
         """The message in an error's body, wherever the server puts it."""
         try:
             found = response.json()
@@ -230,7 +242,7 @@ def _key(variable: str) -> str:
     return key
 
 
-def _asked_delay(response: httpx2.Response) -> float:
+def _asked_delay(response: Answer) -> float:
     """How long the server asks to wait (Retry-After, seconds or a date), up to five minutes; 0 where it does not."""
     text = response.headers.get("Retry-After", "").strip()
     if not text:

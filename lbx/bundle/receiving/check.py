@@ -117,7 +117,7 @@ def verify_folder(
     clock = Clock()
     Bundle(root)  # refuses what is no bundle at all before the whole folder is walked
     try:
-        found = _files_below(root)
+        found = files_below(root)
         for path in found:
             if not path.startswith(PAYLOAD):
                 refuse_foreign_tag(path, f"{root}")
@@ -134,7 +134,7 @@ def verify_folder(
         def work(entry: Entry) -> list[str]:
             if entry.path not in files:
                 return [f"{entry.path} (missing)"]
-            return _compare(root / entry.path, entry, tally) or _why_unsafe(root / entry.path, entry, allowed)
+            return compare(root / entry.path, entry, tally) or _why_unsafe(root / entry.path, entry, allowed)
 
         entries = sorted(contents.entries.values(), key=lambda entry: -entry.size)
         told = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
@@ -179,7 +179,8 @@ def _judge(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy
     return [trust.judge(tags[TAG_SIGNATURE], tags[TAG_MANIFEST], TAG_MANIFEST, where)]
 
 
-def _compare(path: Path, entry: Entry, tally: Tally) -> list[str]:
+def compare(path: Path, entry: Entry, tally: Tally) -> list[str]:
+    """What is wrong with a file; [] where its bytes are the entry's. Raises OSError."""
     digest = hashlib.sha256()
     if path.stat().st_size == entry.size:
         for block in read_blocks(path):
@@ -196,7 +197,7 @@ def _why_unsafe(path: Path, entry: Entry, allowed: frozenset[str]) -> list[str]:
     return [f"{entry.path} (unsafe: {reason})"] if reason else []
 
 
-def _files_below(root: Path) -> list[str]:
+def files_below(root: Path) -> list[str]:
     """Every file below ``root``; a link or device there is none of the bundle's."""
     found = []
     for folder, folders, files in os.walk(root):

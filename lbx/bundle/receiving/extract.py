@@ -164,6 +164,7 @@ def _unpack_beside(reading: Reading, to: Path, progress: Progress, base: Base | 
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
             in_parallel(lambda entry: writer.borrow(entry, base, tally, reading.look), entries, tally)
         writer.settle()
+        os.utime(folder / TAG_MANIFEST)  # younger than all that it lists (``unchanged``)
         folder.chmod((folder / BUNDLE_JSON).parent.stat().st_mode)  # as the umask makes folders
         folder.rename(to)
     sync_folder(to.parent)

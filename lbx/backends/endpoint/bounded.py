@@ -1,0 +1,132 @@
+"""Answers that have an end: in bytes, and by the clock. A server may send one byte a minute, or without end.
+
+httpx counts its timeouts from one byte to the next and reads whatever comes; here a deadline holds for a whole answer,
+and a limit for its size. Compressed answers are not taken: what they unpack to has no bound.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpcore2
+import httpx2
+
+LIMIT = 64 << 20
+"""Bytes of one answer; a million tokens with their text take a tenth of that."""
+
+
+class EndlessError(Exception):
+    """An answer is larger than any, or compressed; its message is the end of a sentence ("it ...")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """Raises ValueError for what is no JSON, or too deep to read."""
+        try:
+            return json.loads(self.body)
+        except RecursionError as exc:
+            raise ValueError("nested too deeply") from exc
+
+
+def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, content: str | None = None) -> Answer:
+    """Ask once.
+
+    Args:
+        client: made with a ``BoundedTransport``.
+        seconds: until the last byte of the answer must be there; then it is a ``httpx2.ReadTimeout``.
+
+    Raises:
+        EndlessError: the answer has more than ``LIMIT`` bytes, or is compressed.
+        httpx2.HTTPError, httpx2.InvalidURL: as the client.
+    """
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    body = bytearray()
+    with _until(time.monotonic() + seconds), client.stream(method, url, content=content, headers=headers) as response:
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise EndlessError(f"is compressed ({encoding[:40]}), which was not asked for and has no bound")
+        for chunk in response.iter_raw():
+            body += chunk
+            if len(body) > LIMIT:
+                raise EndlessError(f"has more than {LIMIT >> 20} MiB")
+        return Answer(response.status_code, response.headers, bytes(body))
+
+
+class BoundedTransport(httpx2.HTTPTransport):
+    """httpx's own, whose connections keep to the deadline of the request that they serve."""
+
+    def __init__(self, ssl_context: Any, limits: httpx2.Limits) -> None:
+        super().__init__(verify=ssl_context, limits=limits, trust_env=False)
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=ssl_context,
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=_Backend(),
+        )
+
+
+_deadline = threading.local()
+
+
+@contextmanager
+def _until(moment: float) -> Iterator[None]:
+    _deadline.moment = moment
+    try:
+        yield
+    finally:
+        del _deadline.moment
+
+
+def _left(timeout: float | None) -> float | None:
+    moment = getattr(_deadline, "moment", None)
+    if moment is None:
+        return timeout
+    left = float(moment - time.monotonic())
+    if left <= 0:
+        raise httpcore2.ReadTimeout("the answer did not come to its end in time")
+    return left if timeout is None else min(left, timeout)
+
+
+class _Backend(httpcore2.SyncBackend):
+    def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore2.NetworkStream:
+        return _Stream(super().connect_tcp(*arguments, **options))
+
+
+class _Stream(httpcore2.NetworkStream):
+    def __init__(self, inner: httpcore2.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _left(timeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from lbx.cli.options import AsJson
 from lbx.cli.output import note, stdout
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError, UsageError
-from lbx.processes import python_command
+from lbx.processes import find_tool, python_command
 
 if TYPE_CHECKING:
     from lbx.cli.shard_planning import Counting, Wanted
@@ -261,7 +260,7 @@ def _launch(
 
 def _this_program() -> str:
     """How this lbx is called, for a machine that sees the same files."""
-    called = shutil.which(sys.argv[0])
+    called = find_tool(sys.argv[0])
     if called and Path(called).name == "lbx":
         return shlex.quote(str(Path(called).absolute()))
     return shlex.join(python_command("-m", "lbx.cli"))

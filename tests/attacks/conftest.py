@@ -6,6 +6,8 @@ or "survived" (it did no harm, and what was asked for was done). A test that fai
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -45,3 +47,43 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     total = sum(counts.values(), Counter())
     for name, row in [*sorted(counts.items()), ("all", total)]:
         terminalreporter.write_line(f"{name:<20}{row.total():>8}" + "".join(f"{row[word]:>13}" for word in words))
+
+
+NEEDLE = """
+lengths = [64]
+depths = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+samples_per_cell = 44
+languages = ["en"]
+"""
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unpacked bundle of 264 needles, more than are scored in one process, and a table of their answers beside it."""
+    from attack_parts import main
+
+    from lbx.benchmarks import BENCHMARKS
+    from lbx.layout import Bundle
+
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "needle").mkdir()
+    (folder / "needle/needle.toml").write_text(NEEDLE)
+    (folder / "small.toml").write_text('name = "small"\n[[source]]\nkind = "path"\npath = "needle"\nto = "needle"\n')
+    for command in (
+        ("bundle", folder / "small.toml", "-o", folder),
+        ("unpack", folder / "small.tar", "--allow-unsigned", "--to", folder / "bundle"),
+    ):
+        assert main(*command).code == 0
+    bundle = Bundle(folder / "bundle")
+    lines = [
+        json.dumps({"key": str(sample.key), "text": " ".join(sample.references)})
+        for sample in BENCHMARKS["needle"].samples(bundle, "single_en")
+    ]
+    (folder / "oracle.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def own(small: Path, tmp_path: Path) -> Path:
+    """A copy of the unpacked bundle, times and all, to be spoilt."""
+    return Path(shutil.copytree(small / "bundle", tmp_path / "bundle"))

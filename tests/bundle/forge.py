@@ -36,6 +36,7 @@ def members(
     top: str = "x",
     allowed: Sequence[str] = (),
     held: Mapping[str, str] | None = None,
+    extra: Mapping[str, bytes] | None = None,
 ) -> list[Member]:
     """A whole bundle's members.
 
@@ -43,6 +44,7 @@ def members(
         listed: what its manifest says, where that differs from ``files``.
         allowed: unsafe files that the recipe has named.
         held: of a delta, the files that are not in it: path here -> path in the base, a bundle "x".
+        extra: further tag files, in the tag manifest, too.
     """
     listed = files if listed is None else listed
     described = [
@@ -51,7 +53,7 @@ def members(
     ]
     sources = [{"kind": "path", "allowed": list(allowed), "files": described}]
     base = None if held is None else {"name": "x", "digest": ""}
-    tags = render_tags("x", "", sources, 0, base=base, held=held)
+    tags = render_tags("x", "", sources, 0, base=base, held=held, extra=extra)
     here = {path: content for path, content in files.items() if path not in (held or {})}
     return [member(f"{top}/{path}", content) for path, content in [*tags.items(), *sorted(here.items())]]
 

@@ -41,7 +41,7 @@ def why_unsafe(path: str) -> str:
         (unicodedata.normalize("NFC", path) != path, "it is not in Unicode's composed form (NFC) as names must be"),
         (any(part[-1:] in (".", " ") for part in parts), "a part of it ends with a dot or a blank"),
         (any(_DEVICE.fullmatch(part) for part in parts), "it is the name of a device on Windows"),
-        (max(sizes) > _MAX_PART or sum(sizes) > _MAX_PATH, "it is too long for common file systems"),
+        (max(sizes) > _MAX_PART or sum(sizes) + len(sizes) - 1 > _MAX_PATH, "it is too long for common file systems"),
     )
     return next((reason for wrong, reason in checks if wrong), "")
 

@@ -29,7 +29,9 @@ class Said:
     err: str
 
 
-def process(*command: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: int = 120) -> Said:
+def process(
+    *command: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: int = 120
+) -> Said:
     """A program, run to its end, with the environment of a shell that has never heard of lbx."""
     done = subprocess.run(
         list(map(str, command)),

@@ -42,7 +42,18 @@ def harmless(said: Said, trap: Path, *, code: int = 0) -> None:
 
 
 def asked(small: Path, results: object, *more: object) -> tuple[object, ...]:
-    return ("run", "--bundle", small / "bundle", "--model", small / "oracle.jsonl", "-t", "needle/single_en", "-o", results, *more)
+    return (
+        "run",
+        "--bundle",
+        small / "bundle",
+        "--model",
+        small / "oracle.jsonl",
+        "-t",
+        "needle/single_en",
+        "-o",
+        results,
+        *more,
+    )
 
 
 def test_no_process_of_a_run_and_of_scoring_looks_into_the_working_folder(
@@ -130,7 +141,19 @@ def test_a_model_brings_no_library_from_the_working_folder(
     for name in ("libggml-cpu-haswell.so", "libggml-cpu.so", "libggml-cuda.so", "libllama.so", "libggml-blas.so"):
         assert process("cc", "-shared", "-fPIC", "-o", trap / name, source).code == 0
     said = process(
-        LBX, "run", "--bundle", small / "bundle", "--model", demo_gguf, "-t", "needle/single_en", "-o", "r", "-n", 1, cwd=trap
+        LBX,
+        "run",
+        "--bundle",
+        small / "bundle",
+        "--model",
+        demo_gguf,
+        "-t",
+        "needle/single_en",
+        "-o",
+        "r",
+        "-n",
+        1,
+        cwd=trap,
     )
     harmless(said, trap)
     verdict("survived")

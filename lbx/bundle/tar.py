@@ -19,6 +19,7 @@ from lbx.errors import BundleError
 _UNIT = 512
 _RECORD = 20 * _UNIT
 _PAX_LIMIT = 1 << 20
+_MOST_FILLING = 4 << 20  # zeros cost nothing to send compressed
 _ZEROS = bytes(_UNIT)
 
 _KINDS = {
@@ -236,9 +237,12 @@ class TarReader:
         second = self._stream.read(_UNIT)
         if len(second) < _UNIT:
             raise self._cut_short("at its end mark")
+        end = self._stream.position + _MOST_FILLING
         while second:
             if second.strip(b"\0"):
                 raise self._damaged("there are bytes after its end mark")
+            if self._stream.position > end:
+                raise self._damaged(f"there are more than {_MOST_FILLING:,} bytes of filling after its end mark")
             second = self._stream.read(BLOCK)
         if self._stream.position % _RECORD:
             raise self._cut_short("in the filling after its end mark")

@@ -102,7 +102,7 @@ class Bundle:
         ref = self._inside(refs / revision)
         if not ref.is_file() and not _COMMIT.fullmatch(revision):
             return None
-        commit = read_input(ref, _REF_LIMIT).decode("utf-8", "replace").strip() if ref.is_file() else revision
+        commit = _commit_in(ref) if ref.is_file() else revision
         if not _COMMIT.fullmatch(commit):
             raise BundleError(
                 f"{ref} names no commit, but {commit[:80]!r}.", fix="Do not trust this bundle: see `lbx verify` of it."
@@ -123,3 +123,10 @@ class Bundle:
                 fix="Correct the card that names it; if none does, do not trust this bundle.",
             )
         return path
+
+
+def _commit_in(ref: Path) -> str:
+    try:
+        return read_input(ref, _REF_LIMIT).decode("utf-8", "replace").strip()
+    except OSError as exc:
+        raise BundleError(f"{ref} names no commit: {exc.strerror}.", fix="Unpack the bundle again.") from exc

@@ -135,7 +135,7 @@ def read_card(path: Path) -> ModelCard:
         table = tomllib.loads(read_input(path, _LIMIT).decode("utf-8"))
     except OSError as exc:
         raise UsageError(f"The model card {path} cannot be read: {exc.strerror}.") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:  # TOML's and UTF-8's errors, and a number of thousands of digits
         raise UsageError(f"The model card {path} is not valid TOML: {exc}.") from exc
     return parse_card(table, path)
 

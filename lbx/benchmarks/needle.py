@@ -121,7 +121,7 @@ class NeedleSettings:
         fix = "Correct the file where the bundle is made, and make the bundle again."
         try:
             loaded = tomllib.loads(path.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as exc:
+        except (ValueError, RecursionError, OSError) as exc:
             raise BundleError(f"{path} cannot be read as TOML: {exc}.", fix=fix) from exc
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(loaded) - known):

@@ -157,7 +157,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"The recipe {path} cannot be read: {exc}.", fix="Give a TOML file such as bundle/demo.toml."
         ) from exc
-    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise UsageError(f"The recipe {path} is not valid TOML: {exc}.") from exc
 
 

@@ -1,0 +1,131 @@
+"""What is written for Slurm and Kubernetes is executed by a shell on another machine: names stay names there."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attack_parts import Said, main, process, refused
+
+PWN = "touch PWNED"
+
+
+def submit(small: Path, output: object, *more: object) -> Said:
+    return main(
+        "submit", "slurm", "--bundle", small / "bundle", "--model", small / "oracle.jsonl", "-t", "needle/single_en", "-n", 4,
+        "-o", output, "--shards", 2, "--characters", "--no-calibrate", "--dry-run", "--json", *more,
+    )  # fmt: skip
+
+
+def scripts(said: Said) -> dict[str, str]:
+    assert said.code == 0, said
+    found: dict[str, str] = json.loads(said.out)["scripts"]
+    return found
+
+
+def executed(script: str, folder: Path) -> None:
+    """Bash runs it where every program that it calls is a stand-in that says its arguments and does nothing."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name in ("podman", "apptainer", "lbx", "scontrol", "module"):
+        (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> said\n')
+        (programs / name).chmod(0o755)
+    environment = {
+        "PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "99",
+        "TMPDIR": str(folder / "tmp"), "SLURM_ARRAY_JOB_ID": "1",
+    }  # fmt: skip
+    process("bash", "-c", script, cwd=folder, env=environment)
+    assert not (folder / "PWNED").exists(), script
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"x\n{PWN}\n#", f"x\n#SBATCH --wrap={PWN}", 'x" --uid=0 "', "x\\", "x\r#", "x\u2028y", "x\x1b[31m"],
+    ids=ascii,
+)
+def test_a_folder_that_would_leave_its_directive_is_refused(
+    name: str, small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    refused(submit(small, tmp_path / name), "Name another with -o")
+    verdict("refused")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "name"),
+    [("none", f"x$({PWN})"), ("apptainer", f"x$({PWN})")]
+    + [("podman", n) for n in (f"x$({PWN})", f"x`{PWN}`", f"x;{PWN};", f"x'$({PWN})'", "x y", "x%j", "$HOME", "~")],
+)
+def test_a_folder_is_never_expanded(
+    name: str, runtime: str, small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    more = () if runtime == "none" else ("--runtime", runtime, "--container", f"img$({PWN})")
+    for script in scripts(submit(small, tmp_path / name, *more)).values():
+        executed(script, tmp_path)
+        (output,) = [line for line in script.splitlines() if line.startswith("#SBATCH --output=")]
+        assert shlex.split(output)[1].replace("%%", "%").startswith(f"--output={tmp_path / name}/logs/")
+    if runtime != "none":
+        assert f"{tmp_path / name}:{tmp_path / name}" in (tmp_path / "said").read_text().splitlines()
+    verdict("survived")
+
+
+@pytest.mark.parametrize(
+    "scratch", [f"$({PWN})", f"`{PWN}`", f'"; {PWN}; "', f"x\n{PWN}", "x\\", f"${{X:-$({PWN})}}"], ids=ascii
+)
+def test_a_scratch_folder_may_name_variables_and_run_nothing(
+    scratch: str, small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    refused(submit(small, tmp_path / "run", "--scratch", scratch), "more than a folder and variables")
+    verdict("refused")
+
+
+@pytest.mark.parametrize("place", ["-o", "--bind"])
+def test_a_path_that_a_runtime_would_cut_is_not_mounted(
+    place: str, small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    """`-v a:/etc:rw` and `--bind a,b:/etc` mean more than one folder."""
+    for name in ("x:/etc", "x,/etc:/etc"):
+        more = ("--bind", tmp_path / name) if place == "--bind" else ()
+        output = tmp_path / (name if place == "-o" else "run")
+        refused(submit(small, output, "--runtime", "podman", "--container", "img", *more), "cannot be mounted")
+    verdict("refused")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--name", f"x\n{PWN}"), ("--name", "x --wrap=id"), ("--partition", "a b"), ("--time", '1"'), ("--gpus", "1\n2"),
+        ("--module", f"x\n{PWN}"), ("--sbatch-option", f"--account=x\n{PWN}"), ("--sbatch-option", "x"), ("--mem", "1\\"),
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_an_option_stays_on_its_line(
+    option: tuple[str, str], small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    refused(submit(small, tmp_path / "run", *option))
+    verdict("refused")
+
+
+def test_a_modules_name_is_a_word(small: Path, tmp_path: Path, verdict: Callable[[str], None]) -> None:
+    made = scripts(
+        submit(small, tmp_path / "run", "--module", f"cuda; {PWN}", "--sbatch-option", f"--comment=$({PWN})")
+    )
+    executed(made["job.sh"], tmp_path)
+    verdict("survived")
+
+
+def test_a_pod_gets_its_arguments_as_words(small: Path, tmp_path: Path, verdict: Callable[[str], None]) -> None:
+    said = main(
+        "submit", "kubernetes", "--bundle", small / "bundle", "--model", f"x$({PWN})", "-t", "needle/single_en",
+        "-o", tmp_path / "run", "--shards", 2, "--characters", "--no-calibrate", "--dry-run", "--image", f"i$({PWN})",
+        "--run-claim", "r", "--bundle-claim", "b",
+    )  # fmt: skip
+    if said.code == 0:
+        command = json.loads(said.out)["spec"]["template"]["spec"]["containers"][0]["command"]
+        executed(shlex.join(command), tmp_path)
+    else:
+        refused(said)
+    assert not (tmp_path / "PWNED").exists()
+    verdict("survived" if said.code == 0 else "refused")

@@ -21,8 +21,7 @@ from lbx.benchmarks.files import (
     read_zip_jsonl,
     zip_members,
 )
-
-_BATCH = 64
+from lbx.database import count_parquet_rows, parquet_rows
 
 
 class Source(Protocol):
@@ -79,31 +78,18 @@ class Parquet:
     paths: Sequence[Path]
 
     def rows(self) -> Iterator[Row]:
-        import duckdb
-
         where = str(self.paths[0].parent)
         try:
-            with duckdb.connect(config={"threads": 1}) as connection:
-                found = connection.execute("SELECT * FROM read_parquet(?)", [[str(path) for path in self.paths]])
-                names = [column[0] for column in found.description or []]
-                number = 0
-                while batch := found.fetchmany(_BATCH):
-                    for values in batch:
-                        number += 1
-                        yield Row(f"{where}, row {number}", dict(zip(names, values, strict=True)))
-        except duckdb.Error as exc:
-            raise damaged(where, str(exc).partition("\n")[0]) from exc
+            for number, (names, values) in enumerate(parquet_rows(self.paths), 1):
+                yield Row(f"{where}, row {number}", dict(zip(names, values, strict=True)))
+        except ValueError as exc:
+            raise damaged(where, str(exc)) from exc
 
     def count(self) -> int:
-        import duckdb
-
         try:
-            with duckdb.connect(config={"threads": 1}) as connection:
-                sql = "SELECT count(*) FROM read_parquet(?)"
-                row = connection.execute(sql, [[str(path) for path in self.paths]]).fetchone()
-        except duckdb.Error as exc:
-            raise damaged(str(self.paths[0].parent), str(exc).partition("\n")[0]) from exc
-        return int(row[0]) if row else 0
+            return count_parquet_rows(self.paths)
+        except ValueError as exc:
+            raise damaged(str(self.paths[0].parent), str(exc)) from exc
 
 
 def find_jsonl(folder: Path | None, place: str, config: str) -> Source | None:

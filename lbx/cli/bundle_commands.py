@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import ByteProgress, note
+from lbx.cli.output import ByteProgress, answer, answer_json, note
 from lbx.errors import LbxError
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def verify(
         check = verify_folder if archive.is_dir() else verify_archive
         checked = check(archive, progress, trust=trusted, unsafe=not refuse_unsafe)
     if as_json:
-        typer.echo(checked.to_json())
+        answer_json(checked.to_json())
         return
     for line in _evidence(checked):
-        typer.echo(line)
+        answer(line)
 
 
 def unpack(
@@ -88,15 +88,15 @@ def unpack(
         trusted = Trust.of(trust, allow_unsigned=allow_unsigned)
         unpacked = unpack_archive(archive, to, progress, trust=trusted, unsafe=not refuse_unsafe, base=base)
     if as_json:
-        typer.echo(unpacked.to_json())
+        answer_json(unpacked.to_json())
         return
     if unpacked.already:
-        typer.echo(f"{unpacked.root} already holds this bundle, digest {unpacked.digest}")
+        answer(f"{unpacked.root} already holds this bundle, digest {unpacked.digest}")
         note(f"Its files were not read again; `lbx verify {unpacked.root}` does.")
     else:
-        typer.echo(f"{unpacked.root}: {unpacked.files} files, {unpacked.bytes:,} bytes, digest {unpacked.digest}")
+        answer(f"{unpacked.root}: {unpacked.files} files, {unpacked.bytes:,} bytes, digest {unpacked.digest}")
     for path in unpacked.unsafe:
-        typer.echo(f"  unsafe     {path}: let through by the recipe")
+        answer(f"  unsafe     {path}: let through by the recipe")
     if not unpacked.trusted:
         note("No trusted key has signed it; it was let in by --allow-unsigned.")
 
@@ -128,5 +128,5 @@ def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
             from lbx import __version__
 
             refused = {"path": f"{archive}", "result": "refused", "cause": error.cause, "fix": error.fix}
-            typer.echo(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))
+            answer_json(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))
         raise

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import ByteProgress, note, stderr, stdout
+from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def bundle(
     if not dry_run:
         _show_made(made, as_json=as_json)
     elif as_json:
-        typer.echo(outline.to_json())
+        answer_json(outline.to_json())
     else:
         _show_outline(outline, stdout())
 
@@ -139,20 +139,19 @@ def _show_outline(outline: Outline, console: Console) -> None:
     console.print(table)
     console.print(
         f"{outline.name}: {outline.files:,} files, {outline.bytes:,} bytes; {outline.fetch_bytes:,} to be fetched, "
-        f"an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}",
-        markup=False,
+        f"an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}"
     )
 
 
 def _show_made(made: CreateResult, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(made.to_json())
+        answer_json(made.to_json())
         return
-    typer.echo(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
+    answer(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
     if made.held_files:
         note(f"{made.held_files} of the files, {made.held_bytes:,} bytes, are the base's and did not come along.")
     for volume in made.volumes[1:]:
-        typer.echo(f"{volume}")
+        answer(f"{volume}")
     beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")
     believed = "--trust KEYS" if made.signature else "--allow-unsigned"
     base = " --base DIR" if made.held_files else ""
@@ -161,11 +160,11 @@ def _show_made(made: CreateResult, *, as_json: bool) -> None:
 
 def _show_request(made: RequestResult, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(made.to_json())
+        answer_json(made.to_json())
         return
     table = Table("source", "revision", "state", "held", box=None, pad_edge=False)
     for line in made.asked:
         table.add_row(line.source, line.revision[:12], line.state, line.held_commit[:12])
     stdout().print(table)
-    typer.echo(f"{made.file}: {len(made.asked)} sources" + (f", on the base {made.base}" if made.base else ""))
+    answer(f"{made.file}: {len(made.asked)} sources" + (f", on the base {made.base}" if made.base else ""))
     note(f"It holds names, sizes and hashes only. Carry it out, then: lbx bundle {made.file.name} -o DIR")

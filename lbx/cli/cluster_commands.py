@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import note, stdout
+from lbx.cli.output import answer, answer_json, answer_text, note, stdout
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError, UsageError
 from lbx.processes import find_tool, python_command
@@ -150,9 +150,9 @@ def submit_slurm(
     folder.remember(Submitted("slurm", array_id, merge_id))
     if as_json:
         told = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
-        typer.echo(json.dumps(told | {"shards": len(plan.shards), "runs": plan.runs}))
+        answer_json(json.dumps(told | {"shards": len(plan.shards), "runs": plan.runs}))
         return
-    typer.echo(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
+    answer(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
     note(f"How far they are: lbx status {folder.root}")
 
 
@@ -202,7 +202,7 @@ def submit_kubernetes(
     run = _run_arguments(wanted, plan, bundle=kubernetes.BUNDLE, model=wanted.given["model"])
     text = json.dumps(kubernetes.manifest(options, len(plan.shards), run), indent=2, ensure_ascii=False)
     if dry_run:
-        typer.echo(text)
+        answer_json(text)
         note("Nothing was submitted or written, and lbx has not seen this run on a Kubernetes cluster.")
         return
     folder.make()
@@ -210,7 +210,7 @@ def submit_kubernetes(
     file = folder.root / "kubernetes.json"
     file.write_text(text + "\n", "utf-8")
     folder.remember(Submitted("kubernetes"))
-    typer.echo(f"{len(plan.shards)} shards are planned in {folder.root}; nothing was submitted")
+    answer(f"{len(plan.shards)} shards are planned in {folder.root}; nothing was submitted")
     note(f"Next: kubectl apply -f {file}; at the end: lbx merge {folder.root}. lbx has not seen this run on a cluster.")
 
 
@@ -268,10 +268,10 @@ def _this_program() -> str:
 
 def _show_scripts(scripts: dict[str, str], plan: ShardPlan, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"scripts": scripts, "plan": plan.to_json()}, ensure_ascii=False))
+        answer_json(json.dumps({"scripts": scripts, "plan": plan.to_json()}, ensure_ascii=False))
         return
     for name, text in scripts.items():
-        typer.echo(f"# {name}\n{text}")
+        answer_text(f"# {name}\n{text}\n")
     note("Nothing was submitted or written.")
 
 
@@ -290,7 +290,7 @@ def status(
 
     shards = look(RunFolder(folder))
     if as_json:
-        typer.echo(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
+        answer_json(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
         return
     columns = ["shard", "state", "answered", "failed", "of", "said last"]
     rows = [
@@ -301,7 +301,7 @@ def status(
     states = {state: sum(one.state == state for one in shards) for state in dict.fromkeys(one.state for one in shards)}
     answers = sum(one.answered + one.failed for one in shards)
     said = ", ".join(f"{count} {state}" for state, count in states.items())
-    typer.echo(f"{said}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
+    answer(f"{said}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
 
 
 def merge(
@@ -352,12 +352,12 @@ def merge(
 
 def _tell(merged: Merged, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(merged.to_json(), ensure_ascii=False))
+        answer_json(json.dumps(merged.to_json(), ensure_ascii=False))
     else:
         for run, files in merged.runs.items():
             failed = f", {merged.failures[run]:,} failed" if merged.failures.get(run) else ""
-            typer.echo(f"{run}: from {files} file{'s' if files > 1 else ''}{failed}")
-        typer.echo(f"{merged.rows['generations']:,} answers in {merged.output}")
+            answer(f"{run}: from {files} file{'s' if files > 1 else ''}{failed}")
+        answer(f"{merged.rows['generations']:,} answers in {merged.output}")
     for text in merged.notes:
         note(text)
     for gap in merged.gaps:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from lbx import __version__
 from lbx.cli.options import AsJson
-from lbx.cli.output import stdout
+from lbx.cli.output import answer_json, stdout
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
 _INSTRUCTIONS = (
@@ -69,13 +70,11 @@ def doctor(as_json: AsJson = False, need: Needs = None) -> None:
     }
     facts["problems"] = _problems(facts, frozenset(need or ()))
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        answer_json(json.dumps(facts, indent=2))
     else:
         _show({name: value for name, value in facts.items() if name != "problems"})
         for problem in facts["problems"]:
-            stdout().print(
-                f"{'Fails' if problem['fatal'] else 'Note'}: {problem['cause']} {problem['fix']}", markup=False
-            )
+            stdout().print(f"{'Fails' if problem['fatal'] else 'Note'}: {problem['cause']} {problem['fix']}")
     if any(problem["fatal"] for problem in facts["problems"]):
         raise typer.Exit(1)
 
@@ -83,12 +82,10 @@ def doctor(as_json: AsJson = False, need: Needs = None) -> None:
 def _show(facts: dict[str, Any], indent: str = "") -> None:
     for name, value in facts.items():
         if isinstance(value, dict):
-            stdout().print(f"{indent}[bold]{name}[/]")
+            stdout().print(Text(f"{indent}{name}", "bold"))
             _show(value, indent + "  ")
         else:
-            stdout().print(
-                f"{indent}{name.removesuffix('_bytes')}: {_said(name, value)}", markup=False, highlight=False
-            )
+            stdout().print(f"{indent}{name.removesuffix('_bytes')}: {_said(name, value)}", highlight=False)
 
 
 def _said(name: str, value: Any) -> str:

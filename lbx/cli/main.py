@@ -8,10 +8,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.exceptions import Abort, TyperException
 
 from lbx import __version__
 from lbx.cli import (
@@ -26,7 +28,7 @@ from lbx.cli import (
     result_commands,
     run_commands,
 )
-from lbx.cli.output import show_error
+from lbx.cli.output import answer, show_error, show_traceback, show_usage_error
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError
 
@@ -49,7 +51,7 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the libraries' own logs.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"lbx {__version__}")
+        answer(f"lbx {__version__}")
         raise typer.Exit
     if debug:
         os.environ["LBX_DEBUG"] = "1"
@@ -81,11 +83,17 @@ app.add_typer(cluster_commands.submit)
 
 def main() -> None:
     """Entry point of the ``lbx`` program."""
+    sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
     if "--debug" in sys.argv:  # wherever it stands, not only before the command
         sys.argv.remove("--debug")
         os.environ["LBX_DEBUG"] = "1"
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:
+        show_usage_error(error)
+        sys.exit(error.exit_code)
+    except Abort:
+        sys.exit(1)
     except LbxError as error:
         if os.environ.get("LBX_DEBUG"):
             raise

@@ -1,13 +1,18 @@
-"""What the commands say: answers on standard output, everything else on standard error."""
+"""What the commands say: answers on standard output, everything else on standard error.
+
+All text on its way to a terminal passes here, and is shown as ``lbx.visible`` has it: names and answers come from
+elsewhere. Rich's markup is off; styles are given, not written into texts.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Self
+from collections.abc import Iterable
+from typing import Any, Self
 
-from rich.console import Console
-from rich.markup import escape
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,13 +22,30 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+from rich.text import Text
+from typer.exceptions import TyperException
+from typer.rich_utils import rich_format_error
 
 from lbx.errors import LbxError
+from lbx.visible import json_escaped, one_line, visible
 
 LOG_SECONDS = 30.0
 
 
-class _Answers(Console):
+class _Shown(Console):
+    """A console that spells out what steers terminals, before it measures text and once more as it draws it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
     def on_broken_pipe(self) -> None:
         """Rich would exit with 1, where `lbx report ... | head` has done all that it was asked for."""
         raise BrokenPipeError
@@ -31,11 +53,26 @@ class _Answers(Console):
 
 def stdout() -> Console:
     """For answers. Off a terminal nothing is cut to 80 columns."""
-    return _Answers() if sys.stdout.isatty() else _Answers(width=200, no_color=True, highlight=False)
+    return _Shown() if sys.stdout.isatty() else _Shown(width=200, no_color=True, highlight=False)
 
 
 def stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _Shown(stderr=True, highlight=False, soft_wrap=True)
+
+
+def answer(text: str) -> None:
+    """A line on standard output."""
+    typer.echo(one_line(text))
+
+
+def answer_text(text: str) -> None:
+    """Several lines on standard output: a table, a page, a script."""
+    typer.echo(visible(text), nl=False)
+
+
+def answer_json(text: str) -> None:
+    """JSON on standard output; what steers terminals is escaped, so that its values stay what they are."""
+    typer.echo(json_escaped(text))
 
 
 _quiet = False
@@ -55,27 +92,42 @@ def note(text: str) -> None:
 
 def announce(text: str) -> None:
     """The same from whichever process does it: no other one says this."""
-    stderr().print(escape(text))
+    stderr().print(one_line(text))
 
 
 def show_error(error: LbxError) -> None:
     """One paragraph: cause, fix, next command."""
     # A library's message at the end of a sentence has no full stop of its own.
     cause = error.cause if error.cause.endswith((".", "!", "?")) else f"{error.cause}."
-    text = f"[bold red]error:[/] {escape(cause)}"
-    if error.fix:
-        text += f" {escape(error.fix)}"
+    said = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {error.fix}".rstrip()))
     if error.command:
-        text += f"\n  try: [bold]{escape(error.command)}[/]"
-    stderr().print(text)
+        said.append("\n  try: ").append(one_line(error.command), "bold")
+    stderr().print(said)
+
+
+def show_usage_error(error: TyperException) -> None:
+    """What is wrong with the command line, as Typer has it; arguments may be names of files, and stand in it."""
+    error.message = visible(error.message)
+    rich_format_error(error)  # type: ignore[arg-type]  # Typer's own, under its private name
+
+
+def show_traceback(text: str) -> None:
+    """What --debug shows of a failure."""
+    typer.echo(visible(text), err=True, nl=False)
+
+
+def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
+    """A bar on a terminal, None in a log. A text is the format of a column."""
+    console = stderr()
+    made = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
+    return Progress(*made, console=console) if console.is_terminal else None
 
 
 class _Watched:
     """Something with a bar on a terminal and none in a log."""
 
-    def __init__(self, *columns: ProgressColumn) -> None:
-        console = stderr()
-        self._bar = Progress(*columns, console=console) if console.is_terminal else None
+    def __init__(self, *columns: str | ProgressColumn) -> None:
+        self._bar = progress_bar(*columns)
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -91,7 +143,7 @@ class ByteProgress(_Watched):
     """Progress of work counted in bytes: downloads, hashing, extraction."""
 
     def __init__(self) -> None:
-        super().__init__(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+        super().__init__("{task.description}", BarColumn(), "{task.percentage:>3.0f}%")
         self._ids: dict[str, TaskID] = {}
 
     def __call__(self, stage: str, item: str, done: int, total: int) -> None:
@@ -99,14 +151,14 @@ class ByteProgress(_Watched):
             return
         if stage not in self._ids:
             self._ids[stage] = self._bar.add_task(stage, total=total)
-        self._bar.update(self._ids[stage], completed=done, total=total, description=f"{stage} {escape(item)}")
+        self._bar.update(self._ids[stage], completed=done, total=total, description=one_line(f"{stage} {item}"))
 
 
 class CountProgress(_Watched):
     """Progress of work counted in things: a bar on a terminal, a line now and then in a log."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        super().__init__("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._what = what
         self._ids: dict[str, TaskID] = {}
         self._last = time.monotonic()
@@ -118,7 +170,7 @@ class CountProgress(_Watched):
         name = f"{item}: {self._what}" if item else self._what
         if self._bar:
             if item not in self._ids:
-                self._ids[item] = self._bar.add_task(escape(name), total=total)
+                self._ids[item] = self._bar.add_task(one_line(name), total=total)
             self._bar.update(self._ids[item], completed=done, total=total)
         elif done and time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()

@@ -23,7 +23,7 @@ from lbx.cli.options import (
     Seed,
     Threads,
 )
-from lbx.cli.output import CountProgress, note, stdout
+from lbx.cli.output import CountProgress, answer, answer_json, note, stdout
 from lbx.cli.run_setup import choose_tasks, debugging, open_bundle, say_notes
 from lbx.errors import UsageError
 
@@ -177,10 +177,10 @@ def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
     from lbx.store import Table
 
     if as_json:
-        typer.echo(json.dumps(to_json(found), ensure_ascii=False, indent=2))
+        answer_json(json.dumps(to_json(found), ensure_ascii=False, indent=2))
         return
     for which, name, info in zip(("first", "second"), names, (found.first, found.second), strict=True):
-        typer.echo(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
+        answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
     rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(found)]
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]

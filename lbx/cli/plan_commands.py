@@ -36,7 +36,7 @@ from lbx.cli.options import (
     ThinkingTokens,
     Threads,
 )
-from lbx.cli.output import CountProgress, announce, note
+from lbx.cli.output import CountProgress, announce, answer_json, note
 from lbx.cli.planning import known_costs, show
 from lbx.cli.run_setup import (
     Retrieval,
@@ -145,7 +145,7 @@ def plan(
     finally:
         loaded.backend.close()
     if as_json:
-        typer.echo(json.dumps(outlook.to_json(), ensure_ascii=False))
+        answer_json(json.dumps(outlook.to_json(), ensure_ascii=False))
     else:
         show(outlook)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import ReportFormat, Results, SqlFormat
-from lbx.cli.output import note, stdout
+from lbx.cli.output import answer_json, answer_text, note, stdout
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,21 +61,21 @@ def report(
     if references or against:
         tables = _with_published(tables, references or (), against or ())
     if output_format is ReportFormat.JSON:
-        typer.echo(render.json_text(tables[view] if view else tables))
+        answer_json(render.json_text(tables[view] if view else tables))
         return
     if output_format is ReportFormat.CSV:
-        typer.echo(render.csv_text(tables[names[0]]), nl=False)
+        answer_text(render.csv_text(tables[names[0]]))
         return
     if view is None:
         tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}
     if output_format is ReportFormat.HTML:
         pages = [(VIEWS[name].title, render.cells(VIEWS[name], table)) for name, table in tables.items()]
-        typer.echo(render.html(pages), nl=False)
+        answer_text(render.html(pages))
         return
     for name, table in tables.items():
         made = render.cells(VIEWS[name], table)
         if output_format is ReportFormat.MARKDOWN:
-            typer.echo(render.markdown(VIEWS[name].title, made))
+            answer_text(render.markdown(VIEWS[name].title, made) + "\n")
         else:
             stdout().print(render.rich_table(VIEWS[name].title, made))
 
@@ -115,16 +115,17 @@ def sql(
     """
     from lbx.report import render
     from lbx.store import Store
+    from lbx.store.queries import parquet_part
 
-    with Store(results, read_only=True) as store:
-        if output_format is SqlFormat.PARQUET:
-            if output is None:
-                raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
+    if output_format is SqlFormat.PARQUET:
+        if output is None:
+            raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
+        with Store(results, read_only=True, beside=[parquet_part(output)]) as store:
             rows = store.export_parquet(query, output)
-            note(f"{rows:,} rows in {output}")
-            return
-        store.restrict()
-        table = store.query(query)
+        note(f"{rows:,} rows in {output}")
+        return
+    with Store(results, read_only=True) as store:
+        table = store.ask(query)
     if output_format is SqlFormat.JSON:
         text = render.json_text(table) + "\n"
     elif output_format is SqlFormat.CSV:
@@ -135,4 +136,4 @@ def sql(
     if output:
         output.write_text(text, "utf-8")
     else:
-        typer.echo(text, nl=False)
+        answer_text(text)

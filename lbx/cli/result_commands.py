@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson, Embedding, Results, Threads, Workers
-from lbx.cli.output import CountProgress, note
+from lbx.cli.output import CountProgress, answer, answer_json, note
 from lbx.cli.run_setup import load_embedding_model, open_bundle
 from lbx.errors import LbxError, UsageError
 
@@ -60,7 +60,10 @@ def score(
     with Store(results) as store:
         check_runs(store, runs or ())
         scored = score_with(store, open_bundle(bundle), embedding, run_ids=runs or (), workers=workers, threads=threads)
-    typer.echo(json.dumps({"scored": scored}) if as_json else f"{scored:,} outputs scored in {results}")
+    if as_json:
+        answer_json(json.dumps({"scored": scored}))
+    else:
+        answer(f"{scored:,} outputs scored in {results}")
 
 
 def score_with(
@@ -121,12 +124,12 @@ def import_(
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, opened, workers)
     if as_json:
-        typer.echo(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
     rows = sum(done.counts.values())
     tasks = f"{len(done.counts)} task{'s' if len(done.counts) > 1 else ''}"
-    typer.echo(f"{done.run_id}: {rows:,} rows of {tasks}{failed}; results in {output}")
+    answer(f"{done.run_id}: {rows:,} rows of {tasks}{failed}; results in {output}")
     for text in done.notes[:_NOTES]:
         note(text)
     if len(done.notes) > _NOTES:
@@ -168,7 +171,7 @@ def export(
     if status != "done":
         note(f"The run {run} is {status}: its files may lack rows.")
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(done), default=str))
+        answer_json(json.dumps(dataclasses.asdict(done), default=str))
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
-    typer.echo(f"{done.rows:,} rows in {len(done.files)} files in {output}{left_out}")
+    answer(f"{done.rows:,} rows in {len(done.files)} files in {output}{left_out}")

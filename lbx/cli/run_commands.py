@@ -47,7 +47,7 @@ from lbx.cli.options import (
     Threads,
     VerifyBatching,
 )
-from lbx.cli.output import ByteProgress, CountProgress, note, stdout
+from lbx.cli.output import ByteProgress, CountProgress, answer, answer_json, note, stdout
 from lbx.cli.run_setup import (
     Retrieval,
     check_embedding,
@@ -85,7 +85,7 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
     columns = ["task", "language", "samples", "metrics"]
     table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in found])
     if as_json:
-        typer.echo(render.json_text(table))
+        answer_json(render.json_text(table))
     else:
         stdout().print(render.rich_table("", render.plain_columns(table)))
     if not any(task.benchmark == "needle" for task in found):
@@ -291,13 +291,13 @@ def _score_summaries(
 def _finish(outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool) -> None:
     if as_json:
         told = [{"run_id": name, "results": str(output), **dataclasses.asdict(one)} for name, one in outcomes.items()]
-        typer.echo(json.dumps(told[0] if len(told) == 1 else told))
+        answer_json(json.dumps(told[0] if len(told) == 1 else told))
     for name, outcome in outcomes.items():
         if not as_json:
             found = f", {outcome.found:,} found done" if outcome.found else ""
             if outcome.samples < outcome.bundle_samples:
                 found += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
-            typer.echo(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
+            answer(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
         if outcome.verification:
             note(f"{name}: {outcome.verification}")
         if outcome.unclosed:

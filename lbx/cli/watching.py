@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn
 
-from lbx.cli.output import note, stderr
+from lbx.cli.output import note, progress_bar
 from lbx.cli.planning import duration, size
 from lbx.errors import StoreError, UsageError
+from lbx.visible import one_line
 
 if TYPE_CHECKING:
     from lbx.engine.planning.meter import Meter
@@ -38,6 +39,8 @@ def log_beside(output: Path, log: Path | None) -> Path:
     if log is None and not path.parent.is_dir():
         return path  # what is wrong with the results file's place is for the store to say
     known = path.exists()
+    if path.is_fifo():
+        raise UsageError(f"The log {path} is a pipe, and nobody may be reading it.", fix="Name a file with --log FILE.")
     try:
         with path.open("a", encoding="utf-8"):
             pass
@@ -107,7 +110,6 @@ class RunProgress:
     """
 
     def __init__(self, meter: Meter, log: Path | None, workers: Callable[[], Sequence[int]]) -> None:
-        console = stderr()
         self.meter = meter
         self.peak_bytes = 0
         self._log = log
@@ -117,17 +119,7 @@ class RunProgress:
         self._ticks = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep_up, name="lbx-progress", daemon=True)
-        self._bar = (
-            Progress(
-                TextColumn("{task.fields[name]}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[said]}"),
-                console=console,
-            )
-            if console.is_terminal
-            else None
-        )
+        self._bar = progress_bar("{task.fields[name]}", BarColumn(), "{task.percentage:>3.0f}%", "{task.fields[said]}")
         self._id = self._bar.add_task("", total=1.0, name="", said="") if self._bar else None
 
     def __enter__(self) -> Self:
@@ -201,7 +193,9 @@ class RunProgress:
     def _show(self) -> None:
         if self._bar is None or self._id is None:
             return
-        self._bar.update(self._id, completed=self.meter.fraction, name=self._task, said=", ".join(self._pace()))
+        self._bar.update(
+            self._id, completed=self.meter.fraction, name=one_line(self._task), said=", ".join(self._pace())
+        )
 
     def _say(self) -> None:
         line = self.line()
@@ -214,7 +208,7 @@ class RunProgress:
         if self._log is None:
             return
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
-            file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}\n")
+            file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(line)}\n")
 
 
 def _planned(row: RunRow, session: int, workers: int, outlook: Outlook | None, run: int) -> SessionRow:

@@ -84,7 +84,7 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     part = output.with_name(f".{output.name}.part")
     _remove(part)
     try:
-        with Store(part) as store:
+        with Store(part, beside=sources) as store:
             merging = merge_files(store, sources)
             merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
             _add_up(store, merging, merged)

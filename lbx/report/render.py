@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import datetime
+import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -16,18 +19,29 @@ from rich.text import Text
 
 from lbx.report.views import Column, View
 from lbx.store import Table
+from lbx.visible import json_escaped, one_line, visible
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>lbx report</title><style>
-body {{ font-family: system-ui, sans-serif; margin: 2em }}
-table {{ border-collapse: collapse }}
-th, td {{ padding: .2em .8em; border-bottom: 1px solid #ddd; vertical-align: top }}
-.left {{ text-align: left }}
-.right {{ text-align: right; font-variant-numeric: tabular-nums }}
-</style></head><body>
-{}
+_STYLE = """
+body { font-family: system-ui, sans-serif; margin: 2em }
+table { border-collapse: collapse }
+th, td { padding: .2em .8em; border-bottom: 1px solid #ddd; vertical-align: top }
+.left { text-align: left }
+.right { text-align: right; font-variant-numeric: tabular-nums }
+"""
+_STYLE_SUM = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_SUM}'; base-uri 'none'; form-action 'none'"
+"""No script, no picture, no connection, and no style but ours, should something from a results file get that far."""
+_PAGE = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="referrer" content="no-referrer"><title>lbx report</title><style>{_STYLE}</style></head><body>
+{{}}
 </body></html>
 """
+
+_FORMULA = re.compile(r"[=+\-@\t\uff1d\uff0b\uff0d\uff20]")
+"""How a text begins that spreadsheets take for a formula."""
+_MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
+"""What markdown makes links, pictures, HTML or emphasis of."""
 
 Cells = tuple[list[Column], list[list[str]]]
 """Columns and, for each row, a text a column."""
@@ -47,7 +61,7 @@ def cells(view: View, table: Table) -> Cells:
         lines.setdefault(line, {})[row[across]] = _show(row[shown.name], shown.kind)
     columns = [
         *shown_columns,
-        *(Column(str(v), f"{v:,}" if isinstance(v, int) else str(v), shown.kind) for v in values),
+        *(Column(str(v), f"{v:,}" if isinstance(v, int) else one_line(str(v)), shown.kind) for v in values),
     ]
     body = [
         [*(_show(v, c.kind) for v, c in zip(line[1:], shown_columns, strict=True)), *(found.get(v, "") for v in values)]
@@ -69,7 +83,7 @@ def _show(value: Any, kind: str) -> str:
         case "number":
             return f"{value:g}"
         case _:
-            return str(value)
+            return visible(str(value))
 
 
 def rich_table(title: str, made: Cells) -> RichTable:
@@ -79,20 +93,25 @@ def rich_table(title: str, made: Cells) -> RichTable:
     for column in columns:
         table.add_column(Text(column.heading), justify="left" if column.kind == "text" else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(one_line(cell)) for cell in row))
     return table
 
 
 def markdown(title: str, made: Cells) -> str:
-    """A GitHub-flavoured table under a heading."""
+    """A GitHub-flavoured table under a heading. Cells that could become more than text are code."""
     columns, rows = made
     rule = ["---" if column.kind == "text" else "---:" for column in columns]
-    lines = [[c.heading for c in columns], rule, *([_escape(cell) for cell in row] for row in rows)]
+    lines = [[_escape(c.heading) for c in columns], rule, *([_escape(cell) for cell in row] for row in rows)]
     return f"## {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _escape(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    cell = cell.replace("\n", " ")
+    if not _MARKDOWN.search(cell):
+        return cell.replace("\\", "\\\\").replace("|", "\\|")
+    longest = max(map(len, re.findall("`+", cell)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {cell} {fence}".replace("|", "\\|")
 
 
 def html(tables: Sequence[tuple[str, Cells]]) -> str:
@@ -108,22 +127,42 @@ def html(tables: Sequence[tuple[str, Cells]]) -> str:
             for row in rows
         )
         parts.append(f"<h2>{escape(title)}</h2>\n<table>\n<tr>{head}</tr>\n{body}\n</table>")
-    return _PAGE.format("\n".join(parts))
+    return _PAGE.replace("{}", "\n".join(parts))
 
 
 def csv_text(table: Table) -> str:
-    """The view's own columns and unrounded values."""
+    """The view's own columns and unrounded values; ``json_text`` and parquet have every text to the letter.
+
+    Control characters are spelled out. A text that a spreadsheet would take for a formula has an apostrophe before it;
+    numbers are left alone.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([[_plain(value) for value in row] for row in table.rows])
+    writer.writerow([_csv_cell(name) for name in table.columns])
+    writer.writerows([[_csv_cell(value) for value in row] for row in table.rows])
     return out.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    plain = _plain(value)
+    if plain is None or isinstance(plain, (bool, int, float)):
+        return plain
+    text = visible(str(plain))
+    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def json_text(tables: Mapping[str, Table] | Table) -> str:
     """One table as an array of objects; several as an object of arrays."""
     value = _objects(tables) if isinstance(tables, Table) else {name: _objects(t) for name, t in tables.items()}
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return json_escaped(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def _objects(table: Table) -> list[dict[str, object]]:
@@ -145,5 +184,5 @@ def _plain(value: object) -> object:
 
 def plain_columns(table: Table) -> Cells:
     """Any query's answer as texts, without a view's formatting."""
-    columns = [Column(name, name) for name in table.columns]
-    return columns, [["" if value is None else str(_plain(value)) for value in row] for row in table.rows]
+    columns = [Column(name, one_line(name)) for name in table.columns]
+    return columns, [["" if value is None else visible(str(_plain(value))) for value in row] for row in table.rows]

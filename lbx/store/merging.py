@@ -61,7 +61,7 @@ def merge_files(store: Store, sources: Sequence[Path]) -> Merging:
     """Copy everything that results files hold into a new one.
 
     Args:
-        store: new, without a row.
+        store: new, without a row; it was given the sources beside its own file.
         sources: results files of today's schema version that no process writes.
 
     Raises:
@@ -86,12 +86,8 @@ def merge_files(store: Store, sources: Sequence[Path]) -> Merging:
 @contextmanager
 def _attached(store: Store, source: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """One file beside the store, in one transaction."""
-    place = str(source).replace("'", "''")
     with uninterrupted():
-        try:
-            store.query(f"ATTACH '{place}' AS {_SOURCE} (READ_ONLY)")
-        except StoreError as exc:
-            raise StoreError(f"{source} cannot be read: {exc.cause}") from exc
+        store.attach(source, _SOURCE)
         try:
             with store.transaction() as connection:
                 yield connection

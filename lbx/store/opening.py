@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 
+from lbx.database import open_database
 from lbx.errors import StoreError
 
 _MAGIC = slice(8, 12)
@@ -14,16 +16,24 @@ _MAGIC = slice(8, 12)
 
 
 def check_place(path: Path) -> None:
+    """Raise StoreError where no results file can be. Its name may look like anything: it is a file's name."""
+    if path.name.startswith(":memory:"):
+        raise StoreError(f"{path} is DuckDB's word for no file: nothing would be kept.", fix="Name a file.")
+    if "?" in str(path.absolute()):
+        raise StoreError(f"DuckDB takes what follows the question mark in {path} for options.", fix="Rename it.")
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
         )
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is a device or a pipe, not a results file.", fix="Give a file.")
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
 
 
-def connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    if read_only and not path.is_file():
+def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> duckdb.DuckDBPyConnection:
+    """See ``lbx.database.open_database``. Raises StoreError."""
+    if read_only and not path.exists():
         raise StoreError(
             f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
         )
@@ -32,11 +42,9 @@ def connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
     _refuse_other_files(path)
     try:
-        connection = duckdb.connect(str(path), read_only=read_only)
-        connection.execute("SET TimeZone = 'UTC'")
+        return open_database(path, read_only=read_only, beside=beside)
     except duckdb.Error as exc:
         raise _open_error(path, exc) from exc
-    return connection
 
 
 def _refuse_other_files(path: Path) -> None:

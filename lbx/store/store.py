@@ -16,12 +16,15 @@ from typing import Any
 
 import duckdb
 
+from lbx.database import RESULTS, attach, quoted
 from lbx.errors import StoreError
 from lbx.records import SampleKey
+from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
+from lbx.store.queries import check_query, parquet_part
 from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
@@ -33,17 +36,22 @@ class Store:
     Args:
         path: the file. Missing or empty is made new, unless read_only.
         read_only: open beside other readers; nothing is created or migrated.
+        beside: the only other files that may be read or written through it.
 
     Raises:
-        StoreError: not a results file, made by a newer lbx, in use by another process, unwritable.
+        StoreError: not a results file, one that holds more than lbx puts into it, made by a newer lbx, in use by
+            another process, unwritable.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, beside: Sequence[Path] = ()) -> None:
         self.path = path
         self._read_only = read_only
-        self._connection = connect(path, read_only)
+        self._connection = connect(path, read_only, beside)
         try:
             self._prepare(read_only)
+        except duckdb.Error as exc:
+            self._connection.close()
+            raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
         except BaseException:
             self._connection.close()
             raise
@@ -93,7 +101,7 @@ class Store:
     # Opening
 
     def _prepare(self, read_only: bool) -> None:
-        version = self._schema_version()
+        version = schema_version(self._connection, RESULTS)
         if version is None and (read_only or self._has_tables()):
             raise StoreError(
                 f"{self.path} is a DuckDB file, but not a results file of lbx.",
@@ -105,25 +113,19 @@ class Store:
                 f"{len(MIGRATIONS)}.",
                 fix="Use that newer lbx, or write to another file.",
             )
+        refuse_foreign(self._connection, RESULTS, self.path)
+        todays = version == len(MIGRATIONS) and has_todays_views(self._connection)
         if not read_only:
-            self._migrate(version or 0)
+            if not todays:
+                self._migrate(version or 0)
         elif version is not None and version < len(MIGRATIONS):
             raise StoreError(
                 f"{self.path} was written by an older lbx (tables version {version} of {len(MIGRATIONS)}).",
                 fix="Bring it up to date once; nothing in it is lost.",
                 command=f"lbx score {self.path}",
             )
-        else:
+        elif not todays:
             self._make_views(self._connection, "TEMP ")  # the file's own may be an older lbx's
-
-    def _schema_version(self) -> int | None:
-        found = self._connection.execute(
-            "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'lbx_schema'"
-        ).fetchone()
-        if not found or not found[0]:
-            return None
-        row = self._connection.execute("SELECT max(version) FROM lbx_schema").fetchone()
-        return int(row[0]) if row and row[0] is not None else None
 
     def _has_tables(self) -> bool:
         row = self._connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
@@ -313,6 +315,11 @@ class Store:
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
+    def ask(self, sql: str) -> Table:
+        """Run a query of somebody's own: one, that only reads. Raises StoreError as ``query`` does."""
+        check_query(self._connection, sql)
+        return self.query(sql)
+
     def use_metric_versions(self, versions: Mapping[str, int]) -> None:
         """Have the views show these metric versions {benchmark: version} instead of the newest ones.
 
@@ -331,31 +338,44 @@ class Store:
         if versions:
             self._connection.execute("SET VARIABLE lbx_metric_versions = ?", [dict(versions)])
 
-    def restrict(self) -> None:
-        """From now on this connection reads its own tables only: no other file, no extension, no change of settings."""
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
-
     def export_parquet(self, sql: str, path: Path) -> int:
-        """Write a SELECT's answer to a parquet file, complete or not at all. Returns the number of rows.
+        """Write a query's answer to a parquet file, complete or not at all. Returns the number of rows.
+
+        Args:
+            path: ``parquet_part`` of it is the one file that the store was given beside its own.
 
         Raises:
-            StoreError: the query is wrong or no SELECT, or the file cannot be written.
+            StoreError: the query is none that reads, or is wrong, or the file cannot be written.
         """
-        part = path.with_name(f".{path.name}.part")
+        check_query(self._connection, sql)
+        part = parquet_part(path)
         try:
-            statements = duckdb.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise StoreError("Only one SELECT can be written to a parquet file.")
-            target = str(part).replace("'", "''")
-            self._connection.execute(f"COPY ({sql.rstrip().rstrip(';')}\n) TO '{target}' (FORMAT parquet)")
-            rows = self._connection.execute("SELECT count(*) FROM read_parquet(?)", [str(part)]).fetchone()
+            part.unlink(missing_ok=True)
+            written = self._connection.execute(
+                f"COPY ({sql.rstrip().rstrip(';')}\n) TO {quoted(str(part))} (FORMAT parquet, USE_TMP_FILE false)"
+            ).fetchone()
             part.replace(path)
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
         finally:
             part.unlink(missing_ok=True)
-        return int(rows[0]) if rows else 0
+        return int(written[0]) if written else 0
+
+    def attach(self, path: Path, name: str) -> None:
+        """Have another results file, which the store was given, beside this one, to read. ``DETACH`` ends it.
+
+        Raises:
+            StoreError: it cannot be read, or holds more than lbx puts into it.
+        """
+        try:
+            attach(self._connection, path, name, read_only=True)
+        except duckdb.Error as exc:
+            raise StoreError(f"{path} cannot be read: {first_line(exc)}") from exc
+        try:
+            refuse_foreign(self._connection, name, path)
+        except BaseException:
+            self._connection.execute(f"DETACH {name}")
+            raise
 
     def samples(self, run_id: str, benchmark: str, task: str) -> Iterator[dict[str, Any]]:
         """A run's answered samples with their outputs, in the data's order: what adding up and scoring again need."""

@@ -71,7 +71,7 @@ def row_key(sample_id: str) -> tuple[str, str, str, int]:
 
 
 def merge(target: Path, *sources: Path) -> Merging:
-    with Store(target) as store:
+    with Store(target, beside=sources) as store:
         return merge_files(store, sources)
 
 
@@ -162,7 +162,7 @@ REFUSED = {
 
 def test_what_differs_is_refused_by_name(tmp_path: Path) -> None:
     one = shard(tmp_path / "a.duckdb", ["s1"])
-    with Store(tmp_path / "merged.duckdb") as store:
+    with Store(tmp_path / "merged.duckdb", beside=[tmp_path / "a.duckdb", tmp_path / "b.duckdb"]) as store:
         for what, (sql, says) in REFUSED.items():
             other = changed(shard(tmp_path / "b.duckdb", ["s1", "s2"]), sql)
             with pytest.raises(StoreError, match=says):

@@ -173,6 +173,5 @@ def test_reading_brings_its_own_views(path: Path) -> None:
             connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
     with Store(path, read_only=True) as store:
         assert {name: read(store, name).rows for name in VIEWS} == wanted
-        store.restrict()
         assert store.query("SELECT mode FROM task_scores").rows == [(None,)]
         assert store.query("SELECT answers FROM of_that_time").rows == [(3,)]

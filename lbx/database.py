@@ -1,0 +1,113 @@
+"""DuckDB, locked before it is shown a file. The one place that opens it.
+
+An instance starts in memory. What it could do beyond the files that it is given is taken from it, then its settings
+are locked, and only then a file is attached: nothing in a file, no view, no name, no query on it, reaches another file
+or the network. DuckDB's sockets and its loader of extensions are native code that Python's audit hooks do not see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import duckdb
+
+RESULTS = "results"
+"""What the results file is called inside an instance."""
+
+_CLOSED: Mapping[str, str] = {
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "allow_extension_repositories": "forbidden",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+}
+_WITH_A_DATABASE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+"""A database's file, and what DuckDB writes beside it."""
+_BATCH = 64
+
+
+def open_database(path: Path, *, read_only: bool, beside: Sequence[Path] = ()) -> duckdb.DuckDBPyConnection:
+    """A connection whose database is the file at ``path``, made where it is missing.
+
+    Args:
+        path: a plain file, whatever its name looks like (``md:x``, ``postgres:x``).
+        beside: other files that the connection may read or write: databases to attach, a file to export to.
+
+    Raises:
+        duckdb.Error: it is no database, in use, or cannot be written.
+    """
+    place = path.absolute()
+    connection = _locked([place, *(one.absolute() for one in beside)], scratch=f"{place}.tmp")
+    try:
+        attach(connection, place, RESULTS, read_only=read_only)
+        connection.execute(f"USE {RESULTS}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool) -> None:
+    """Attach a database that the connection was given."""
+    options = "TYPE duckdb, READ_ONLY" if read_only else "TYPE duckdb"
+    connection.execute(f"ATTACH {quoted(str(path.absolute()))} AS {name} ({options})")
+
+
+def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
+    """(column names, values) of every row of parquet files, in order.
+
+    Raises:
+        ValueError: a file is damaged; says how.
+    """
+    return _parquet("SELECT * FROM read_parquet(?, hive_partitioning = false)", paths)
+
+
+def count_parquet_rows(paths: Sequence[Path]) -> int:
+    """How many rows parquet files have. Raises ValueError as ``parquet_rows`` does."""
+    ((_, (count,)),) = _parquet("SELECT count(*) FROM read_parquet(?, hive_partitioning = false)", paths)
+    return int(count)
+
+
+def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
+    import duckdb
+
+    # DuckDB takes *, ? and [ in a name for patterns, unless each stands in brackets.
+    places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.absolute())) for path in paths]
+    try:
+        with _locked([*(path.absolute() for path in paths), *map(Path, places)], threads=1) as connection:
+            found = connection.execute(sql, [places])
+            names = [column[0] for column in found.description or []]
+            while batch := found.fetchmany(_BATCH):
+                for values in batch:
+                    yield names, values
+    except duckdb.Error as exc:
+        raise ValueError(str(exc).partition("\n")[0]) from exc
+
+
+def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> duckdb.DuckDBPyConnection:
+    """An empty instance that may touch these files and no others.
+
+    Args:
+        scratch: the folder for what does not fit into memory; "" for none.
+        threads: 0 for one a core.
+    """
+    import duckdb
+
+    allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _WITH_A_DATABASE)
+    connection = duckdb.connect(config={**_CLOSED, **({"threads": threads} if threads else {})})
+    connection.execute(
+        f"SET temp_directory = {quoted(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
+        "SET enable_external_access = false; SET lock_configuration = true"
+    )
+    return connection
+
+
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"

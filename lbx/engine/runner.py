@@ -5,12 +5,12 @@ One process writes. Who asks is another matter: this process, or several others 
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from lbx.engine.askers import Asker
 from lbx.engine.jobs import Item, JobSize, make_jobs
@@ -20,7 +20,8 @@ from lbx.records import SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 
 BATCH_ROWS = 64
-BATCH_SECONDS = 5.0
+BATCH_SECONDS = 2.0
+"""How long an answer may wait for others to be committed with it."""
 
 
 @dataclass(slots=True)
@@ -125,27 +126,61 @@ def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
 
 
 class _Batch:
-    """Rows on their way to the file: committed when there are enough of them or they have waited long enough."""
+    """Rows on their way to the file: committed when there are enough of them or they have waited long enough.
+
+    A thread of its own watches the clock, for the next answer may take hours. While a batch is open nobody else uses
+    the store. Use it as a context manager; its end commits what is left.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._samples: list[SampleRow] = []
         self._generations: list[GenerationRow] = []
         self._scores: list[ScoreRow] = []
-        self._since = time.monotonic()
+        self._changed = threading.Condition()
+        self._open = True
+        self._problem: Exception | None = None
+        self._clock = threading.Thread(target=self._keep_time, name="lbx-commits", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._clock.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with uninterrupted():
+            with self._changed:
+                self._open = False
+                self._changed.notify()
+            self._clock.join()
+            self._flush()
 
     def add(self, sample: SampleRow, generation: GenerationRow, scores: Sequence[ScoreRow]) -> None:
-        self._samples.append(sample)
-        self._generations.append(generation)
-        self._scores += scores
-        if len(self._generations) >= BATCH_ROWS or time.monotonic() - self._since >= BATCH_SECONDS:
-            self.flush()
+        """Take an answer in. Raises what a commit since the last call could not do."""
+        with self._changed:
+            self._samples.append(sample)
+            self._generations.append(generation)
+            self._scores += scores
+            if self._problem:
+                raise self._problem
+            if len(self._generations) >= BATCH_ROWS:
+                self._flush()
+            self._changed.notify()
 
-    def flush(self) -> None:
+    def _keep_time(self) -> None:
+        with self._changed:
+            while self._open and not self._problem:
+                self._changed.wait_for(lambda: self._generations or not self._open)
+                # Answers that come close together are one commit: it begins when the first of them has waited.
+                if not self._changed.wait_for(lambda: not self._open, BATCH_SECONDS):
+                    try:
+                        self._flush()
+                    except Exception as exc:  # the thread that asks is told, and what is left is tried again at the end
+                        self._problem = exc
+
+    def _flush(self) -> None:
         if self._generations:
             self._store.write(samples=self._samples, generations=self._generations, scores=self._scores)
         self._samples, self._generations, self._scores = [], [], []
-        self._since = time.monotonic()
 
 
 @dataclass(slots=True)
@@ -181,18 +216,17 @@ class Runner:
             BackendError, EndpointError: nothing more can be asked.
             KeyboardInterrupt: passed on, after everything is safe.
         """
-        batch = _Batch(self.store)
         names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
         try:
             for agenda, done in zip(self.agendas, self.done, strict=True):
                 for name in names if done else ():
                     catch_up(self.store, agenda.run_id, agenda.benchmarks[name])
             jobs = make_jobs(self.agendas, self.done, self.size, begins=self.listener.task, found=self._found)
-            for item, row in self.asker.ask(jobs, self.listener.computed):
-                self._keep(batch, item, row)
+            with _Batch(self.store) as batch:
+                for item, row in self.asker.ask(jobs, self.listener.computed):
+                    self._keep(batch, item, row)
         finally:
             with uninterrupted():
-                batch.flush()
                 for agenda in self.agendas:
                     for name in names:
                         add_up(self.store, agenda.run_id, agenda.benchmarks[name])

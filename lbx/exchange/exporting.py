@@ -13,6 +13,7 @@ from typing import Any
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.formats import Answer, Format, Rows
 from lbx.exchange.registry import format_named
+from lbx.paths import inside
 from lbx.records import Sample
 from lbx.store import Store
 
@@ -56,11 +57,21 @@ def export_predictions(
         files, left_out = _made_files(store, form, run)
     if not files:
         raise _nothing(store, form, run_id)
-    targets = {directory / name: lines for name, lines in files.items()}
+    targets = {_target(directory, name, run_id): lines for name, lines in files.items()}
     if not force:
         _refuse_existing(targets)
     _write_all(targets)
     return Exported(tuple(targets), sum(map(len, files.values())), dict(left_out))
+
+
+def _target(directory: Path, name: str, run_id: str) -> Path:
+    try:
+        return inside(directory, name)
+    except ValueError as exc:
+        raise StoreError(
+            f"The run {run_id!r} names a file {name!r}, which is not written: {exc}.",
+            fix="Nothing was exported. Who made the results file?",
+        ) from exc
 
 
 def _run(store: Store, run_id: str) -> dict[str, Any]:
@@ -87,24 +98,43 @@ def _imported_files(store: Store, form: Format, run: Mapping[str, Any]) -> dict[
     settings = json.loads(run["settings"])
     if settings.get("imported") != form.name:
         return {}
-    files = {}
-    for file in settings["files"]:
+    try:
+        stored = [_StoredFile(**file) for file in settings["files"]]
+    except (KeyError, TypeError, ValueError) as exc:
+        raise StoreError(f"{store.path} does not say which files {run['run_id']!r} was imported from.") from exc
+    files: dict[str, list[str]] = {}
+    for file in stored:
         rows = store.query(
             "SELECT source_row FROM generations WHERE run_id = ? AND benchmark = ? AND (task = ? OR ? IS NULL) "
             "ORDER BY created_at",
-            [run["run_id"], form.name, file["task"], file["task"]],
+            [run["run_id"], form.name, file.task, file.task],
         ).rows
-        if len(rows) != file["rows"]:
+        place = form.place(run["model"], file.task, file.name)
+        if len(rows) != file.rows or not rows or place in files:
             raise StoreError(
                 f"The import {run['run_id']!r} in {store.path} is not complete.",
                 fix="Import the files again, then export.",
             )
-        separator = file.get("separator", "\n")
-        lines = [f"{row[0]}{separator}" for row in rows]
-        if not file["final_newline"]:
-            lines[-1] = lines[-1].removesuffix(separator)
-        files[form.place(run["model"], file["task"], file["name"])] = lines
+        lines = [f"{row[0]}{file.separator}" for row in rows]
+        if not file.final_newline:
+            lines[-1] = lines[-1].removesuffix(file.separator)
+        files[place] = lines
     return files
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredFile:
+    """What an import remembers of a file (``Reading.files``). A name of several parts is no file's name."""
+
+    name: str
+    task: str | None
+    rows: int
+    final_newline: bool
+    separator: str = "\n"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.separator, str) or "/" in self.name:
+            raise ValueError(self.name)
 
 
 def _made_files(store: Store, form: Format, run: Mapping[str, Any]) -> tuple[dict[str, list[str]], Counter[str]]:
@@ -178,7 +208,8 @@ def _write_all(targets: Mapping[Path, list[str]]) -> None:
             for path, part in parts.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stack.callback(part.unlink, missing_ok=True)
-                with part.open("wb") as file:
+                part.unlink(missing_ok=True)  # it may be a link to somewhere else
+                with part.open("xb") as file:
                     for line in targets[path]:
                         file.write(line.encode("utf-8", "replace"))
             for path, part in parts.items():

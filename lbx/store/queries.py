@@ -32,7 +32,9 @@ def check_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     except duckdb.Error as exc:
         raise StoreError(f"The query failed: {first_line(exc)}") from exc
     raise StoreError(
-        "Queries are read-only here, and this one is not." if len(kinds) == 1 else f"This is {len(kinds)} statements, not one query.",
+        "Queries are read-only here, and this one is not."
+        if len(kinds) == 1
+        else f"This is {len(kinds)} statements, not one query.",
         fix="Give one SELECT (or FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW).",
     )
 

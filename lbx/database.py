@@ -36,14 +36,14 @@ def open_database(path: Path, *, read_only: bool, beside: Sequence[Path] = ()) -
     """A connection whose database is the file at ``path``, made where it is missing.
 
     Args:
-        path: a plain file, whatever its name looks like (``md:x``, ``postgres:x``).
+        path: a plain file, whatever its name looks like (``md:x``, ``postgres:x``): DuckDB is told where it lies.
         beside: other files that the connection may read or write: databases to attach, a file to export to.
 
     Raises:
         duckdb.Error: it is no database, in use, or cannot be written.
     """
-    place = path.absolute()
-    connection = _locked([place, *(one.absolute() for one in beside)], scratch=f"{place}.tmp")
+    place = path.resolve()
+    connection = _locked([place, *(one.resolve() for one in beside)], scratch=f"{place}.tmp")
     try:
         attach(connection, place, RESULTS, read_only=read_only)
         connection.execute(f"USE {RESULTS}")
@@ -56,7 +56,7 @@ def open_database(path: Path, *, read_only: bool, beside: Sequence[Path] = ()) -
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool) -> None:
     """Attach a database that the connection was given."""
     options = "TYPE duckdb, READ_ONLY" if read_only else "TYPE duckdb"
-    connection.execute(f"ATTACH {quoted(str(path.absolute()))} AS {name} ({options})")
+    connection.execute(f"ATTACH {quoted(str(path.resolve()))} AS {name} ({options})")
 
 
 def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
@@ -78,9 +78,9 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
     import duckdb
 
     # DuckDB takes *, ? and [ in a name for patterns, unless each stands in brackets.
-    places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.absolute())) for path in paths]
+    places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve())) for path in paths]
     try:
-        with _locked([*(path.absolute() for path in paths), *map(Path, places)], threads=1) as connection:
+        with _locked([*(path.resolve() for path in paths), *map(Path, places)], threads=1) as connection:
             found = connection.execute(sql, [places])
             names = [column[0] for column in found.description or []]
             while batch := found.fetchmany(_BATCH):

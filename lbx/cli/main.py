@@ -83,12 +83,11 @@ app.add_typer(cluster_commands.submit)
 
 def main() -> None:
     """Entry point of the ``lbx`` program."""
-    sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
     if "--debug" in sys.argv:  # wherever it stands, not only before the command
         sys.argv.remove("--debug")
         os.environ["LBX_DEBUG"] = "1"
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(_call())
     except TyperException as error:
         show_usage_error(error)
         sys.exit(error.exit_code)
@@ -118,6 +117,15 @@ def main() -> None:
             )
         )
         sys.exit(1)
+
+
+def _call() -> int | None:
+    try:
+        code: int | None = app(standalone_mode=False)
+    finally:
+        # Typer sets a hook of its own, which shows names as they are.
+        sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
+    return code
 
 
 def _from_os_error(error: OSError) -> LbxError:

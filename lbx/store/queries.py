@@ -40,5 +40,7 @@ def check_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def parquet_part(path: Path) -> Path:
-    """Where a parquet file is written until it is whole."""
-    return path.with_name(f".{path.name}.part")
+    """Where a parquet file is written until it is whole. What lies there, perhaps a link to elsewhere, goes."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    return part

@@ -350,7 +350,6 @@ class Store:
         check_query(self._connection, sql)
         part = parquet_part(path)
         try:
-            part.unlink(missing_ok=True)
             written = self._connection.execute(
                 f"COPY ({sql.rstrip().rstrip(';')}\n) TO {quoted(str(part))} (FORMAT parquet, USE_TMP_FILE false)"
             ).fetchone()

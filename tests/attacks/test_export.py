@@ -1,0 +1,110 @@
+"""Results files whose runs name files elsewhere, and folders that hold traps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_parts import PRED, changed, lbx, refused, results_file, tree
+
+Verdict = Callable[[str], None]
+
+
+def with_files(path: Path, *files: Any, **more: Any) -> Path:
+    """A results file whose imported run says that it came from these files."""
+    return results_file(path, settings={"imported": "longbench", "content_sha256": "0", "files": list(files)}, **more)
+
+
+def named(name: object, **more: object) -> dict[str, object]:
+    return {"name": name, "task": "qasper", "rows": 1, "final_newline": True} | more
+
+
+def exported(path: Path, folder: Path, *more: object) -> None:
+    """Exporting is refused, and nothing is written anywhere."""
+    before = tree(folder)
+    said = lbx("export", "longbench", path, "--run", "r1", "-o", folder / "a" / "out", *more)
+    refused(said)
+    assert "\x1b" not in said.all
+    assert tree(folder) == before
+
+
+NAMES = [
+    "../../../../evil.jsonl", "..", ".", "", "/tmp/evil.jsonl", "//evil.jsonl", "a/b.jsonl", "a/../../b.jsonl",
+    "..\\evil.jsonl", "C:\\evil.jsonl", "a\x00b", "a\nb", "\x1b]0;title\x07.jsonl", "\u202elnosj.a", "a\u200bb",
+    "CON", "nul.jsonl", "COM1", "x" * 256,
+]  # fmt: skip
+
+
+def test_no_name_leads_out(tmp_path: Path, verdict: Verdict) -> None:
+    (tmp_path / "inside").mkdir()
+    path = with_files(tmp_path / "got.duckdb", named("qasper.jsonl"))
+    for number, name in enumerate(NAMES):
+        settings = json.dumps({"imported": "longbench", "content_sha256": "0", "files": [named(name)]})
+        changed(path, f"UPDATE runs SET settings = {_quoted(settings)}")
+        exported(path, tmp_path, *["--force"][: number % 2])
+    verdict("refused")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+MODELS = ["..\\..\\evil", "a\x1b[31m", "x/a\nb", "CON", "a\u202eb", "x" * 300]
+
+
+def test_no_model_s_name_leads_out(tmp_path: Path, verdict: Verdict) -> None:
+    for number, model in enumerate(MODELS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        exported(results_file(folder / "imported.duckdb", model=model), folder)
+        exported(results_file(folder / "made.duckdb", model=model, backend="scripted", settings={}), folder)
+    verdict("refused")
+
+
+@pytest.mark.parametrize("model", ["../../..", "/", "..", "/etc/..", "a/../..", "///"])
+def test_slashes_and_dots_of_a_model_stay_outside(tmp_path: Path, model: str, verdict: Verdict) -> None:
+    out = tmp_path / "a" / "out"
+    path = results_file(tmp_path / "got.duckdb", model=model, backend="scripted", settings={})
+    assert lbx("export", "longbench", path, "--run", "r1", "-o", out).code == 0
+    assert sorted(tree(tmp_path)) == ["a/out/pred/model/qasper.jsonl", "got.duckdb"]
+    verdict("survived")
+
+
+BROKEN: dict[str, Any] = {
+    "no list": 7,
+    "no files": [],
+    "no object": ["x"],
+    "no name": [{"task": "qasper", "rows": 1, "final_newline": True}],
+    "a number for a name": [named(7)],
+    "more than one knows": [named("a.jsonl", mode="w")],
+    "a separator that is none": [named("a.jsonl", separator=None)],
+    "no rows": [named("a.jsonl", task="nothing", rows=0)],
+    "one name twice": [named("a.jsonl"), named("a.jsonl")],
+}
+
+
+def test_what_an_import_remembers_may_be_made_up(tmp_path: Path, verdict: Verdict) -> None:
+    path = with_files(tmp_path / "got.duckdb", named("qasper.jsonl"))
+    for files in BROKEN.values():
+        settings = json.dumps({"imported": "longbench", "content_sha256": "0", "files": files})
+        changed(path, f"UPDATE runs SET settings = {_quoted(settings)}")
+        exported(path, tmp_path)
+    verdict("refused")
+
+
+def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, verdict: Verdict) -> None:
+    path = results_file(tmp_path / "got.duckdb")
+    place = tmp_path / "out" / "pred" / "model"
+    place.mkdir(parents=True)
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    (place / ".qasper.jsonl.part").symlink_to(kept)
+    (place / "qasper.jsonl").symlink_to(kept)
+    refused(lbx("export", "longbench", path, "--run", "r1", "-o", tmp_path / "out"), "there already")
+    assert lbx("export", "longbench", path, "--run", "r1", "-o", tmp_path / "out", "--force").code == 0
+    assert kept.read_text() == "kept"
+    assert json.loads((place / "qasper.jsonl").read_text()) == PRED
+    verdict("survived")

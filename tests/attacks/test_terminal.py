@@ -1,0 +1,217 @@
+"""Names, answers, errors and arguments that would steer a terminal, hide, or look like something else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from results_parts import LBX_HOME, changed, lbx, process, refused, results_file
+
+Verdict = Callable[[str], None]
+EVIL = "a\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1A\x8d\x7f\r\u202egnorw\u2066\u200b\ufeff\U000e0041[bold]b[/bold]:smile:"
+SPELLED = (
+    r"a\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1A\x8d\x7f\r\u202egnorw\u2066\u200b\ufeff\U000e0041[bold]b[/bold]:smile:"
+)
+GOOD = "日本語 café 👩‍👩‍👧 ❤️ می‌خواهم क्‍ष Ελληνικά 한국어 – “x”"
+
+
+def steers(text: str) -> str:
+    """What of a text would steer or hide; the colours of a terminal's own table counted, too."""
+    hidden = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\u2066\ufeff\U000e0041"} - {"\n", "\t"}
+    return "".join(sorted(hidden & set(text)))
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = results_file(tmp_path_factory.mktemp("evil") / "r.duckdb", run=EVIL, model=EVIL, output=EVIL)
+    return changed(
+        results_file(path, run="failed", model=EVIL, error=EVIL, task="hotpotqa"),
+        "UPDATE samples SET task = task, length_unit = 'w' || chr(27) || '[31m'",
+    )
+
+
+COMMANDS = {
+    **{f"report as {name}": ("report", "{0}", "--format", name) for name in ("table", "markdown", "json", "html")},
+    **{
+        f"{view} as csv": ("report", "{0}", view, "--format", "csv")
+        for view in ("leaderboard", "failures", "length_curve", "paper")
+    },
+    **{
+        f"sql as {name}": (
+            "sql",
+            "{0}",
+            'SELECT *, 1 AS "\x1b[31m" FROM runs JOIN generations USING (run_id)',
+            "-f",
+            name,
+        )
+        for name in ("table", "csv", "json")
+    },
+    "an unknown run": ("report", "{0}", "--run", "none"),
+    "an unknown run to export": ("export", "longbench", "{0}", "--run", f"no{EVIL}", "-o", "x"),
+    "a wrong query": ("sql", "{0}", f"SELECT '{EVIL}' FROM \"{EVIL}\""),
+    "a format": ("report", "{0}", "--format", EVIL),
+    "a file": ("report", f"no{EVIL}"),
+    "a view": ("report", "{0}", EVIL),
+    "a score": ("score", "{0}", "--run", EVIL, "--json"),
+    "a status": ("status", f"no{EVIL}"),
+    "a bundle": ("tasks", "--bundle", f"no{EVIL}"),
+    "an archive": ("verify", f"no{EVIL}", "--allow-unsigned"),
+    "a recipe": ("bundle", f"no{EVIL}", "-o", "x"),
+    "a card": ("parity", f"no{EVIL}.toml", f"no{EVIL}.gguf"),
+    "a merge": ("merge", f"no{EVIL}", "-o", "x.duckdb"),
+}
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_no_command_lets_it_through(evil: Path, what: str, verdict: Verdict) -> None:
+    said = lbx(*(part.format(evil) if part == "{0}" else part for part in COMMANDS[what]))
+    assert not steers(said.all)
+    verdict("survived" if said.code == 0 else "refused")
+
+
+def test_names_are_shown_spelled_out(evil: Path, verdict: Verdict) -> None:
+    said = lbx("sql", evil, "SELECT model FROM runs", "--format", "csv")
+    assert SPELLED in said.out
+    table = lbx("report", evil, "failures").out.replace("\n", "").replace(" ", "")
+    assert "[bold]b[/bold]:smile:" in table
+    (row, *_) = json.loads(lbx("sql", evil, "SELECT model FROM runs", "--format", "json").out)
+    assert row == {"model": EVIL}
+    verdict("survived")
+
+
+def test_what_people_can_read_stays(tmp_path: Path, verdict: Verdict) -> None:
+    path = results_file(tmp_path / "r.duckdb", model=GOOD)
+    for more in ((), ("--format", "markdown"), ("--format", "html")):
+        assert GOOD in lbx("report", path, "leaderboard", *more).out
+    verdict("survived")
+
+
+def test_a_line_feed_in_a_name_makes_no_line(tmp_path: Path, verdict: Verdict) -> None:
+    spoof = "model\n GPT-5      hf      longbench    1    1    99.99"
+    path = results_file(tmp_path / "r.duckdb", model=spoof, run="r\nerror: all is well")
+    for more in ((), ("--format", "markdown")):
+        lines = lbx("report", path, "leaderboard", *more).out.splitlines()
+        assert not [line for line in lines if line.strip().startswith("GPT-5")]
+    said = lbx("export", "longbench", path, "--run", "no\nerror: all is well", "-o", tmp_path / "x")
+    assert "error: all is well" not in said.err.splitlines()
+    verdict("survived")
+
+
+def on_a_terminal(*arguments: object) -> bytes:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "lbx.cli", *map(str, arguments)]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}):
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+    os.close(ours)
+    return said
+
+
+def test_a_terminal_gets_lbx_s_own_sequences_only(evil: Path, verdict: Verdict) -> None:
+    said = on_a_terminal("report", evil)
+    assert b"\x1b[" in said, "lbx itself writes bold there"
+    for sequence in (b"\x1b]0;", b"\x07", b"\x1b[2J", b"\xc2\x9b", "\u202e".encode(), b"\x1b[31m"):
+        assert sequence not in said, sequence
+    verdict("survived")
+
+
+def test_progress_bars_spell_names_out(tmp_path: Path, verdict: Verdict) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "needle.toml").write_text("lengths = [64]\n")
+    (folder / "x[bold red]y:smile:.txt").write_text("x")
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('name = "small"\n[[source]]\nkind = "path"\npath = "source"\nto = "needle"\n')
+    said = on_a_terminal("bundle", recipe, "-o", tmp_path / "out")
+    assert b"small" in said
+    assert b"\x1b[1;31my" not in said
+    script = (
+        "from lbx.cli.output import ByteProgress, CountProgress\n"
+        "evil = chr(27) + ']0;owned' + chr(7) + '[bold]b[/bold]'\n"
+        "with ByteProgress() as bytes_, CountProgress(evil) as counts:\n"
+        "    bytes_(evil, evil, 1, 2); counts(evil, 1, 2)\n"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", script], stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}
+    ) as running:
+        assert running.wait() == 0
+    os.close(theirs)
+    drawn = os.read(ours, 65536)
+    os.close(ours)
+    assert b"[bold]b[/bold]" in drawn
+    assert b"\x1b]0;" not in drawn
+    assert b"\x07" not in drawn
+    verdict("survived")
+
+
+def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
+    said = process("doctor", env=os.environ | {"container": EVIL, "HF_HOME": f"/nowhere/{EVIL}"})
+    assert not steers(said.all)
+    assert "owned" in said.out
+    said = process("--debug", "report", f"no{EVIL}")
+    assert said.code == 1
+    assert "Traceback" in said.err
+    assert not steers(said.err)
+    verdict("survived")
+
+
+def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
+    from lbx.cli.watching import RunProgress
+    from lbx.engine.planning.meter import Meter
+    from lbx.store import GenerationRow
+
+    log = tmp_path / "run.log"
+    with RunProgress(Meter(None, 1), log, tuple) as progress:
+        progress.sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
+    assert "owned" in log.read_text("utf-8")
+    assert not steers(log.read_text("utf-8"))
+    verdict("survived")
+
+
+SAYS = {"Console", "Progress", "TextColumn", "Live", "print", "rich_format_error", "from_markup", "from_ansi"}
+
+
+def test_all_text_passes_one_place(verdict: Verdict) -> None:
+    """No module but ``cli/output.py`` writes to a terminal; llama.cpp's own log, which --debug asks for, aside."""
+    for path in LBX_HOME.rglob("*.py"):
+        place = str(path.relative_to(LBX_HOME))
+        if place in ("cli/output.py", "backends/llama/library.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            where = f"{place}, line {getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+                bare = isinstance(called, ast.Name)
+                assert name not in SAYS or (name == "print" and not bare), f"{where}: {name}"
+                assert name not in ("echo", "secho"), f"{where}: {name}"
+            if isinstance(node, ast.Attribute) and node.attr in ("stdout", "stderr", "__stdout__", "__stderr__"):
+                owner = node.value.id if isinstance(node.value, ast.Name) else ""
+                allowed = place in ("cli/main.py", "engine/workers/worker.py")  # a file descriptor, a redirection
+                assert owner != "sys" or allowed, where
+    verdict("survived")
+
+
+def test_an_unknown_command_is_spelled_out_on_a_terminal(verdict: Verdict) -> None:
+    said = on_a_terminal("report", "a", "b", "c\x1b]0;owned\x07")
+    assert b"\x1b]0;" not in said
+    assert b"owned" in said
+    refused(lbx("report", f"no{EVIL}"), "no results file")
+    verdict("refused")

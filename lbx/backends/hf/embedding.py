@@ -200,7 +200,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
         )
     try:
         modules = [(str(m["type"]), str(m["path"])) for m in json.loads(path.read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError) as exc:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
         raise BackendError(
             f"{path} cannot be read: {first_line(exc)}.",
             fix="Compare it with the source's (for a bundle: lbx verify).",

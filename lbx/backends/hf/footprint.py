@@ -52,7 +52,7 @@ def _numbers_in(path: Path) -> int:
                 return 0
             header = json.loads(file.read(length))
         return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return 0
 
 

@@ -1,0 +1,196 @@
+"""Models' own files, which promise what they do not hold, or name what is not theirs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attack_parts import TESTS, Said, lbx, main, process, refused
+
+DEMO = TESTS.parent / "models/demo/hf"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The demo's model, to be spoilt."""
+    return Path(shutil.copytree(DEMO, tmp_path / "model"))
+
+
+def plan(small: Path, model: Path) -> tuple[object, ...]:
+    return ("plan", "-b", small / "bundle", "-m", model, "-t", "needle/single_en", "-n", 1)
+
+
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+CONFIGS: dict[str, dict[str, object]] = {
+    "a billion layers": {"num_hidden_layers": 10**9},
+    "a billion layers, as a float": {"num_hidden_layers": 1e9},
+    "inside": {"text_config": {"num_hidden_layers": 10**9}},
+    "experts": {"num_local_experts": 10**12},
+    "heads": {"num_attention_heads": 10**15},
+    "a backbone's": {"vision_config": {"depth": 10**10}},
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_configuration_of_a_billion_layers_does_not_hang(
+    case: str, small: Path, folder: Path, verdict: Callable[[str], None]
+) -> None:
+    changed(folder / "config.json", **CONFIGS[case])
+    refused(main(*plan(small, folder)), "which no model has")
+    verdict("refused")
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"9" * 100_000, b"{}" + b" " * (65 << 20), b"\xff\xfe\x00"], ids=len
+)
+def test_a_configuration_that_cannot_be_read_is_told_as_a_sentence(
+    content: bytes, small: Path, folder: Path, verdict: Callable[[str], None]
+) -> None:
+    (folder / "config.json").write_bytes(content)
+    refused(main(*plan(small, folder)), "config.json")
+    verdict("refused")
+
+
+@pytest.mark.parametrize("name", ["../other/model.safetensors", "/etc/passwd", "sub/../../x.safetensors"])
+def test_an_index_takes_no_weights_from_elsewhere(
+    name: str, small: Path, folder: Path, verdict: Callable[[str], None]
+) -> None:
+    index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(main(*plan(small, folder)), "out of the model's folder")
+    verdict("refused")
+
+
+def test_code_and_pickles_beside_a_configuration_are_not_run(
+    small: Path, folder: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    """Outside a bundle, where no rule about formats was held."""
+    changed(
+        folder / "config.json", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}, model_type="evil"
+    )
+    pwned = tmp_path / "PWNED"
+    for name in ("evil.py", "modeling_evil.py", "sitecustomize.py", "torch.py", "numpy.py"):
+        (folder / name).write_text(f"open({str(pwned)!r}, 'w')")
+    refused(main(*plan(small, folder)))
+    (next(folder.glob("*.safetensors"))).rename(folder / "pytorch_model.bin")
+    refused(main(*plan(small, folder)), "only pickled ones")
+    assert not pwned.exists()
+    verdict("refused")
+
+
+def test_a_kernel_of_the_hub_is_not_asked_for(
+    small: Path, folder: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    """`_attn_implementation` names a repository of compiled code. There is no network here to fetch it with."""
+    changed(folder / "config.json", _attn_implementation="kernels-community/evil", attn_implementation="org/evil")
+    command = " ".join(map(str, ("-P", "-m", "lbx.cli", *plan(small, folder))))
+    said = offline(command, tmp_path)
+    assert "Traceback" not in said.err and "did not expect" not in said.err, said
+    if said.code == 0:
+        assert "evil" not in said.out + said.err
+        verdict("survived")
+    else:
+        refused(said)
+        verdict("refused")
+
+
+def offline(command: str, folder: Path) -> Said:
+    import sys
+
+    whole = f"exec {sys.executable} {command}"
+    if process("unshare", "-rn", "true").code == 0:
+        return process("unshare", "-rn", "bash", "-c", whole, cwd=folder)
+    return process("bash", "-c", whole, cwd=folder)
+
+
+def header(value: object, length: int | None = None) -> bytes:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return struct.pack("<Q", len(data) if length is None else length) + data
+
+
+WEIGHTS = {
+    "a header of exabytes": header(b"{}", 1 << 60),
+    "a header nested without end": header(b'{"a":' * 100_000),
+    "a shape of more than there is": header({"w": {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4]}}),
+    "offsets backwards": header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}) + bytes(4),
+    "offsets outside": header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1 << 50]}}),
+    "no header": b"",
+}
+
+
+def test_weights_that_promise_too_much_are_refused(
+    small: Path, folder: Path, verdict: Callable[[str], None]
+) -> None:
+    """Several in one process, which loads torch once."""
+    (weights,) = folder.glob("*.safetensors")
+    for content in WEIGHTS.values():
+        weights.write_bytes(content)
+        refused(main(*plan(small, folder)))
+    verdict("refused")
+
+
+def gguf_with(demo: Path, to: Path, key: bytes, value: int) -> Path:
+    """The demo's GGUF with another 32-bit number behind a key."""
+    data = bytearray(demo.read_bytes())
+    at = data.index(struct.pack("<Q", len(key)) + key) + 8 + len(key)
+    assert struct.unpack_from("<I", data, at)[0] == 4, "a UINT32"
+    struct.pack_into("<I", data, at + 4, value)
+    to.write_bytes(data)
+    return to
+
+
+def test_a_gguf_that_promises_too_much_is_refused(
+    small: Path, demo_gguf: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    good = demo_gguf.read_bytes()
+    spoilt = [
+        gguf_with(demo_gguf, tmp_path / "layers.gguf", b"llama.block_count", 10**9),
+        gguf_with(demo_gguf, tmp_path / "heads.gguf", b"llama.attention.head_count", 4 * 10**9),
+    ]
+    for name, data in {
+        "tensors": good[:8] + struct.pack("<Q", 1 << 60) + good[16:],
+        "string": good[:24] + struct.pack("<Q", 1 << 62) + good[32:],
+        "cut": good[: len(good) // 2],
+    }.items():
+        (tmp_path / f"{name}.gguf").write_bytes(data)
+        spoilt.append(tmp_path / f"{name}.gguf")
+    for path in spoilt:
+        said = lbx(*plan(small, path))  # llama.cpp's assertions end a process
+        assert said.code == 1 and said.err and "Traceback" not in said.err, (path.name, said)
+    verdict("refused")
+
+
+MODULES = {
+    "a class of torch": [{"idx": 0, "name": "0", "path": "", "type": "torch.jit"}],
+    "a class of the folder": [{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}],
+    "a folder above": [{"idx": 0, "name": "0", "path": "../..", "type": "sentence_transformers.models.Transformer"}],
+    "an absolute folder": [{"idx": 0, "name": "0", "path": "/etc", "type": "sentence_transformers.models.Transformer"}],
+    "no list": {"a": 1},
+    "too deep": None,
+}
+
+
+@pytest.mark.parametrize("case", MODULES)
+def test_an_embedding_model_names_only_classes_and_folders_of_its_own(
+    case: str, folder: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    from lbx.backends.cards import read_card
+    from lbx.backends.embedding import check_embedder, load_embedder
+    from lbx.errors import BackendError
+
+    modules = MODULES[case]
+    text = json.dumps(modules) if modules is not None else "[" * 100_000
+    (folder / "modules.json").write_text(text)
+    (tmp_path / "e.toml").write_text(f'backend = "sentence_transformers"\n[weights]\npath = "{folder}"\n')
+    card = read_card(tmp_path / "e.toml")
+    with pytest.raises(BackendError, match="modules.json"):
+        load_embedder(card, bundle=None)
+    check_embedder(card, None)
+    verdict("refused")

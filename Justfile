@@ -45,6 +45,10 @@ architectures *args: setup
 bench-bundle *args: setup
     python tests/bench_bundle.py {{ args }}
 
+# every attack of the project's own collection: a table of what was tried, refused and survived
+attack *args: setup
+    pytest -q -p no:cacheprovider tests/attacks {{ args }}
+
 # break archives in every way and have them read, for so many seconds
 fuzz seconds="60": setup
     python tests/fuzz_archive.py {{ seconds }}

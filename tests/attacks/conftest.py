@@ -1,7 +1,8 @@
 """Attacks on the real command line, one test each. ``just attack`` runs them all and prints what became of them.
 
-A test that passes has held. It says how through ``verdict``: "refused" (the attack was seen and answered with a message)
-or "survived" (it did no harm, and what was asked for was done). A test that fails is an attack that got through.
+A test that passes has held. It says how through ``verdict``: "refused" (the attack was seen and answered with a
+message) or "survived" (it did no harm, and what was asked for was done). A test that fails is an attack that got
+through.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ languages = ["en"]
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An unpacked bundle of 264 needles, more than are scored in one process, and a table of their answers beside it."""
+    """An unpacked bundle of 264 needles, more than one process scores, and a table of their answers beside it."""
     from attack_parts import main
 
     from lbx.benchmarks import BENCHMARKS

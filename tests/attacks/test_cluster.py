@@ -15,9 +15,26 @@ PWN = "touch PWNED"
 
 def submit(small: Path, output: object, *more: object) -> Said:
     return main(
-        "submit", "slurm", "--bundle", small / "bundle", "--model", small / "oracle.jsonl", "-t", "needle/single_en", "-n", 4,
-        "-o", output, "--shards", 2, "--characters", "--no-calibrate", "--dry-run", "--json", *more,
-    )  # fmt: skip
+        "submit",
+        "slurm",
+        "--bundle",
+        small / "bundle",
+        "--model",
+        small / "oracle.jsonl",
+        "-t",
+        "needle/single_en",
+        "-n",
+        4,
+        "-o",
+        output,
+        "--shards",
+        2,
+        "--characters",
+        "--no-calibrate",
+        "--dry-run",
+        "--json",
+        *more,
+    )
 
 
 def scripts(said: Said) -> dict[str, str]:
@@ -96,11 +113,18 @@ def test_a_path_that_a_runtime_would_cut_is_not_mounted(
 @pytest.mark.parametrize(
     "option",
     [
-        ("--name", f"x\n{PWN}"), ("--name", "x --wrap=id"), ("--partition", "a b"), ("--time", '1"'), ("--gpus", "1\n2"),
-        ("--module", f"x\n{PWN}"), ("--sbatch-option", f"--account=x\n{PWN}"), ("--sbatch-option", "x"), ("--mem", "1\\"),
+        ("--name", f"x\n{PWN}"),
+        ("--name", "x --wrap=id"),
+        ("--partition", "a b"),
+        ("--time", '1"'),
+        ("--gpus", "1\n2"),
+        ("--module", f"x\n{PWN}"),
+        ("--sbatch-option", f"--account=x\n{PWN}"),
+        ("--sbatch-option", "x"),
+        ("--mem", "1\\"),
     ],
     ids=ascii,
-)  # fmt: skip
+)
 def test_an_option_stays_on_its_line(
     option: tuple[str, str], small: Path, tmp_path: Path, verdict: Callable[[str], None]
 ) -> None:

@@ -15,8 +15,24 @@ import pytest
 from attack_parts import TESTS, Said, process
 
 LBX = Path(sys.executable).with_name("lbx")
-MODULES = ("signal", "json", "ctypes", "socket", "queue", "jinja2", "numpy", "duckdb", "typer", "multiprocessing",
-           "sitecustomize", "usercustomize", "lbx/__init__", "llama_cpp/__init__", "resource", "logging/__init__")  # fmt: skip
+MODULES = (
+    "signal",
+    "json",
+    "ctypes",
+    "socket",
+    "queue",
+    "jinja2",
+    "numpy",
+    "duckdb",
+    "typer",
+    "multiprocessing",
+    "sitecustomize",
+    "usercustomize",
+    "lbx/__init__",
+    "llama_cpp/__init__",
+    "resource",
+    "logging/__init__",
+)
 PROGRAMS = ("ssh-keygen", "nvidia-smi", "sbatch", "squeue")
 PLACE = TESTS.parent / "lbx" / "processes.py"
 

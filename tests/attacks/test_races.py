@@ -23,7 +23,7 @@ BIG = {**FILES, "data/files/big.txt": os.urandom(3 * SIZE)}
 
 @contextmanager
 def writing_after(path: Path, reads: int, place: slice, content: bytes) -> Iterator[list[int]]:
-    """Replace a file's bytes in place, once so many reads have taken some of them. What it gives says whether it did."""
+    """Replace a file's bytes in place, once so many reads have taken some of them; gives the reads so far."""
     pread, seen = os.pread, list[int]()
     target = path.stat().st_ino
 

@@ -39,10 +39,15 @@ def test_a_run_ends_with_what_its_template_did(
 
 
 MEMORY = (
-    "{{ 'a' * 10**11 }}", "{{ 'x' | center(10**11) }}", "{{ '%99999999999d' | format(1) }}", "{{ '{:>99999999999}'.format(1) }}",
+    "{{ 'a' * 10**11 }}",
+    "{{ 'x' | center(10**11) }}",
+    "{{ '%99999999999d' | format(1) }}",
+    "{{ '{:>99999999999}'.format(1) }}",
     "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
-    "{{ [0] * 10**11 }}", "{{ 'a'.ljust(10**11) }}", "{{ messages | tojson(indent=10**10) }}",
-)  # fmt: skip
+    "{{ [0] * 10**11 }}",
+    "{{ 'a'.ljust(10**11) }}",
+    "{{ messages | tojson(indent=10**10) }}",
+)
 
 
 @pytest.mark.parametrize("template", MEMORY, ids=ascii)

@@ -145,6 +145,12 @@ for arguments in json.load(open(sys.argv[1])):
 """
 
 
+def with_parts() -> dict[str, str]:
+    """The environment of a process that imports this module."""
+    before = os.environ.get("PYTHONPATH", "")
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parent), before)))}
+
+
 def watched(commands: Sequence[Sequence[object]], folder: Path) -> tuple[list[Said], str]:
     """Commands in a process without a network, and every connection that it tried to make, as strace saw it."""
     (folder / "commands.json").write_text(json.dumps([[str(part) for part in command] for command in commands]))
@@ -153,7 +159,7 @@ def watched(commands: Sequence[Sequence[object]], folder: Path) -> tuple[list[Sa
     done = subprocess.run(
         ["unshare", "-rn", *trace, sys.executable, "-P", "-c", _DRIVER, str(folder / "commands.json")],
         capture_output=True, text=True, cwd=folder, check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "HOME": str(folder)},
+        env=with_parts() | {"HOME": str(folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [line for line in log.read_text().splitlines() if "AF_INET" in line]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import Said, lbx, process, refused, results_file
+from results_parts import Said, lbx, process, refused, results_file, with_parts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
@@ -138,15 +137,15 @@ def test_quick_answers_do_not_wait_for_a_slow_one(
     verdict("survived")
 
 
-KILLS = 50
-MANY = 75
+KILLS, PARTS = 50, 5
 _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
 import lbx.cli.asking, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.crew
 from lbx.store import Store
-kills, arguments = int(sys.argv[1]), sys.argv[2:]
-chance = random.Random(12)
+part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+lbx.engine.runner.BATCH_ROWS = 8
+chance = random.Random(part)
 for _ in range(kills):
     ours, theirs = os.pipe()
     child = os.fork()
@@ -166,7 +165,7 @@ for _ in range(kills):
             os._exit(1)
     os.close(theirs)
     seen = os.read(ours, 4096)
-    time.sleep(chance.random() * 0.15)
+    time.sleep(chance.random() * 0.1)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     while part := os.read(ours, 4096):
@@ -177,36 +176,40 @@ for _ in range(kills):
 """
 
 
-def test_fifty_kills_in_the_middle_of_a_run(tmp_path: Path, verdict: Verdict) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_fifty_kills_in_the_middle_of_a_run(tmp_path: Path, part: int, verdict: Verdict) -> None:
     """Each one after the first commit of its session: what was committed by then is there, and the run goes on."""
-    bundle = make_bundle(tmp_path, MANY)
-    model = tmp_path / "model.jsonl"
-    model.write_text(json.dumps({"key": "*", "text": "seven", "delay_s": 0.004}))
-    results = tmp_path / "r.duckdb"
-    asked = 0
-    random.seed(12)
-    for number in range(5):
-        part = tmp_path / f"{number}.duckdb"
-        command = ("run", "-b", bundle, "-m", model, "-t", "needle", "-o", part, "--no-plan", "--iterations", 6)
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _CHILD, str(KILLS // 5), *map(str, command)],
-            capture_output=True, text=True, check=True,
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        told = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
-        assert len(told) == KILLS // 5, done.stderr
-        assert not sum(ended for _, ended in told), done.stderr
-        assert all(count for count, _ in told), done.stderr + "a kill came before the first commit"
-        assert left(part) >= sum(count for count, _ in told)
-        asked += sum(count for count, _ in told)
-        with duckdb.connect(str(part), read_only=True) as connection:
-            ((odd,),) = connection.execute(
-                "SELECT count(*) FROM generations g "
-                "ANTI JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)"
-            ).fetchall()
-        assert not odd, "an answer without its score"
-    assert asked
-    assert not results.exists()
+    bundle, results, model = make_bundle(tmp_path, 40), tmp_path / "r.duckdb", tmp_path / "model.jsonl"
+    model.write_text(json.dumps({"key": "*", "text": "seven", "delay_s": 0.002}))
+    command = (
+        "run",
+        "-b",
+        bundle,
+        "-m",
+        model,
+        "-t",
+        "needle/single_en",
+        "-o",
+        results,
+        "--no-plan",
+        "--iterations",
+        20,
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _CHILD, str(part), str(KILLS // PARTS), *map(str, command)],
+        capture_output=True, text=True, check=True, env=with_parts() | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    told = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    assert len(told) == KILLS // PARTS, done.stderr
+    assert not sum(ended for _, ended in told), done.stderr
+    assert all(count for count, _ in told), "a kill came before the first commit"
+    assert left(results) >= sum(count for count, _ in told)
+    with duckdb.connect(str(results), read_only=True) as connection:
+        ((odd,),) = connection.execute(
+            "SELECT count(*) FROM generations g "
+            "ANTI JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)"
+        ).fetchall()
+    assert not odd, "an answer without its score"
     verdict("survived")
 
 

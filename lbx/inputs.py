@@ -17,18 +17,18 @@ def open_input(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        raise OSError(errno.EINVAL, "it is no plain file, but a pipe, a folder or a device", str(path))
     return handle
 
 
-def read_input(path: Path, limit: int) -> bytes:
+def read_input(path: Path, limit: int | None = None) -> bytes:
     """A file's bytes.
 
     Raises:
         OSError: as ``open_input``; or there are more than ``limit``.
     """
     with os.fdopen(open_input(path), "rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
+        content = file.read(-1 if limit is None else limit + 1)
+    if limit is not None and len(content) > limit:
         raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))
     return content

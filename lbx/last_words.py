@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -53,14 +52,16 @@ def explained(safe: str) -> Iterator[None]:
     Args:
         safe: a sentence on what is not lost.
     """
+    from lbx.processes import DEVNULL, Popen, python_command  # not above: the script that this file also is has no lbx
+
     if faulthandler.is_enabled():  # somebody watches already, and wants the traceback
         yield
         return
     reading, writing = os.pipe()
-    command = [sys.executable, "-I", "-S", str(Path(__file__)), str(reading), safe]
+    command = python_command("-I", "-S", str(Path(__file__)), str(reading), safe)
     with suppress(OSError):  # no process to be had: a death goes unexplained, as everywhere
         # A session of its own: what ends the terminal's processes must not end the one that explains it.
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[reading], start_new_session=True)
+        Popen(command, stdin=DEVNULL, pass_fds=[reading], start_new_session=True)
     os.close(reading)
     _pipes.append(writing)
     faulthandler.enable(writing, all_threads=False)

@@ -1,10 +1,9 @@
-"""Names that files give for files, and files that may be something else: the one place where both are looked at."""
+"""Names that files give for files: the one place where they are looked at."""
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from pathlib import Path, PurePosixPath
 
 from lbx.visible import one_line
@@ -39,16 +38,3 @@ def _problem(part: str) -> str:
     if _RESERVED.fullmatch(part):
         return "it is the name of a device on some systems"
     return "it is too long" if len(os.fsencode(part)) > _LONGEST else ""
-
-
-def read_plain(path: Path) -> bytes:
-    """A file's bytes. A pipe or a device, whose reader might wait for ever, is not opened to wait.
-
-    Raises:
-        OSError: it cannot be read, or is no plain file.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(None, "it is no plain file, but a pipe, a folder or a device", str(path))
-        return file.read()

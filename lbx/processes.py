@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
 Popen = subprocess.Popen
+CompletedProcess = subprocess.CompletedProcess
 SubprocessError = subprocess.SubprocessError
 TimeoutExpired = subprocess.TimeoutExpired
 DEVNULL, PIPE = subprocess.DEVNULL, subprocess.PIPE

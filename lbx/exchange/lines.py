@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.errors import UsageError
-from lbx.paths import read_plain
+from lbx.inputs import read_input
 
 _GZIP = b"\x1f\x8b"
 _LONGEST = 2**62
@@ -89,7 +89,7 @@ def read_bytes(path: Path) -> bytes:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, and this format is one file.", fix="Give the file in it.")
     try:
-        data = read_plain(path)
+        data = read_input(path)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
     if data.startswith(_GZIP):

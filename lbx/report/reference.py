@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lbx.errors import UsageError
-from lbx.paths import read_plain
+from lbx.inputs import read_input
 from lbx.store import Table
 
 Line = tuple[str, str]
@@ -50,7 +50,7 @@ def read_reference(path: Path) -> dict[str, dict[Line, float]]:
         UsageError: the file cannot be read, has none of the shapes, or a figure in it is no number; names the line.
     """
     try:
-        with io.StringIO(read_plain(path).decode("utf-8-sig"), newline="") as stream:
+        with io.StringIO(read_input(path).decode("utf-8-sig"), newline="") as stream:
             reader = csv.DictReader(stream)
             columns = frozenset(reader.fieldnames or ())
             found: dict[str, dict[Line, float]] = {}

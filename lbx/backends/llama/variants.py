@@ -14,13 +14,12 @@ import os
 import platform
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lbx.errors import BackendError
+from lbx.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
 
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
 NATIVE = "native"
@@ -143,21 +142,21 @@ def _tried(library: Path, file: Path | None) -> tuple[Trial, bool]:
     return Trial(name, path, f"died ({number.name}) of {said[-1]}", 0.0), number in _ITS_OWN_DEATHS
 
 
-def _run(job: str, *paths: Path) -> subprocess.CompletedProcess[str] | None:
+def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
     """None where it does not come to an end."""
-    command = [sys.executable, "-P", str(_TRIAL), job, *map(str, paths)]
+    command = python_command(str(_TRIAL), job, *map(str, paths))
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # on busy cores waiting threads would spin for seconds
     try:
-        return subprocess.run(
+        return run_tool(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=DEVNULL,
             capture_output=True,
             text=True,
             timeout=_PATIENCE_S,
             check=False,
             env=environment,
         )
-    except subprocess.TimeoutExpired:
+    except TimeoutExpired:
         return None
 
 

@@ -234,7 +234,7 @@ def test_somebody_who_may_not_is_told_so(plain: Path, tmp_path: Path, verdict: V
     assert process("report", path, before=without_rights).code == 0
     refused(process("score", path, before=without_rights), str(path))
     path.chmod(0o600)
-    refused(process("report", path, before=without_rights), str(path))
+    refused(process("report", path, before=without_rights), "not readable")
     assert tree(tmp_path) == {path.name: before}
     verdict("refused")
 

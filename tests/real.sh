@@ -64,4 +64,4 @@ for model in "$gguf" "$folder"; do
 done
 step lbx report "$out/results.duckdb"
 step "${offline[@]}" lbx parity "$gguf" "$folder" --bundle "$out/bundle" --tasks "${compared% *}" \
-    --limit "${compared#* }" "${shorter[@]}" --fail-above 8
+    --limit "${compared#* }" "${shorter[@]}" --fail-above 4

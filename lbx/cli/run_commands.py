@@ -168,9 +168,9 @@ def run(
 
     place = written_beside_copies(output, scratch, copy_every) if scratch else output
     opened = Bundle(bundle)
+    server = model_server(opened, model, backend, threads)
     with ByteProgress() as bytes_done:
         checked = check_unchanged(opened.root, bytes_done, hashes=hash_bundle)
-    server = model_server(opened, model, backend, threads)
     choice = choice_of(limit, documents, sample, seed, ids)
     shard_samples = shard_of(opened, task_names, shards, shard)
     log = log_beside(output, log)

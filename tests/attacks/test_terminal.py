@@ -135,7 +135,7 @@ def test_progress_bars_spell_names_out(tmp_path: Path, verdict: Verdict) -> None
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "needle.toml").write_text("lengths = [64]\n")
-    (folder / "x[bold red]y:smile:.txt").write_text("x")
+    (folder / "x[bold red]y.txt").write_text("x")
     recipe = tmp_path / "r.toml"
     recipe.write_text('name = "small"\n[[source]]\nkind = "path"\npath = "source"\nto = "needle"\n')
     said = on_a_terminal("bundle", recipe, "-o", tmp_path / "out")
@@ -189,10 +189,12 @@ SAYS = {"Console", "Progress", "TextColumn", "Live", "print", "rich_format_error
 
 
 def test_all_text_passes_one_place(verdict: Verdict) -> None:
-    """No module but ``cli/output.py`` writes to a terminal; llama.cpp's own log, which --debug asks for, aside."""
+    """No module but ``cli/output.py`` writes to a terminal. Aside are llama.cpp's own log, which --debug asks for, and two
+    scripts: one writes to a pipe of ours, one is what is left when this process has died, and says only our own words.
+    """
     for path in LBX_HOME.rglob("*.py"):
         place = str(path.relative_to(LBX_HOME))
-        if place in ("cli/output.py", "backends/llama/library.py"):
+        if place in ("cli/output.py", "backends/llama/library.py", "backends/llama/trial.py", "last_words.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             where = f"{place}, line {getattr(node, 'lineno', 0)}"

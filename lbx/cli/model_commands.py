@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import note, stdout
+from lbx.cli.output import answer_json, note, stdout
 from lbx.cli.planning import size
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def models(
 
     found = list_models(open_bundle(bundle))
     if as_json:
-        typer.echo(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
+        answer_json(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
         return
     if not found:
         note(

@@ -23,7 +23,6 @@ from pathlib import Path
 from types import FrameType
 
 from lbx.errors import LbxError, StoreError
-from lbx.last_words import sentence
 
 _PR_SET_PDEATHSIG = 1
 _TICK_S = 0.2
@@ -71,7 +70,7 @@ def run_beside_copies(target: Path, scratch: Path, every_s: float, say: Told) ->
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
     if code == 128 + signal.SIGKILL:
-        sys.stderr.write(sentence("", "What was copied so far is safe."))
+        say("The run was killed (SIGKILL). What was copied so far is safe. If nobody killed it, memory ran out.")
     sys.exit(code)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,7 @@ MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
 @pytest.fixture
 def make_bundle(tmp_path: Path) -> MakeBundle:
-    """Makes a bundle of {place: content}; a place is "hub:org/name/path" or "files/path", a Path is linked to."""
+    """Makes a bundle of {place: content}; a place is "hub:org/name/path" or "files/path", a Path is linked."""
 
     def make(content: dict[str, bytes | Path]) -> Bundle:
         return _write_bundle(tmp_path / "bundle", content)
@@ -38,6 +40,14 @@ def bundle(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
     return _write_bundle(tmp_path_factory.mktemp("real") / "bundle", content)
 
 
+def _linked(source: str | Path, target: str | Path) -> None:
+    """A hard link where one can be: a bundle's symbolic links must not lead out of it."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def _write_bundle(root: Path, content: dict[str, bytes | Path]) -> Bundle:
     for place, what in content.items():
         if place.startswith("hub:"):
@@ -49,8 +59,10 @@ def _write_bundle(root: Path, content: dict[str, bytes | Path]) -> Bundle:
         else:
             target = root / FILES / place.removeprefix("files/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(what, Path):
-            target.symlink_to(what, target_is_directory=what.is_dir())
+        if isinstance(what, Path) and what.is_dir():
+            shutil.copytree(what, target, copy_function=_linked)
+        elif isinstance(what, Path):
+            _linked(what, target)
         else:
             target.write_bytes(what)
     (root / BUNDLE_JSON).parent.mkdir(parents=True, exist_ok=True)

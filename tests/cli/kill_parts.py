@@ -40,10 +40,12 @@ def start(bundle: Path, model: Path, out: Path, more: Sequence[str] = ()) -> sub
 
 
 def wait_for_samples(process: subprocess.Popen[str]) -> None:
-    """Until the run says its first line, after which samples begin."""
+    """Until the run says how many samples it has, after which they begin."""
     assert process.stderr
-    line = process.stderr.readline()
-    assert "samples of" in line, line
+    for line in process.stderr:
+        if "samples of" in line:
+            return
+    raise AssertionError("it ended before")
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:

@@ -44,15 +44,20 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        answer(f"lbx {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_version)
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the libraries' own logs.")] = False,
 ) -> None:
-    if version:
-        answer(f"lbx {__version__}")
-        raise typer.Exit
     if debug:
         os.environ["LBX_DEBUG"] = "1"
 
@@ -93,6 +98,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except Abort:
         sys.exit(1)
+    except KeyboardInterrupt:  # before a command began
+        sys.exit(130)
     except LbxError as error:
         if os.environ.get("LBX_DEBUG"):
             raise

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -28,6 +29,8 @@ from lbx.store.queries import check_query, parquet_part
 from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
+
+T = TypeVar("T")
 
 
 class Store:
@@ -46,6 +49,11 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False, beside: Sequence[Path] = ()) -> None:
         self.path = path
         self._read_only = read_only
+        with uninterrupted():
+            self._open(beside)
+
+    def _open(self, beside: Sequence[Path]) -> None:
+        path, read_only = self.path, self._read_only
         self._connection = connect(path, read_only, beside)
         try:
             self._prepare(read_only)
@@ -317,8 +325,19 @@ class Store:
 
     def ask(self, sql: str) -> Table:
         """Run a query of somebody's own: one, that only reads. Raises StoreError as ``query`` does."""
-        check_query(self._connection, sql)
-        return self.query(sql)
+        with uninterrupted():
+            check_query(self._connection, sql)
+        return self._interruptibly(lambda: self.query(sql))
+
+    def _interruptibly(self, asked: Callable[[], T]) -> T:
+        """Ask in another thread: DuckDB may not look for signals for as long as a query takes, this one does."""
+        with ThreadPoolExecutor(1) as aside:
+            answer = aside.submit(asked)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
 
     def use_metric_versions(self, versions: Mapping[str, int]) -> None:
         """Have the views show these metric versions {benchmark: version} instead of the newest ones.
@@ -350,9 +369,8 @@ class Store:
         check_query(self._connection, sql)
         part = parquet_part(path)
         try:
-            written = self._connection.execute(
-                f"COPY ({sql.rstrip().rstrip(';')}\n) TO {quoted(str(part))} (FORMAT parquet, USE_TMP_FILE false)"
-            ).fetchone()
+            copy = f"COPY ({sql.rstrip().rstrip(';')}\n) TO {quoted(str(part))} (FORMAT parquet, USE_TMP_FILE false)"
+            written = self._interruptibly(lambda: self._connection.execute(copy).fetchone())
             part.replace(path)
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc

@@ -20,6 +20,7 @@ from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.backends.weights import shards
 from lbx.errors import BackendError
 from lbx.last_words import farewell
+from lbx.visible import visible
 
 MAGIC = b"GGUF"
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
@@ -38,7 +39,7 @@ class NativeLog:
         """The callback; llama.cpp may call it from its own threads."""
         line = (text or b"").decode("utf-8", "replace")
         if self.debug:
-            sys.stderr.write(line)
+            sys.stderr.write(visible(line))
         self._level = self._level if level == _CONTINUED else level
         if self._level in (_WARN, _ERROR) and line.strip():
             self._lines.append((self._level, line.strip()))

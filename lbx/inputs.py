@@ -17,7 +17,7 @@ def open_input(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file, but a pipe, a folder or a device", str(path))
     return handle
 
 

@@ -61,7 +61,7 @@ def read_reference(path: Path) -> dict[str, dict[Line, float]]:
                     found.setdefault(model, {})[row["benchmark"], line] = _number(text, path, reader.line_num)
             return found
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
-        raise UsageError(f"The reference file {path} cannot be read: {exc}.") from exc
+        raise UsageError(f"The reference file {path} cannot be read: {getattr(exc, 'strerror', None) or exc}.") from exc
 
 
 def _figures(row: Mapping[str, str], columns: frozenset[str], path: Path) -> Iterator[tuple[str, str, str]]:

@@ -122,8 +122,9 @@ def test_a_zip_bomb_inside_a_bundle_stops_a_run_by_its_name(lbx: Lbx, answers: P
     assert snapshot is not None
     (snapshot / "data.zip").write_bytes(bomb.getvalue())
     said = ("data.zip is damaged", "would unpack to 20,971,520, a zip bomb (more than 200 times its size)")
-    run = ["run", "-b", root, "-m", answers, "-t", "longbench/qasper", "-o", tmp_path / "r.duckdb"]
-    fails(lbx(*run), 1, *said)
+    asked = ["-b", root, "-m", answers, "-t", "longbench/qasper"]
+    fails(lbx("plan", *asked), 1, *said)
+    fails(lbx("run", *asked, "-o", tmp_path / "r.duckdb"), 1, "data.zip (changed)")
     fails(lbx("verify", root, "--allow-unsigned"), 1, "data.zip (changed)")
     (data / "data.zip").write_bytes(bomb.getvalue())
     fails(lbx("bundle", recipe, "-o", tmp_path / "again"), 2, "data.zip is unsafe", "a zip bomb")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -336,7 +336,10 @@ class Store:
             try:
                 return answer.result()
             except KeyboardInterrupt:
-                self._connection.interrupt()
+                with uninterrupted():
+                    while not answer.done():  # DuckDB forgets an interruption that comes before it has begun
+                        self._connection.interrupt()
+                        wait([answer], 0.1)
                 raise
 
     def use_metric_versions(self, versions: Mapping[str, int]) -> None:

@@ -12,13 +12,22 @@ from pathlib import Path
 import pytest
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.layout import BUNDLE_JSON, FILES, TAG_MANIFEST, Bundle
+from lbx.layout import Bundle
 
 NEEDLE = """
 lengths = [64, 128]
 depths = [0.0, 1.0]
 samples_per_cell = 2
 languages = ["en", "zh"]
+"""
+
+RECIPE = """
+name = "small"
+
+[[source]]
+kind = "path"
+path = "needle.toml"
+to = "needle/needle.toml"
 """
 
 Lbx = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -36,17 +45,16 @@ def lbx() -> Lbx:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """48 samples of 6 tasks."""
-    root = tmp_path_factory.mktemp("bundle")
-    for place, text in (
-        (f"{FILES}/needle/needle.toml", NEEDLE),
-        (BUNDLE_JSON, '{"name": "small", "sources": []}'),
-        (TAG_MANIFEST, ""),
-    ):
-        (root / place).parent.mkdir(parents=True, exist_ok=True)
-        (root / place).write_text(text)
-    return root
+    folder = tmp_path_factory.mktemp("bundle")
+    (folder / "needle.toml").write_text(NEEDLE)
+    (folder / "small.toml").write_text(RECIPE)
+    made = lbx("bundle", folder / "small.toml", "-o", folder / "out")
+    assert made.returncode == 0, made.stderr
+    done = lbx("unpack", folder / "out" / "small.tar", "--allow-unsigned", "--to", folder / "small")
+    assert done.returncode == 0, done.stderr
+    return folder / "small"
 
 
 @pytest.fixture(scope="session")

@@ -83,7 +83,7 @@ Ids = Annotated[
     typer.Option(
         "--ids",
         metavar="NAMES",
-        help="Only these samples: SAMPLE_ID or BENCHMARK/TASK/SAMPLE_ID; commas or repeated, or @FILE, a line each.",
+        help="Only the samples of these ids, alone or after their task (leval/tpo/0); commas or repeated, or @FILE, a line each.",
     ),
 ]
 Threads = Annotated[

@@ -234,7 +234,7 @@ def test_a_damaged_tokenizer(folder):
 
 def test_a_damaged_config(folder):
     (folder / "config.json").write_text("{")
-    assert "cannot be loaded" in refusal(folder)
+    assert "config.json cannot be read" in refusal(folder)
 
 
 def test_code_in_the_folder_is_not_run(folder, tmp_path):

@@ -71,7 +71,10 @@ def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: P
 
 
 def child_of(process_id: int) -> int:
-    return int(Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()[0])
+    """The process that computes, not the one that explains its death."""
+    started = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
+    (one,) = (child for child in started if b"last_words" not in Path(f"/proc/{child}/cmdline").read_bytes())
+    return int(one)
 
 
 def wait_for(file: Path) -> None:

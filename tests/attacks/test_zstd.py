@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from attack_parts import main, process, refused
-from forge import FILES, members
+from forge import FILES, members, reseal
 from sealed import seal, tar_bytes
 
 from lbx.bundle.compression import _zstd
@@ -92,8 +92,6 @@ def test_a_payload_that_unpacks_to_more_than_the_disk_is_refused_before_it_is_re
     tmp_path: Path, verdict: Callable[[str], None]
 ) -> None:
     """A petabyte of zeros, as its manifest says: `verify` would read on for days, `unpack` asks the disk first."""
-    from test_unpack import reseal
-
     tags = [entry for entry in members({"data/files/a.txt": b""}) if "/data/" not in entry.info.name]
     reseal(tags, b'"size": 0', b'"size": 1000000000000000', b"0.1", b"1000000000000000.1")
     sums = seal(tmp_path / "in", tags, zstd=True)

@@ -70,3 +70,17 @@ def forged(tmp_path: Path, change: Callable[[list[Member]], object]) -> Path:
     entries = members()
     change(entries)
     return write(tmp_path / "x.tar", entries)
+
+
+def reseal(tags: list[Member], old: bytes, new: bytes, old_oxum: bytes, new_oxum: bytes) -> list[Member]:
+    """Tag files with sizes replaced and the tag manifest made to fit."""
+    by_name = {entry.info.name: entry for entry in tags}
+    by_name["x/lbx/bundle.json"].content = by_name["x/lbx/bundle.json"].content.replace(old, new)
+    by_name["x/bag-info.txt"].content = by_name["x/bag-info.txt"].content.replace(old_oxum, new_oxum)
+    sealed = {name: entry.content for name, entry in by_name.items() if "tagmanifest" not in name}
+    by_name["x/tagmanifest-sha256.txt"].content = "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name.removeprefix('x/')}\n" for name, content in sealed.items()
+    ).encode()
+    for entry in tags:
+        entry.info.size = len(entry.content)
+    return tags

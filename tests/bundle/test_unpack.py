@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tarfile
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forge import FILES, Member, forged, member, members, write
+from forge import FILES, Member, forged, member, members, reseal, write
 
 from lbx.bundle import unpack, verify
 from lbx.errors import BundleError
@@ -94,20 +93,6 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
     with pytest.raises(BundleError, match="1,000,000,000,000,000,000 bytes, but"):
         unpack(archive, tmp_path / "root")
     assert listing(tmp_path) == ["x.tar"]
-
-
-def reseal(tags: list[Member], old: bytes, new: bytes, old_oxum: bytes, new_oxum: bytes) -> list[Member]:
-    """Tag files with sizes replaced and the tag manifest made to fit."""
-    by_name = {entry.info.name: entry for entry in tags}
-    by_name["x/lbx/bundle.json"].content = by_name["x/lbx/bundle.json"].content.replace(old, new)
-    by_name["x/bag-info.txt"].content = by_name["x/bag-info.txt"].content.replace(old_oxum, new_oxum)
-    sealed = {name: entry.content for name, entry in by_name.items() if "tagmanifest" not in name}
-    by_name["x/tagmanifest-sha256.txt"].content = "".join(
-        f"{hashlib.sha256(content).hexdigest()}  {name.removeprefix('x/')}\n" for name, content in sealed.items()
-    ).encode()
-    for entry in tags:
-        entry.info.size = len(entry.content)
-    return tags
 
 
 # Attacks: each an archive made by hand, in which only this is wrong

@@ -83,7 +83,7 @@ Ids = Annotated[
     typer.Option(
         "--ids",
         metavar="NAMES",
-        help="Only the samples of these ids, alone or after their task (leval/tpo/0); commas or repeated, or @FILE, a line each.",
+        help="Only these samples: their ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.",
     ),
 ]
 Threads = Annotated[

@@ -68,6 +68,7 @@ def as_folder() -> Path:
     Raises:
         FetchError: as ``fetch``.
     """
+    sys.path.append(str(Path(__file__).parent))  # where Python keeps scripts' folders out (PYTHONSAFEPATH)
     from to_hf import to_hf
 
     gguf = fetch()

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
-from families.answers import card_of, hf_card, look, prompts
-from families.configs import COMMON, FAMILIES, WINDOW
-from families.making import make
+from tiny_families.answers import card_of, hf_card, look, prompts
+from tiny_families.configs import COMMON, FAMILIES, WINDOW
+from tiny_families.making import make
 
 from lbx.backends import load, resolve_model
 from lbx.errors import BackendError

@@ -7,6 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from linking import link_tree
+
 from lbx.benchmarks.leval import KINDS, LEval
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.prompts import Prompter
@@ -33,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
-    """A folder in the form of an unpacked bundle that holds L-Eval by links.
+    """A folder in the form of an unpacked bundle that holds L-Eval.
 
     Raises:
         FileNotFoundError: the data is not there.
@@ -44,13 +46,11 @@ def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
         raise FileNotFoundError(f"L-Eval is not in {shared}, where this benchmark takes it from")
     commit = "0" * 40
     repo = root / HUB / repo_folder("dataset", "L4NLP/LEval")
-    (repo / "snapshots" / commit).mkdir(parents=True)
-    (repo / "refs").mkdir()
+    (repo / "refs").mkdir(parents=True)
     (repo / "refs" / "main").write_text(commit)
-    (repo / "snapshots" / commit / "LEval").symlink_to(data, target_is_directory=True)
-    (root / FILES / "OpenLMLab").mkdir(parents=True)
+    link_tree(data, repo / "snapshots" / commit / "LEval")
     (revision,) = upstream.iterdir()
-    (root / FILES / "OpenLMLab" / "LEval").symlink_to(revision, target_is_directory=True)
+    link_tree(revision, root / FILES / "OpenLMLab" / "LEval")
     (root / BUNDLE_JSON).parent.mkdir()
     (root / BUNDLE_JSON).write_text("{}")
     (root / TAG_MANIFEST).write_text("")

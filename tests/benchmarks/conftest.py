@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from linking import link_tree
 
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 
@@ -40,14 +39,6 @@ def bundle(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
     return _write_bundle(tmp_path_factory.mktemp("real") / "bundle", content)
 
 
-def _linked(source: str | Path, target: str | Path) -> None:
-    """A hard link where one can be: a bundle's symbolic links must not lead out of it."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
 def _write_bundle(root: Path, content: dict[str, bytes | Path]) -> Bundle:
     for place, what in content.items():
         if place.startswith("hub:"):
@@ -59,10 +50,8 @@ def _write_bundle(root: Path, content: dict[str, bytes | Path]) -> Bundle:
         else:
             target = root / FILES / place.removeprefix("files/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(what, Path) and what.is_dir():
-            shutil.copytree(what, target, copy_function=_linked)
-        elif isinstance(what, Path):
-            _linked(what, target)
+        if isinstance(what, Path):
+            link_tree(what, target)
         else:
             target.write_bytes(what)
     (root / BUNDLE_JSON).parent.mkdir(parents=True, exist_ok=True)

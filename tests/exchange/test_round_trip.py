@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from linking import link_tree
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.errors import UsageError
@@ -106,8 +107,7 @@ def _real_bundle(shared: Callable, root: Path) -> Bundle:
         folder = target.root / HUB / repo_folder("dataset", repo)
         (folder / "refs").mkdir(parents=True)
         (folder / "refs/main").write_text("0" * 40)
-        (folder / "snapshots").mkdir()
-        (folder / "snapshots" / ("0" * 40)).symlink_to(hub / repo)
+        link_tree(hub / repo, folder / "snapshots" / ("0" * 40))
     return target
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from families.answers import CHUNK, card_of, hf_card, prompts
+from tiny_families.answers import CHUNK, card_of, hf_card, prompts
 
 from lbx.backends import load
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from families import twin
-from families.answers import Found, Said, look
-from families.configs import FAMILIES
-from families.making import make
-from families.twin import Twin
+from tiny_families import twin
+from tiny_families.answers import Found, Said, look
+from tiny_families.configs import FAMILIES
+from tiny_families.making import make
+from tiny_families.twin import Twin
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """llama.cpp's own converter on many folders in one process; run by the Python that has it, never imported.
 
-    python tests/families/convert.py FOLDER... > lines of {"folder": ..., "gguf": ..., "error": ...}
+    python tests/tiny_families/convert.py FOLDER... > lines of {"folder": ..., "gguf": ..., "error": ...}
 
 The tests' tokenizer is none that the converter knows: it is written as the byte-level BPE that it is, for each of them.
 """

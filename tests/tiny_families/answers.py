@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from families.configs import WINDOW
+from tiny_families.configs import WINDOW
 
 from lbx.backends import load, resolve_model
 from lbx.engine.batching import Batch

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from families.configs import VOCABULARY, Family
+from tiny_families.configs import VOCABULARY, Family
 
 _SEED = 11
 _NOISE = 0.05

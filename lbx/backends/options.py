@@ -20,6 +20,7 @@ QUANTIZATIONS = ("", "4bit")
 DEVICE_MAPS = ("", "auto", "balanced", "balanced_low_0", "sequential")
 POOLINGS = ("", "mean", "last", "cls")
 PADDING_SIDES = ("auto", "left", "right")
+MOST_THREADS = 512  # llama.cpp's own limit
 MOST_SEQUENCES = 256  # llama.cpp's own limit
 APIS = ("", "completions", "chat")
 SERVERS = ("auto", "llama-server", "llama-cpp-python", "vllm", "sglang", "other")

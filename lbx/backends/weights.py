@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, EndpointOptions, ScriptedOptions
+from lbx.backends.options import EMBEDDING_OPTIONS, MOST_THREADS, OPTIONS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
@@ -69,6 +69,8 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
 def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
     if threads is None:
         return card
+    if threads > MOST_THREADS:
+        raise UsageError(f"--threads {threads} is too many: llama.cpp takes {MOST_THREADS}.", fix="Give fewer.")
     if isinstance(card.options, ScriptedOptions | EndpointOptions):
         raise UsageError(
             f"--threads means nothing to {card.name}: its backend {card.backend} computes nothing here.",

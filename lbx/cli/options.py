@@ -8,9 +8,6 @@ from typing import Annotated
 
 import typer
 
-MOST_THREADS = 512
-"""llama.cpp's own limit."""
-
 
 class ReportFormat(StrEnum):
     TABLE = "table"
@@ -92,7 +89,6 @@ Threads = Annotated[
         "--threads",
         metavar="N",
         min=1,
-        max=MOST_THREADS,
         help="CPU threads of each process that holds a model, whatever its card says; every core without.",
     ),
 ]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from lbx.backends import load, resolve_model
 from lbx.backends.endings import named_ends
-
-KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lbx" / "smollm2"
-SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @pytest.mark.parametrize(
@@ -68,11 +64,8 @@ def test_both_backends_end_at_the_same_tokens(tmp_path):
     assert found == {"hf": ends, "model.gguf": ends}
 
 
-def test_a_real_model_ends_at_turns_and_texts_alone():
-    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
-    if not (KEPT / SMOLLM2).is_file():
-        pytest.skip(f"needs {SMOLLM2} in {KEPT}")
-    backend = load(resolve_model(str(KEPT / SMOLLM2)))
+def test_a_real_model_ends_at_turns_and_texts_alone(smollm2):
+    backend = load(resolve_model(str(smollm2("gguf"))))
     tokens = {number: text for text, number in backend.tokenizer.control_tokens.items()}
     assert {tokens[number] for number in backend.eos_ids} == {"<|endoftext|>", "<|im_end|>"}
     backend.close()

@@ -88,7 +88,9 @@ def sentence(said: str, safe: str) -> str:
         said: what faulthandler wrote; "" where the process was killed from outside.
         safe: a sentence on what is not lost.
     """
-    cause = said.removeprefix(_FATAL).partition("\n")[0].strip()
+    # Threads that die together write between each other's words: looked for, and not at one place.
+    known = (name for name in _CAUSES if name and name in said)
+    cause = next(known, said.partition("\n")[0].replace(_FATAL, "").strip())
     how, fix, command = _CAUSES.get(cause, (cause, _CRASHED, "lbx doctor"))
     return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: {command}\n"
 

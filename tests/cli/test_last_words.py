@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.last_words import sentence
+
 BACKENDS = Path(__file__).parents[1] / "backends"
 
 
@@ -60,6 +62,16 @@ def test_a_worker_that_crashes_is_a_sentence_too(
     done = lbx_in(crashing, "run", *asked, "-o", tmp_path / "r.duckdb", "--workers", "1", "--no-plan")
     assert done.returncode in (1, 3)
     assert "was killed (SIGILL)" in done.stderr
+
+
+def test_threads_that_crash_together_name_their_cause() -> None:
+    fatal = "Fatal Python error: "
+    for said in (
+        f"{fatal}{fatal}Illegal instruction\n\n",
+        f"{fatal}{fatal}Illegal instructionIllegal instruction\n\n\n",
+    ):
+        told = sentence(said, "All is safe.")
+        assert told.startswith("error: lbx was ended by the system (illegal instruction, SIGILL). All is safe. ")
 
 
 @pytest.mark.parametrize(

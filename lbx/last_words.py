@@ -22,25 +22,22 @@ _CRASHED = (
     "A library crashed on this machine: llama.cpp, torch, or what lies below them. With `lbx run --workers 1` a crash "
     "costs the prompt that causes it, and no other"
 )
+_UNSAID = (
+    "Exit code 137 is SIGKILL: if nobody killed it, memory ran out, as the kernel's OOM killer says in dmesg, or the "
+    "cluster of the job: use a smaller model, a smaller context_window or kv_cells in its card. Any other code is a "
+    "library that crashed in several threads at once"
+)
 _CAUSES = {
     "Illegal instruction": (
         "illegal instruction, SIGILL",
         "A library used an instruction that this processor, or the hypervisor below it, does not have",
-        "lbx doctor",
     ),
-    "Segmentation fault": ("segmentation fault, SIGSEGV", _CRASHED, "lbx doctor"),
-    "Floating-point exception": ("arithmetic error, SIGFPE", _CRASHED, "lbx doctor"),
-    "Aborted": ("abort, SIGABRT", _CRASHED, "lbx doctor"),
+    "Segmentation fault": ("segmentation fault, SIGSEGV", _CRASHED),
+    "Floating-point exception": ("arithmetic error, SIGFPE", _CRASHED),
+    "Aborted": ("abort, SIGABRT", _CRASHED),
     "Bus error": (
         "bus error, SIGBUS",
         "A file that was mapped into memory, such as the model's, was cut off or its disk failed while it was read",
-        "lbx doctor",
-    ),
-    "": (
-        "SIGKILL",
-        "If nobody killed it, memory ran out: the kernel's OOM killer says so in dmesg, a cluster in its job's state. "
-        "Use a smaller model, a smaller context_window or kv_cells in its card",
-        "lbx plan",
     ),
 }
 
@@ -85,14 +82,15 @@ def sentence(said: str, safe: str) -> str:
     """What to tell of a process that died.
 
     Args:
-        said: what faulthandler wrote; "" where the process was killed from outside.
+        said: what faulthandler wrote; "" where the process was killed from outside, or by two threads at
+            once: the first takes faulthandler's hook away before it writes.
         safe: a sentence on what is not lost.
     """
     # Threads that die together write between each other's words: looked for, and not at one place.
-    known = (name for name in _CAUSES if name and name in said)
+    known = (name for name in _CAUSES if name in said)
     cause = next(known, said.partition("\n")[0].replace(_FATAL, "").strip())
-    how, fix, command = _CAUSES.get(cause, (cause, _CRASHED, "lbx doctor"))
-    return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: {command}\n"
+    how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("before it could say why", _UNSAID)
+    return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: lbx doctor\n"
 
 
 def _main(pipe: str, safe: str) -> None:

@@ -1,3 +1,53 @@
-"""lbx: how well does this local model understand long text? Measured on machines with no internet."""
+"""lbx: how well does this local model understand long text? Measured on machines with no internet.
 
-__version__ = "0.1.0"
+For notebooks and scripts:
+
+    spec = lbx.RunSpec(bundle="long", model="models/my-model.toml", tasks="leval", limit=5)
+    print(lbx.plan(spec).total)
+    lbx.run(spec, "results.duckdb")
+    with lbx.open_results("results.duckdb") as results:
+        results["task_scores"].df()
+
+Everything raises ``LbxError``: cause, fix, next command. What is worth knowing on the way is logged under the name
+"lbx" (``logging``). Nothing heavy is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lbx.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from lbx import bundle as bundle
+    from lbx.bundle import unpack as unpack
+    from lbx.bundle import verify as verify
+    from lbx.errors import LbxError as LbxError
+    from lbx.runs.listening import Listener as Listener
+    from lbx.runs.planning import plan as plan
+    from lbx.runs.running import run as run
+    from lbx.runs.scoring import score as score
+    from lbx.runs.spec import RunSpec as RunSpec
+    from lbx.store.results import open_results as open_results
+
+_WHERE = {
+    "LbxError": "lbx.errors",
+    "Listener": "lbx.runs.listening",
+    "RunSpec": "lbx.runs.spec",
+    "open_results": "lbx.store.results",
+    "plan": "lbx.runs.planning",
+    "run": "lbx.runs.running",
+    "score": "lbx.runs.scoring",
+    "unpack": "lbx.bundle",
+    "verify": "lbx.bundle",
+}
+__all__ = [*_WHERE, "bundle"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bundle":
+        return importlib.import_module("lbx.bundle")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'lbx' has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)

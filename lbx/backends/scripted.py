@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lbx
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.loop import Decoding, check_fits
@@ -32,6 +31,7 @@ from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError, UsageError
 from lbx.reasoning import choose_marks
 from lbx.records import Completion, Request
+from lbx.version import __version__
 
 WINDOW = 1_000_000
 BOS, EOS = 256, 257
@@ -135,7 +135,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
     tokenizer = ByteTokenizer(card.chat.choose(None), card.chat.reasoning)
     info = BackendInfo(
         name="scripted",
-        version=f"lbx {lbx.__version__}",
+        version=f"lbx {__version__}",
         model=card.name,
         context_window=card.context_window or WINDOW,
         settings={"weights": fingerprint(weights), "chat": card.chat.settings(None)},

@@ -125,7 +125,7 @@ def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
         yield
     except LbxError as error:
         if as_json:
-            from lbx import __version__
+            from lbx.version import __version__
 
             refused = {"path": f"{archive}", "result": "refused", "cause": error.cause, "fix": error.fix}
             answer_json(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import sys
@@ -11,18 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import AsJson
-from lbx.cli.output import answer, answer_json, answer_text, note, stdout
+from lbx.cli.options import AsJson, HashBundle, VerifyBatching
+from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, stdout
+from lbx.cli.spec_options import CountFirst, RetryFailed, takes_spec
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError, UsageError
 from lbx.processes import find_tool, python_command
 
 if TYPE_CHECKING:
-    from lbx.cli.shard_planning import Counting, Wanted
     from lbx.cluster.folder import RunFolder
     from lbx.cluster.launch import Launch
     from lbx.cluster.merge import Merged
     from lbx.engine.planning.shards import ShardPlan
+    from lbx.runs.sharding import Counting
+    from lbx.runs.spec import RunSpec
 
 _EXIT_GAPS = 3
 _NAMED = 5
@@ -33,7 +36,6 @@ submit = typer.Typer(
     rich_markup_mode="rich",
     help="Run on many machines: plan shards of equal cost, and give them to Slurm or Kubernetes.",
 )
-_PASSING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 Folder = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder, new, where all machines see it.")
@@ -60,14 +62,15 @@ CopyEvery = Annotated[
 ]
 
 
-@submit.command("slurm", context_settings=_PASSING)
+@submit.command("slurm")
 @stoppable
+@takes_spec
 def submit_slurm(
     *,
-    context: typer.Context,
+    spec: RunSpec,
     output: Folder,
     shards: Shards,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
+    job_name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
     partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Where to run.")] = "",
     time: Annotated[
         str, typer.Option("--time", metavar="LIMIT", help="Of a shard, as Slurm writes it; predicted without.")
@@ -100,33 +103,38 @@ def submit_slurm(
     calibrate: Calibrate = True,
     like: Like = None,
     tokens: CountTokens = True,
+    verify_batching: VerifyBatching = 0,
+    retry_failed: RetryFailed = False,
+    count_first: CountFirst = True,
+    hash_bundle: HashBundle = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Submit a run as a Slurm array of shards, and a job behind it that merges them.
 
-    Every other option is one of `lbx run` and means what it means there. Needs --bundle, --model and --tasks.
+    Options of `lbx run` mean what they mean there. Needs --bundle, --model and --tasks, or --spec.
 
     Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
     """
-    from lbx.cli.shard_planning import Counting, understand
     from lbx.cluster import slurm
     from lbx.cluster.folder import Submitted
     from lbx.cluster.launch import expanded_by_bash
+    from lbx.runs.sharding import Counting
 
-    wanted = understand(context.args, context)
+    spec = dataclasses.replace(spec, bundle=str(Path(spec.bundle).resolve()), model=_place_of(spec.model))
     options = slurm.SlurmOptions(
-        name, partition, time, gpus, cpus, mem, at_once, tuple(module or ()), tuple(sbatch_option or ())
+        job_name, partition, time, gpus, cpus, mem, at_once, tuple(module or ()), tuple(sbatch_option or ())
     )
     if not dry_run:
         slurm.check_present()
-    folder, plan = _planned(wanted, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
+    folder, spec, plan = _planned(spec, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
+    flags = _flags(verify_batching, retry_failed=retry_failed, count_first=count_first, hash_bundle=hash_bundle)
     job = slurm.Job(
         folder,
         len(plan.shards),
         slurm.with_time(options, plan),
-        _launch(wanted, folder, runtime, container, bind=bind or (), scratch=scratch, gpu=bool(gpus)),
-        _run_arguments(wanted, plan, bundle=str(Path(wanted.given["bundle"]).resolve()), model=_model(wanted)),
+        _launch(spec, folder, runtime, container, bind=bind or (), scratch=scratch, gpu=bool(gpus)),
+        ["--spec", str(folder.spec_file), *flags],
         expanded_by_bash(scratch),
         copy_every,
         requeues,
@@ -137,6 +145,7 @@ def submit_slurm(
         _show_scripts({"job.sh": array, "merge.sh": merge}, plan, as_json=as_json)
         return
     folder.make()
+    spec.write(folder.spec_file)
     plan.write(folder.plan_file)
     for file, text in (("job.sh", array), ("merge.sh", merge)):
         (folder.root / file).write_text(text, "utf-8")
@@ -156,11 +165,12 @@ def submit_slurm(
     note(f"How far they are: lbx status {folder.root}")
 
 
-@submit.command("kubernetes", context_settings=_PASSING)
+@submit.command("kubernetes")
 @stoppable
+@takes_spec
 def submit_kubernetes(
     *,
-    context: typer.Context,
+    spec: RunSpec,
     output: Folder,
     shards: Shards,
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")],
@@ -170,7 +180,7 @@ def submit_kubernetes(
     bundle_claim: Annotated[
         str, typer.Option("--bundle-claim", metavar="NAME", help="The volume claim whose root is the bundle.")
     ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
+    job_name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
     namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where it runs.")] = "",
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0,
     cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="Cores of a shard.")] = "",
@@ -181,31 +191,36 @@ def submit_kubernetes(
     calibrate: Calibrate = True,
     like: Like = None,
     tokens: CountTokens = True,
+    verify_batching: VerifyBatching = 0,
+    retry_failed: RetryFailed = False,
+    count_first: CountFirst = True,
+    hash_bundle: HashBundle = False,
     dry_run: DryRun = False,
 ) -> None:
     """Write a run as a Kubernetes Indexed Job. lbx does not submit it: kubectl does.
 
-    Every other option is one of `lbx run`; --bundle is the bundle here, and a model is named as the image knows it.
+    Options of `lbx run` mean what they mean there; --bundle is the bundle here, a model is named as the image knows it.
 
     Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
     """
-    from lbx.cli.shard_planning import Counting, understand
     from lbx.cluster import kubernetes
     from lbx.cluster.folder import Submitted
+    from lbx.runs.sharding import Counting
 
-    wanted = understand(context.args, context)
     options = kubernetes.KubernetesOptions(
-        name, image, run_claim, bundle_claim, namespace, cpus, mem, gpus, at_once, retries, copy_every
+        job_name, image, run_claim, bundle_claim, namespace, cpus, mem, gpus, at_once, retries, copy_every
     )
-    folder, plan = _planned(wanted, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
-    run = _run_arguments(wanted, plan, bundle=kubernetes.BUNDLE, model=wanted.given["model"])
+    folder, spec, plan = _planned(spec, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
+    flags = _flags(verify_batching, retry_failed=retry_failed, count_first=count_first, hash_bundle=hash_bundle)
+    run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *flags]
     text = json.dumps(kubernetes.manifest(options, len(plan.shards), run), indent=2, ensure_ascii=False)
     if dry_run:
         answer_json(text)
         note("Nothing was submitted or written, and lbx has not seen this run on a Kubernetes cluster.")
         return
     folder.make()
+    dataclasses.replace(spec, bundle=kubernetes.BUNDLE).write(folder.spec_file)
     plan.write(folder.plan_file)
     file = folder.root / "kubernetes.json"
     file.write_text(text + "\n", "utf-8")
@@ -214,36 +229,41 @@ def submit_kubernetes(
     note(f"Next: kubectl apply -f {file}; at the end: lbx merge {folder.root}. lbx has not seen this run on a cluster.")
 
 
-def _planned(wanted: Wanted, output: Path, shards: int, how: Counting, *, dry_run: bool) -> tuple[RunFolder, ShardPlan]:
-    from lbx.cli.shard_planning import plan_shards
+def _planned(
+    spec: RunSpec, output: Path, shards: int, how: Counting, *, dry_run: bool
+) -> tuple[RunFolder, RunSpec, ShardPlan]:
+    """The run's folder, the spec with a name, and the shards."""
     from lbx.cluster.folder import RunFolder
-    from lbx.layout import Bundle
+    from lbx.runs.sharding import deal
 
     folder = RunFolder(output.absolute())
     if folder.plan_file.exists() and not dry_run:
         folder.make()  # says that it holds a run, before minutes of counting
-    plan = plan_shards(Bundle(Path(wanted.given["bundle"])), wanted, shards, how, fallback=folder.root.name or "run")
+    named = dataclasses.replace(spec, name=spec.name or folder.root.name or "run")
+    with RunBar() as bar:
+        plan = deal(named, shards, how, bar)
     costs = [shard.cost for shard in plan.shards]
     note(
         f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "
         f"{max(costs):,.0f} {plan.unit}, by {plan.basis}"
     )
-    return folder, plan
+    return folder, named, plan
 
 
-def _run_arguments(wanted: Wanted, plan: ShardPlan, **instead: str) -> list[str]:
-    """The arguments of each shard's run, under one name: a name made up on each node might differ."""
-    name = plan.runs[0] if len(plan.runs) == 1 else plan.runs[0].removesuffix("-thinking")
-    return wanted.arguments(name=name, **instead)
+def _flags(verify_batching: int, *, retry_failed: bool, count_first: bool, hash_bundle: bool) -> list[str]:
+    """What is no part of the run, for each shard's command line."""
+    given = {"--retry-failed": retry_failed, "--no-plan": not count_first, "--hash-bundle": hash_bundle}
+    verify = ["--verify-batching", str(verify_batching)] if verify_batching else []
+    return [*(flag for flag, wanted in given.items() if wanted), *verify]
 
 
-def _model(wanted: Wanted) -> str:
-    path = Path(wanted.given["model"])
-    return str(path.resolve()) if path.exists() else str(wanted.given["model"])
+def _place_of(model: str) -> str:
+    """A file's or folder's full path, for a machine that sees the same files; a card's name stays one."""
+    return str(Path(model).resolve()) if Path(model).exists() else model
 
 
 def _launch(
-    wanted: Wanted, folder: RunFolder, runtime: str, image: str, *, bind: Sequence[Path], scratch: str, gpu: bool
+    spec: RunSpec, folder: RunFolder, runtime: str, image: str, *, bind: Sequence[Path], scratch: str, gpu: bool
 ) -> Launch:
     from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
 
@@ -251,8 +271,8 @@ def _launch(
         chosen = Runtime(runtime)
     except ValueError as exc:
         raise UsageError(f"--runtime {runtime} is none of {', '.join(Runtime)}.") from exc
-    model = Path(_model(wanted))
-    read = [Path(wanted.given["bundle"]).resolve(), *(path.resolve() for path in bind)]
+    model = Path(spec.model)
+    read = [Path(spec.bundle), *(path.resolve() for path in bind)]
     if model.is_absolute():
         read.append(model.parent)
     return Launch(_this_program(), chosen, image, read, [folder.root], expanded_by_bash(scratch), gpu)

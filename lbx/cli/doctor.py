@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from lbx import __version__
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, stdout
+from lbx.version import __version__
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
 _INSTRUCTIONS = (

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 i
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import traceback
@@ -15,7 +16,6 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from lbx import __version__
 from lbx.cli import (
     bundle_commands,
     bundling,
@@ -28,9 +28,10 @@ from lbx.cli import (
     result_commands,
     run_commands,
 )
-from lbx.cli.output import answer, show_error, show_traceback, show_usage_error
+from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError
+from lbx.version import __version__
 
 app = typer.Typer(
     name="lbx",
@@ -88,6 +89,9 @@ app.add_typer(cluster_commands.submit)
 
 def main() -> None:
     """Entry point of the ``lbx`` program."""
+    log = logging.getLogger("lbx")
+    log.handlers, log.propagate = [Notes()], False
+    log.setLevel(logging.INFO)
     if "--debug" in sys.argv:  # wherever it stands, not only before the command
         sys.argv.remove("--debug")
         os.environ["LBX_DEBUG"] = "1"

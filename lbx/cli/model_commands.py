@@ -10,7 +10,7 @@ import typer
 
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, note, stdout
-from lbx.cli.planning import size
+from lbx.units import size
 
 if TYPE_CHECKING:
     from lbx.backends.listing import Listed
@@ -32,11 +32,11 @@ def models(
     Example: lbx models --bundle demo
     """
     from lbx.backends.listing import list_models
-    from lbx.cli.run_setup import open_bundle
+    from lbx.layout import Bundle
     from lbx.report import render
     from lbx.store import Table
 
-    found = list_models(open_bundle(bundle))
+    found = list_models(Bundle(bundle) if bundle else None)
     if as_json:
         answer_json(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
         return

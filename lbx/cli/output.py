@@ -6,6 +6,7 @@ elsewhere. Rich's markup is off; styles are given, not written into texts.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -16,21 +17,22 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 from typer.rich_utils import rich_format_error
 
 from lbx.errors import LbxError
+from lbx.runs.listening import Listener, Progress
 from lbx.visible import json_escaped, one_line, visible
 
-LOG_SECONDS = 30.0
+LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
 
 
 class _Shown(Console):
@@ -75,24 +77,16 @@ def answer_json(text: str) -> None:
     typer.echo(json_escaped(text))
 
 
-_quiet = False
-
-
-def be_quiet() -> None:
-    """Say nothing more: another process of this run says the same."""
-    global _quiet  # noqa: PLW0603
-    _quiet = True
-
-
 def note(text: str) -> None:
     """One line about what is going on."""
-    if not _quiet:
-        announce(text)
-
-
-def announce(text: str) -> None:
-    """The same from whichever process does it: no other one says this."""
     stderr().print(one_line(text))
+
+
+class Notes(logging.Handler):
+    """Shows what lbx logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 def show_error(error: LbxError) -> None:
@@ -116,11 +110,11 @@ def show_traceback(text: str) -> None:
     typer.echo(visible(text), err=True, nl=False)
 
 
-def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
+def progress_bar(*columns: str | ProgressColumn) -> RichProgress | None:
     """A bar on a terminal, None in a log. A text is the format of a column."""
     console = stderr()
     made = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
-    return Progress(*made, console=console) if console.is_terminal else None
+    return RichProgress(*made, console=console) if console.is_terminal else None
 
 
 class _Watched:
@@ -152,6 +146,44 @@ class ByteProgress(_Watched):
         if stage not in self._ids:
             self._ids[stage] = self._bar.add_task(stage, total=total)
         self._bar.update(self._ids[stage], completed=done, total=total, description=one_line(f"{stage} {item}"))
+
+
+class RunBar(Listener):
+    """A run's progress: bars on a terminal, a line now and then in a log. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._bar = progress_bar("{task.description}", BarColumn(), "{task.percentage:>3.0f}%", "{task.fields[said]}")
+        self._ids: dict[str, TaskID] = {}
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def progress(self, progress: Progress) -> None:
+        if self._bar:
+            self._show("run", one_line(progress.task), progress.fraction, 1.0, progress.pace)
+        elif progress.ended or time.monotonic() - self._last >= RUN_LOG_SECONDS:
+            self._last = time.monotonic()
+            note(str(progress))
+
+    def counted(self, what: str, done: int, total: int) -> None:
+        if self._bar:
+            self._show(what, one_line(what), done, total, f"{done:,} of {total:,}")
+        elif done and time.monotonic() - self._last >= LOG_SECONDS:
+            self._last = time.monotonic()
+            note(f"{what}: {done:,} of {total:,}")
+
+    def _show(self, key: str, name: str, done: float, total: float, said: str) -> None:
+        assert self._bar is not None
+        if key not in self._ids:
+            self._ids[key] = self._bar.add_task("", total=total, said="")
+        self._bar.update(self._ids[key], description=name, completed=done, total=total, said=said)
 
 
 class CountProgress(_Watched):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.choosing import choice_of, choose_samples
 from lbx.cli.options import (
     AsJson,
     Chat,
@@ -24,7 +23,7 @@ from lbx.cli.options import (
     Threads,
 )
 from lbx.cli.output import CountProgress, answer, answer_json, note, stdout
-from lbx.cli.run_setup import choose_tasks, debugging, open_bundle, say_notes
+from lbx.cli.spec_options import names_of_samples
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,17 +84,23 @@ def parity(
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
     from lbx.engine.checking.parity import measure
-    from lbx.engine.offline import block_network
+    from lbx.engine.offline import offline
+    from lbx.engine.selection import Choice
+    from lbx.layout import Bundle
+    from lbx.runs.loading import server_of
 
     if (bundle is None) != (task_names is None):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
-    opened = open_bundle(bundle)
+    opened = Bundle(bundle) if bundle else None
     cards = [_card(name, opened, threads) for name in (first, second)]
-    block_network(*(_server(card) for card in cards))
     asked = _Asked(opened, chat, max_prompt_tokens, max_new_tokens)
-    choice = choice_of(limit, documents, sample, seed, ids)
+    choice = Choice(limit, documents, sample, seed, names_of_samples(ids))
     prompts = _prompts(opened, task_names or (), choice)
-    with tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder, CountProgress("prompts answered") as progress:
+    with (
+        offline(*(server_of(card) for card in cards)),
+        tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
+        CountProgress("prompts answered") as progress,
+    ):
         found = measure(
             prompts,
             (lambda: asked.load(cards[0]), lambda: asked.load(cards[1])),
@@ -117,12 +122,11 @@ class _Asked:
     max_new_tokens: int | None
 
     def load(self, card: ModelCard) -> Side:
-        from lbx.backends import load
         from lbx.engine.checking.parity import Side
         from lbx.prompts import ChatTemplate, Prompter
+        from lbx.runs.loading import load_model
 
-        backend = load(card, bundle=self.bundle, debug=debugging())
-        say_notes(backend)
+        backend = load_model(card, self.bundle).backend
         tokenizer, info = backend.tokenizer, backend.info
         server_wraps = info.settings.get("api") == "chat"
         source = card.chat.choose(tokenizer.chat_template) if self.chat and not server_wraps else None
@@ -149,23 +153,19 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
     return card
 
 
-def _server(card: ModelCard) -> tuple[str, int] | None:
-    from lbx.backends.options import EndpointOptions
-
-    return card.options.address if isinstance(card.options, EndpointOptions) else None
-
-
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: Choice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
     from lbx.engine.checking.parity_prompts import built_in_prompts, bundle_prompts
     from lbx.engine.selection import Choice
     from lbx.engine.settings import RunSettings
+    from lbx.runs.loading import choose_samples, choose_tasks
 
     if bundle is None:
         if not choice.everything:
             raise UsageError("Samples are chosen from a bundle's tasks.", fix="Give --bundle and --tasks, too.")
         return built_in_prompts()
-    tasks = choose_tasks(bundle, names, RunSettings())
+    named = [part.strip() for name in names for part in name.split(",") if part.strip()]
+    tasks = choose_tasks(bundle, named, RunSettings())
     selection = choose_samples(bundle, tasks, Choice(limit=_LIMIT) if choice.everything else choice)
     return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson, Embedding, Results, Threads, Workers
-from lbx.cli.output import CountProgress, answer, answer_json, note
-from lbx.cli.run_setup import load_embedding_model, open_bundle
-from lbx.errors import LbxError, UsageError
+from lbx.cli.output import RunBar, answer, answer_json, note
+from lbx.errors import UsageError
 
 if TYPE_CHECKING:
-    from lbx.layout import Bundle
     from lbx.store import Store
 
 
@@ -50,46 +47,24 @@ def score(
 
     Example: lbx score results.duckdb
     """
-    from lbx.report.views import check_runs
-    from lbx.store import Store
+    from lbx.runs.scoring import score as score_results
 
     if threads and not embedding:
         raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
-    if not results.is_file() or not results.stat().st_size:  # opening it for writing would make it one
-        raise LbxError(f"There is no results file at {results}.", fix="It is what `lbx run -o FILE` writes.")
-    with Store(results) as store:
-        check_runs(store, runs or ())
-        scored = score_with(store, open_bundle(bundle), embedding, run_ids=runs or (), workers=workers, threads=threads)
+    with RunBar() as bar:
+        scored = score_results(
+            results,
+            runs=runs or (),
+            embedding=embedding,
+            bundle=bundle,
+            workers=workers,
+            threads=threads,
+            listener=bar,
+        )
     if as_json:
         answer_json(json.dumps({"scored": scored}))
     else:
         answer(f"{scored:,} outputs scored in {results}")
-
-
-def score_with(
-    store: Store,
-    bundle: Bundle | None,
-    embedding: str | None,
-    *,
-    run_ids: Sequence[str],
-    workers: int,
-    threads: int | None = None,
-) -> int:
-    """Score outputs, with an embedding model where one is named; returns how many."""
-    from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.scoring import Rescoring, rescore
-    from lbx.engine.similarity import Similarities
-    from lbx.store.caches import embedding_models
-
-    stored = embedding if embedding in embedding_models(store) else None
-    embedder = load_embedding_model(embedding, bundle, threads) if embedding and not stored else None
-    try:
-        with CountProgress("texts embedded") as embedded, CountProgress("outputs scored") as progress:
-            similarities = Similarities(embedder, model=stored, progress=embedded.count)
-            return rescore(store, Rescoring(BENCHMARKS, run_ids, similarities, workers), progress.count)
-    finally:
-        if embedder:
-            embedder.close()
 
 
 def import_(
@@ -114,15 +89,16 @@ def import_(
     Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb
     """
     from lbx.exchange import understand, write_predictions
+    from lbx.layout import Bundle
     from lbx.store import Store
 
     Store.check(output)
-    opened = open_bundle(bundle)
+    opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     understood = understand(file_format.value, path, model=model, run_id=name, bundle=opened, e=e)
     with Store(output) as store:
         done = write_predictions(store, understood)
-        _score_import(store, done.run_id, opened, workers)
+        _score_import(store, done.run_id, workers)
     if as_json:
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
@@ -138,10 +114,13 @@ def import_(
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
 
 
-def _score_import(store: Store, run_id: str, bundle: Bundle | None, workers: int) -> None:
+def _score_import(store: Store, run_id: str, workers: int) -> None:
+    from lbx.runs.scoring import score_with
+
     status = "interrupted"
     try:
-        score_with(store, bundle, None, run_ids=[run_id], workers=workers)
+        with RunBar() as bar:
+            score_with(store, None, run_ids=[run_id], workers=workers, listener=bar)
         status = "done"
     finally:
         store.finish_run(run_id, status)

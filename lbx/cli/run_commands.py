@@ -4,69 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.asking import Order, run_order
-from lbx.cli.choosing import choice_of, choose_samples
 from lbx.cli.options import (
     AsJson,
-    BackendName,
-    Batching,
-    BothKinds,
     BundleDir,
-    Chat,
-    ChunkWords,
     CopyEvery,
-    Cot,
-    Documents,
-    DrawSamples,
-    Embedding,
     HashBundle,
-    Ids,
-    Iterations,
-    Limit,
-    MaxNewTokens,
-    MaxPromptTokens,
-    Model,
-    ModelWorkers,
-    NoContext,
-    Rag,
-    Retriever,
-    SamplingSource,
     Scratch,
-    Seed,
     ShardNumber,
     Shards,
-    Tasks,
-    Thinking,
-    ThinkingTokens,
-    Threads,
     VerifyBatching,
 )
-from lbx.cli.output import ByteProgress, CountProgress, answer, answer_json, note, stdout
-from lbx.cli.run_setup import (
-    Retrieval,
-    check_embedding,
-    choose_tasks,
-    finder_for,
-    model_server,
-)
-from lbx.cli.sharding import shard_of, written_beside_copies
+from lbx.cli.output import RunBar, answer, answer_json, note, stdout
+from lbx.cli.spec_options import CountFirst, RetryFailed, takes_spec
 from lbx.cli.stopping import saying
-from lbx.cli.watching import log_beside
-from lbx.errors import LbxError, UsageError
+from lbx.errors import UsageError
 
 if TYPE_CHECKING:
-    from lbx.engine.retrieving import StoredChunks
+    from lbx.engine.planning.shards import ShardPlan
     from lbx.engine.runner import Outcome
-    from lbx.engine.selection import Selection
-    from lbx.engine.settings import RunSettings
-    from lbx.layout import Bundle
-    from lbx.records import Task
+    from lbx.runs.spec import RunSpec
 
 _EXIT_SOME_FAILED = 3
 
@@ -92,59 +54,20 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
         note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
 
 
+@takes_spec
 def run(
     *,
-    bundle: BundleDir,
-    model: Model,
-    task_names: Tasks,
+    spec: RunSpec,
+    spec_file: Path | None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The results file; made when missing.")
     ],
-    backend: BackendName = None,
-    name: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="Name of the run; made from model and settings without.")
-    ] = None,
-    limit: Limit = None,
-    documents: Documents = None,
-    sample: DrawSamples = None,
-    ids: Ids = None,
-    iterations: Iterations = None,
-    max_prompt_tokens: MaxPromptTokens = None,
-    max_new_tokens: MaxNewTokens = None,
-    sampling: Annotated[
-        SamplingSource,
-        typer.Option(
-            "--sampling",
-            metavar="KIND",
-            help="official: the benchmark's own temperature; model: what its makers recommend.",
-        ),
-    ] = SamplingSource.OFFICIAL,
-    seed: Seed = 0,
-    chat: Chat = True,
-    thinking: Thinking = None,
-    thinking_tokens: ThinkingTokens = None,
-    cot: Cot = False,
-    no_context: NoContext = False,
-    rag: Rag = 0,
-    retriever: Retriever = "bm25",
-    chunk_words: ChunkWords = None,
-    embedding: Embedding = None,
-    batching: Batching = True,
-    workers: ModelWorkers = 0,
-    threads: Threads = None,
-    both_kinds: BothKinds = False,
     verify_batching: VerifyBatching = 0,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")
-    ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
-    ] = True,
+    retry_failed: RetryFailed = False,
+    plan: CountFirst = True,
     log: Annotated[
         Path | None,
-        typer.Option(
-            "--log", metavar="FILE", help="Gets a line a minute; RESULTS.log beside the results file without."
-        ),
+        typer.Option("--log", metavar="FILE", help="Gets a line a minute; default: RESULTS.log beside the results."),
     ] = None,
     shards: Shards = None,
     shard: ShardNumber = None,
@@ -160,132 +83,33 @@ def run(
 
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
-    from lbx.bundle import check_unchanged
-    from lbx.engine.offline import block_network
-    from lbx.engine.settings import RunSettings
-    from lbx.layout import Bundle
-    from lbx.store import Store
+    from lbx.runs.running import run as run_spec
 
-    place = written_beside_copies(output, scratch, copy_every) if scratch else output
-    opened = Bundle(bundle)
-    server = model_server(opened, model, backend, threads)
-    with ByteProgress() as bytes_done:
-        checked = check_unchanged(opened.root, bytes_done, hashes=hash_bundle)
-    choice = choice_of(limit, documents, sample, seed, ids)
-    shard_samples = shard_of(opened, task_names, shards, shard)
-    log = log_beside(output, log)
-    offline = block_network(server)
-    Store.check(place)  # a model may take minutes to load: what can be refused is refused before
-    settings = RunSettings(
-        iterations=iterations,
-        max_prompt_tokens=max_prompt_tokens,
-        max_new_tokens=max_new_tokens,
-        sampling=sampling.value,
-        chat=chat,
-        seed=seed,
-        thinking=thinking,
-        thinking_tokens=thinking_tokens,
-        cot=cot,
-        no_context=no_context,
-        rag=rag,
-        batching=batching,
-    )
-    names, kinds = asked_kinds(settings, name) if both_kinds else ([name], [settings])
-    tasks = choose_tasks(opened, task_names, settings)
-    selection = choose_samples(opened, tasks, choice) & shard_samples
-    if embedding:
-        check_embedding(embedding, opened, tasks, place)
-    with saying(f"Every answer so far is in {output}."):
-        retrieved = _retrieve(place, opened, tasks, selection, Retrieval(rag, retriever, chunk_words, threads))
-        order = Order(
-            opened.root,
-            tasks,
-            model,
-            backend,
-            [dataclasses.replace(one, retriever=retrieved) for one in kinds],
-            names,
-            selection,
-            _stored_chunks(place, retrieved),
-            server,
-            offline,
-            threads,
-            checked,
-        )
-        outcomes = run_order(
-            place,
-            order,
-            workers,
+    with saying(f"Every answer so far is in {output}."), RunBar() as bar:
+        outcomes = run_spec(
+            spec,
+            output,
+            listener=bar,
             retry_failed=retry_failed,
-            verify=verify_batching,
+            verify_batching=verify_batching,
             plan=plan,
-            log=log,
+            hash_bundle=hash_bundle,
+            log_file=log,
+            shard=_shard(shards, shard, spec_file),
+            scratch=scratch,
+            copy_every=copy_every,
         )
-        for run_id in outcomes:
-            _score_summaries(place, run_id, opened, tasks, embedding=embedding, threads=threads)
     _finish(outcomes, output, as_json=as_json)
 
 
-def asked_kinds(settings: RunSettings, name: str | None) -> tuple[list[str | None], list[RunSettings]]:
-    """The names and settings of --both-kinds' runs."""
-    if settings.thinking is not None:
-        raise UsageError("--both-kinds asks with reasoning and without; --thinking and --no-thinking choose one.")
-    names = [f"{name}-{kind}" if name else None for kind in ("thinking", "nonthinking")]
-    with_reasoning = dataclasses.replace(settings, thinking=True)
-    return names, [with_reasoning, dataclasses.replace(settings, thinking=False, thinking_tokens=None)]
+def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tuple[ShardPlan, int] | None:
+    from lbx.engine.planning.shards import read_shards
 
-
-def _stored_chunks(output: Path, retriever: str) -> StoredChunks | None:
-    from lbx.engine.retrieving import StoredChunks
-    from lbx.store import Store
-
-    if not retriever:
-        return None
-    with Store(output) as store:
-        return StoredChunks(store, retriever)
-
-
-def _retrieve(output: Path, bundle: Bundle, tasks: Sequence[Task], selection: Selection, retrieval: Retrieval) -> str:
-    """Find all chunks before a language model takes the memory; returns the retriever's name, "" for none."""
-    from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.retrieving import find_all
-    from lbx.store import Store
-
-    finder = finder_for(retrieval, bundle)
-    if finder is None:
-        return ""
-    try:
-        with Store(output) as store, CountProgress("chunks retrieved") as progress:
-            chosen = [(BENCHMARKS[task.benchmark], task) for task in tasks]
-            find_all(store, finder, bundle, chosen, selection=selection, progress=progress)
-    finally:
-        finder.close()
-    return finder.name
-
-
-def _score_summaries(
-    output: Path, run_id: str, bundle: Bundle, tasks: Sequence[Task], *, embedding: str | None, threads: int | None
-) -> None:
-    """The half of a summary's score that needs an embedding model, once the language model has gone."""
-    from lbx.cli.result_commands import score_with
-    from lbx.store import Store
-
-    if not any("similarity" in task.metrics for task in tasks):
-        return
-    if embedding is None:
-        note(
-            "Summaries (t4) are scored in part: ROUGE-L alone, without an embedding model. To add it: "
-            f"lbx score {output} --embedding CARD --bundle {bundle.root}"
-        )
-        return
-    try:
-        with Store(output) as store:
-            score_with(store, bundle, embedding, run_ids=[run_id], workers=0, threads=threads)
-    except LbxError:
-        note(
-            f"{run_id}: every answer is in {output}; only the similarities of the summaries (t4) are missing. To add "
-            f"them later: lbx score {output} --embedding CARD --bundle {bundle.root}"
-        )
-        raise
+    if plan is None and number is not None and spec_file is not None:
+        plan = spec_file.with_name("shards.json")  # as `lbx submit` puts them
+    if (plan is None) != (number is None):
+        raise UsageError("--shards and --shard go together: the plan, and which of its shards to run.")
+    return None if plan is None or number is None else (read_shards(plan), number)
 
 
 def _finish(outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """The folder that ``lbx submit`` writes and everything later reads.
 
+DIR/run.json             what is asked of which model: each shard is `lbx run --spec run.json --shard N`
 DIR/shards.json          which samples each shard asks
 DIR/job.sh merge.sh      what was given to Slurm; kubernetes.json instead for Kubernetes
 DIR/job.json             how many shards, and the ids that Slurm gave
@@ -37,6 +38,7 @@ class RunFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.spec_file = root / "run.json"
         self.plan_file = root / "shards.json"
         self.shards = root / "shards"
         self.logs = root / "logs"

@@ -16,7 +16,7 @@ from typing import Any
 from lbx.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
-_FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
+FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
 
 _SCRIPT = """\
 results=$(printf {folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
@@ -122,7 +122,7 @@ def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
 def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
     limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
     wanted = {name: value for name, value in limits.items() if value}
-    script = _SCRIPT.format(folder=_FOLDER, scratch=_SCRATCH, minutes=options.minutes)
+    script = _SCRIPT.format(folder=FOLDER, scratch=_SCRATCH, minutes=options.minutes)
     return {
         "name": "lbx",
         "image": options.image,
@@ -134,7 +134,7 @@ def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "run", "mountPath": _FOLDER},
+            {"name": "run", "mountPath": FOLDER},
             {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
             {"name": "scratch", "mountPath": _SCRATCH},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108

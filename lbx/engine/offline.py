@@ -5,11 +5,26 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lbx.errors import LbxError
 
 _EVENTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"})
+
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+
+
+class _Guard:
+    """What this process may reach; None: everything."""
+
+    installed = False
+    allowed: frozenset[tuple[str, int]] | None = None
+
+
+_guard = _Guard()
 
 
 class NetworkAttemptError(LbxError):
@@ -37,16 +52,33 @@ def block_network(*servers: tuple[str, int] | None) -> str:
     Raises:
         NetworkAttemptError: the host's name has no address.
     """
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["TRANSFORMERS_OFFLINE"] = "1"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    for name in _OFFLINE:
+        os.environ[name] = "1"
     reachable = [server for server in servers if server]
     allowed = frozenset[tuple[str, int]]().union(*(_addresses(*server) for server in reachable))
-    sys.addaudithook(lambda event, arguments: _refuse(event, arguments, allowed))
+    if not _guard.installed:
+        sys.addaudithook(_refuse)  # which cannot be taken out again: it looks at what is blocked at the moment
+        _guard.installed = True
+    _guard.allowed = allowed
     blocked = "sockets blocked in-process"
     if reachable:
         blocked += " but to the model server " + " and ".join(f"{host}:{port}" for host, port in reachable)
     return blocked if network_interfaces() else f"no network interface (namespace), and {blocked}"
+
+
+@contextmanager
+def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
+    """The same for a block; afterwards the process may use the network as it could before."""
+    before, environment = _guard.allowed, {name: os.environ.get(name) for name in _OFFLINE}
+    try:
+        yield block_network(*servers)
+    finally:
+        _guard.allowed = before
+        for name, value in environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
@@ -60,8 +92,9 @@ def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
     return frozenset({(host, port), *((str(address[4][0]), port) for address in found)})
 
 
-def _refuse(event: str, arguments: tuple[object, ...], allowed: frozenset[tuple[str, int]]) -> None:
-    if event not in _EVENTS:
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    allowed = _guard.allowed
+    if allowed is None or event not in _EVENTS:
         return
     if arguments and isinstance(arguments[0], socket.socket) and arguments[0].family == socket.AF_UNIX:
         return  # does not leave the machine

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lbx.engine.selection import EVERYTHING, Selection
+from lbx.errors import UsageError
 from lbx.records import Chunk, Sample
 from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE, bm25_retriever, embedding_retriever
 from lbx.store import Store
@@ -17,10 +18,36 @@ if TYPE_CHECKING:
     from lbx.layout import Bundle
     from lbx.records import Task
 
+BM25 = "bm25"
 _BATCH = 32
 
 Progress = Callable[[str, int, int], None]
 """Called with a task's name, how many of its samples are done, and of how many."""
+
+
+class Retrieval(NamedTuple):
+    """What --rag, --retriever, --chunk-words and --threads say.
+
+    Attributes:
+        best: so many chunks stand in place of the document; 0 means the document.
+        retriever: "bm25", or the card of an embedding model.
+        words: of a chunk; None as LongBench's authors have it.
+        threads: of the embedding model.
+    """
+
+    best: int = 0
+    retriever: str = BM25
+    words: int | None = None
+    threads: int | None = None
+
+    def check(self) -> None:
+        """Raise UsageError where it says how to find chunks, and none are asked for."""
+        for option, given in (("--retriever", self.retriever != BM25), ("--chunk-words", self.words)):
+            if given and not self.best:
+                raise UsageError(
+                    f"{option} says how chunks are found, and without --rag none are asked for.",
+                    fix="Say how many stand in place of the document (--rag N), or leave it out.",
+                )
 
 
 class Finder:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from lbx import __version__
 from lbx.benchmarks import BENCHMARKS
 from lbx.errors import StoreError, UsageError
 from lbx.exchange.formats import NOT_TEXT, Format, Prediction
@@ -17,6 +16,7 @@ from lbx.exchange.reading import Reading, match, read, refuse_others
 from lbx.exchange.registry import format_named
 from lbx.layout import Bundle
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.version import __version__
 
 T = TypeVar("T")
 

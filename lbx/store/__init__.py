@@ -1,6 +1,7 @@
 """The results file. The only room that imports duckdb."""
 
 from lbx.store.interrupts import uninterrupted
+from lbx.store.opening import is_results_file
 from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, SessionRow, Table
 from lbx.store.store import Store
 
@@ -14,5 +15,6 @@ __all__ = [
     "SessionRow",
     "Store",
     "Table",
+    "is_results_file",
     "uninterrupted",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import duckdb
 
 from lbx.database import open_database
 from lbx.errors import StoreError
+from lbx.inputs import open_input
 
 _MAGIC = slice(8, 12)
 """Where a DuckDB file says that it is one, after a checksum."""
@@ -45,6 +47,15 @@ def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> duckdb.
         return open_database(path, read_only=read_only, beside=beside)
     except duckdb.Error as exc:
         raise _open_error(path, exc) from exc
+
+
+def is_results_file(path: Path) -> bool:
+    """Whether a file begins as DuckDB's do."""
+    try:
+        with os.fdopen(open_input(path), "rb") as file:
+            return file.read(_MAGIC.stop)[_MAGIC] == b"DUCK"
+    except OSError:
+        return False
 
 
 def _refuse_other_files(path: Path) -> None:

@@ -203,6 +203,7 @@ class SessionRow:
             take); without an estimate, as many as they may.
         computed_tokens: of prompts and answers, shared prefixes once.
         prefill_s, decode_s: of the model, in all processes together.
+        spec: what was asked for, as `lbx run --spec` takes it; None in sessions of older versions.
     """
 
     run_id: str
@@ -227,6 +228,7 @@ class SessionRow:
     status: str = "running"
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     finished_at: datetime | None = None
+    spec: Mapping[str, Any] | None = None
 
     def values(self) -> dict[str, object]:
         times = {name: getattr(self, name) for name in ("started_at", "finished_at")}

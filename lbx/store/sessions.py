@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from lbx.errors import UsageError
 from lbx.store.inserting import insert
 from lbx.store.rows import RunRow, SessionRow
 from lbx.store.store import Store
@@ -65,6 +67,30 @@ def keep_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
     """Commit rows, all or none; one of the same session replaces the old one."""
     with store.transaction() as connection:
         insert(connection, "sessions", rows)
+
+
+def newest_spec(path: Path, run_id: str | None) -> Any:
+    """What a results file's run was last asked to do, as ``RunSpec.to_json`` gave it.
+
+    Raises:
+        StoreError: the file is none.
+        UsageError: it has no such run, several and none is named, or its runs were made by a version that kept none.
+    """
+    with Store(path, read_only=True) as store:
+        found = dict(
+            store.query(
+                "SELECT run_id, arg_max(spec::VARCHAR, session) FROM sessions WHERE spec IS NOT NULL GROUP BY run_id "
+                "ORDER BY run_id"
+            ).rows
+        )
+    if run_id is None and len(set(found.values())) == 1:
+        return json.loads(next(iter(found.values())))
+    if run_id in found:
+        return json.loads(found[run_id])
+    if not found:
+        raise UsageError(f"{path} does not say how its runs were made: an older lbx, or an import, made them.")
+    said = "holds several runs" if run_id is None else f"does not say how a run {run_id} was made"
+    raise UsageError(f"{path} {said}.", fix=f"Name one with --run: {', '.join(found)}.")
 
 
 def history(store: Store, run: RunRow, *, workers: int) -> History | None:

@@ -307,6 +307,11 @@ class Store:
 
     # Asking
 
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """For lazy relations (``lbx.store.results``); everything else has a method here."""
+        return self._connection
+
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
         """Run one query and fetch everything.
 

@@ -141,7 +141,7 @@ KILLS, PARTS = 50, 5
 _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
-import lbx.cli.asking, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.crew
+import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.crew
 from lbx.store import Store
 part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.engine.runner.BATCH_ROWS = 8
@@ -271,8 +271,8 @@ class Jumping(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(seconds=next(jumps))
-import lbx.store.rows, lbx.cli.watching, time
-for module in (lbx.store.rows, lbx.cli.watching):
+import lbx.store.rows, lbx.runs.watching, time
+for module in (lbx.store.rows, lbx.runs.watching):
     module.datetime = Jumping
 real = time.time
 time.time = lambda: real() + next(jumps)

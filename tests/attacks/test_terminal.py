@@ -173,12 +173,13 @@ def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
 
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
-    from lbx.cli.watching import RunProgress
     from lbx.engine.planning.meter import Meter
+    from lbx.runs.listening import Listener
+    from lbx.runs.watching import Watch
     from lbx.store import GenerationRow
 
     log = tmp_path / "run.log"
-    with RunProgress(Meter(None, 1), log, tuple) as progress:
+    with Watch(Meter(None, 1), Listener(), log) as progress:
         progress.sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
     assert "owned" in log.read_text("utf-8")
     assert not steers(log.read_text("utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from lbx.engine.work import Work
@@ -10,6 +11,10 @@ from lbx.errors import UsageError
 
 def names_of(works: Sequence[Work]) -> list[str]:
     return [work.run_id for work in works]
+
+
+def loaded(_works: Sequence[Work]) -> list[str]:
+    return sorted(sys.modules)
 
 
 def boom(_works: Sequence[Work]) -> None:

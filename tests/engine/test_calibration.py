@@ -110,10 +110,15 @@ def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
     assert f"calibration of {clock.now:.0f} s" in costs.basis
 
 
-def test_a_slow_model_is_given_two_passes(clock: Clock) -> None:
+@pytest.fixture(autouse=True)
+def logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lbx")
+
+
+def test_a_slow_model_is_given_two_passes(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     memory = TimedMemory(clock, 300.0, max_sequences=12, max_cells=20_000, max_step=CHUNK, cheap_cells=5000)
-    said: list[str] = []
-    costs = calibrate(TimedBackend(clock, memory), plan(), batching=True, say=said.append)
+    costs = calibrate(TimedBackend(clock, memory), plan(), batching=True)
+    said = caplog.messages
     assert costs is not None
     assert memory.computed < 4 * CHUNK + 100
     assert len(said) == 2
@@ -125,12 +130,11 @@ def test_a_slow_model_is_given_two_passes(clock: Clock) -> None:
     assert costs.basis.endswith("with answers as long as they may be")
 
 
-def test_prices_of_one_prompt_after_the_other(clock: Clock) -> None:
+def test_prices_of_one_prompt_after_the_other(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     backend = TimedBackend(clock, TimedMemory(clock, 1.0))
-    said: list[str] = []
-    costs = calibrate(backend, plan(), batching=False, say=said.append)
+    costs = calibrate(backend, plan(), batching=False)
     assert costs is not None
-    assert said == ["Measuring how fast the model is: up to 6 s, or as long as two passes take."]
+    assert caplog.messages == ["Measuring how fast the model is: up to 6 s, or as long as two passes take."]
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
     assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
     one_answer = costs.step_s + costs.answer_s
@@ -151,11 +155,10 @@ def test_answers_are_tried_out(clock: Clock) -> None:
     assert 0 < costs.answers[""] <= 1
 
 
-def test_nothing_to_measure(clock: Clock, tmp_path: Path) -> None:
+def test_nothing_to_measure(clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, written_down = scripted(tmp_path, {"*": "x"})
-    said: list[str] = []
-    assert calibrate(written_down, plan(), batching=True, say=said.append) is None
-    assert not said
+    assert calibrate(written_down, plan(), batching=True) is None
+    assert not caplog.messages
     backend = TimedBackend(clock, TimedMemory(clock, 1.0))
     assert calibrate(backend, Plan([[TaskPlan("toy/long")]]), batching=True) is None
     assert clock.now == 0

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from crew_calls import boom, names_of
+from crew_calls import boom, loaded, names_of
 from engine_parts import scripted, v2_bundle, v2_row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.cli.asking import Order, prepare_worker
 from lbx.engine.jobs import Job, JobSize, make_jobs
+from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Agenda
 from lbx.engine.workers import devices
@@ -28,6 +28,8 @@ from lbx.engine.workers.devices import share_out
 from lbx.errors import BackendError, InterruptedByUserError, LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.records import SampleKey, Task
+from lbx.runs.preparing import ResolvedRun, prepare_worker
+from lbx.runs.spec import RunSpec
 
 QUESTIONS = 120
 TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)
@@ -149,22 +151,23 @@ def test_errors_survive_the_way_between_processes() -> None:
 # --- processes
 
 
-def order(bundle: Bundle, folder: Path, answers: dict[str, object]) -> Order:
+def order(bundle: Bundle, folder: Path, answers: dict[str, object]) -> ResolvedRun:
     scripted(folder, answers)
-    card = str(folder / "model.toml")
-    return Order(bundle.root, [TASK], card, None, [RunSettings()], ["r1"], None, None, None, "offline")
+    spec = RunSpec(bundle=str(bundle.root), model=str(folder / "model.toml"), tasks=("longbench_v2",))
+    return ResolvedRun(spec, bundle, [TASK], EVERYTHING, ["r1"], [RunSettings()], network="offline")
 
 
-def test_twenty_six_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path) -> None:
+def test_twenty_six_killed_workers_cost_no_answer(
+    bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Killed while they ask, wait or load: every question has one answer, and the right one."""
     numbers = range(QUESTIONS)
     answers: dict[str, object] = {f"longbench_v2/mcq/q{n}": {"text": str(n), "delay_s": 0.002} for n in numbers}
     prepare = functools.partial(prepare_worker, order(bundle, tmp_path, answers))
     chance = random.Random(26)
-    said: list[str] = []
     got: list[tuple[str, str | None]] = []
     moments = set(chance.sample(range(QUESTIONS - 5), 26))
-    with Crew(prepare, 2, said.append) as crew:
+    with caplog.at_level("INFO", "lbx"), Crew(prepare, 2) as crew:
         size = JobSize(questions=10)
         jobs = make_jobs([agenda(bundle)], [set()], size, begins=lambda *_: None, found=lambda _: None)
         for item, row in crew.ask(jobs, lambda _: None):
@@ -173,6 +176,7 @@ def test_twenty_six_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path
             if len(got) in moments:
                 os.kill(chance.choice(crew.process_ids), signal.SIGKILL)
     assert sorted(got) == sorted((f"q{number}", str(number)) for number in range(QUESTIONS))
+    said = caplog.messages
     assert 0 < len(said) <= 26
     assert all("SIGKILL" in one for one in said)
 
@@ -181,8 +185,9 @@ def test_calls_reach_a_worker_and_errors_come_back(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1, print) as crew:
+    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
         assert [row.run_id for row in crew.rows] == ["r1"]
+        assert not {"lbx.cli", "rich", "typer"} & set(crew.call(loaded)), "a worker needs no command line"
         os.kill(crew.process_ids[0], signal.SIGKILL)
         assert crew.call(names_of) == ["r1"]
         with pytest.raises(UsageError, match="no such thing"):
@@ -191,7 +196,7 @@ def test_calls_reach_a_worker_and_errors_come_back(
 
 def test_tokens_are_counted(bundle: Bundle, tmp_path: Path) -> None:
     counted: list[int] = []
-    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1, print) as crew:
+    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
         jobs = make_jobs([agenda(bundle)], [set()], JobSize(), begins=lambda *_: None, found=lambda _: None)
         rows = [row for _, row in crew.ask(jobs, counted.append)]
     assert sum(counted) == sum((row.prompt_tokens or 0) + (row.output_tokens or 0) for row in rows) > 0
@@ -201,4 +206,4 @@ def test_what_cannot_be_loaded_is_said(bundle: Bundle, tmp_path: Path) -> None:
     broken = order(bundle, tmp_path, {"*": "x"})
     (tmp_path / "answers.json").write_text("[")
     with pytest.raises(LbxError, match="not valid JSON"):
-        Crew(functools.partial(prepare_worker, broken), 2, print)
+        Crew(functools.partial(prepare_worker, broken), 2)

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lbx import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.evidence import Evidence
@@ -26,6 +25,7 @@ from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST, Bundle
+from lbx.version import __version__
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from lbx.engine.planning.estimate import Costs, Room
 from lbx.engine.planning.plan import Plan
 from lbx.records import Completion, Request
 
-Say = Callable[[str], None]
+log = logging.getLogger("lbx")
 
 SECONDS = 6.0
 _TRIAL_SHARE = 0.4
@@ -45,19 +46,10 @@ def can_calibrate(backend: Backend) -> bool:
     return backend.info.weights_bytes is not None
 
 
-def nothing_said(_text: str) -> None:
-    """For calibrations that nobody waits for."""
-
-
-def calibrate(
-    backend: Backend, plan: Plan, *, batching: bool, seconds: float = SECONDS, say: Say = nothing_said
-) -> Costs | None:
+def calibrate(backend: Backend, plan: Plan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
     """Measure costs; None where the plan has no prompt short enough to measure with, or no model computes here.
 
     Takes about ``seconds``; longer where the model needs longer for two passes. The memory's sequences are dropped.
-
-    Args:
-        say: told in a line what is done, and in another one how long that may take, where the model is slow.
 
     Raises:
         BackendError: the model failed.
@@ -68,8 +60,8 @@ def calibrate(
     room = room_of(backend, batching=batching)
     tokens = max((request.token_ids for request in plan.trials), key=len)
     memory = backend.sequences() if room.answers > 1 else None
-    say(f"Measuring how fast the model is: up to {seconds:.0f} s, or as long as two passes take.")
-    slow = _Slow(say, start, seconds)
+    log.info(f"Measuring how fast the model is: up to {seconds:.0f} s, or as long as two passes take.")
+    slow = _Slow(start, seconds)
     if memory is None:
         measured = _measure_single(backend, plan.trials, seconds, slow)
     else:
@@ -91,7 +83,6 @@ class _Slow:
         seconds: how long it was to take.
     """
 
-    say: Say
     start: float
     seconds: float
 
@@ -102,7 +93,7 @@ class _Slow:
         """``left``: seconds of what is yet to be measured, the trial of answers not counted."""
         most = self.elapsed() + left + self.seconds * _TRIAL_SHARE
         if most > 2 * self.seconds:
-            self.say(f"The model is slow here: measuring takes up to {most:.0f} s in all.")
+            log.info(f"The model is slow here: measuring takes up to {most:.0f} s in all.")
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.engine.jobs import JobSize
-from lbx.engine.planning.calibration import Say, calibrate, nothing_said, room_of
+from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.estimate import Costs, Estimate, estimate
 from lbx.engine.planning.memory_use import Free, MemoryFit, fit_of
 from lbx.engine.planning.plan import Plan, TaskPlan, make_plan, nothing_told
@@ -61,7 +61,6 @@ def look_ahead(
     known: Costs | None = None,
     measure: bool = True,
     progress: Callable[[int, int], None] = nothing_told,
-    say: Say = nothing_said,
 ) -> Outlook:
     """Count a run's tokens and estimate its time. A ``functools.partial`` of this can be called in a worker process.
 
@@ -72,7 +71,6 @@ def look_ahead(
         workers: processes that share the work; 0 means this one.
         known: costs from earlier sessions; without any, they are measured.
         measure: False leaves costs that are not known unknown.
-        say: told when the model is measured, and for how long.
 
     Raises:
         BundleError: a data file is damaged.
@@ -84,7 +82,7 @@ def look_ahead(
     batching = work.settings.batching
     costs, other_s = known, 0.0
     if costs is None and measure:
-        costs = calibrate(work.backend, plan, batching=batching, say=say)
+        costs = calibrate(work.backend, plan, batching=batching)
         other_s = plan.seconds
     info = work.backend.info
     time = None

@@ -6,6 +6,7 @@ was asked alone when two workers died is a failed sample, and the run goes on wi
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections import Counter, deque
@@ -13,19 +14,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from lbx.engine.completing import nobody
 from lbx.engine.jobs import Item, Job
 from lbx.engine.work import Prepare, Work
-from lbx.engine.workers.devices import VISIBLE, Share, share_out
-from lbx.engine.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready
+from lbx.engine.workers.devices import VISIBLE, share_out
+from lbx.engine.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready, Said
 from lbx.errors import BackendError
 from lbx.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.records import SampleKey
 from lbx.store import GenerationRow, RunRow
 
 T = TypeVar("T")
+log = logging.getLogger("lbx")
 
 _MOST_DEATHS = 4
 """So many in a row, without an answer between them, are no accident of one prompt."""
@@ -34,8 +36,6 @@ _ALONE = 2
 """A prompt that was asked alone when its worker died, so often, is what killed it; once may be chance."""
 
 _PATIENCE_S = 10.0
-NUMBER = "LBX_WORKER"
-"""The environment variable that tells a worker its number, from 1."""
 
 _PROGRAM = """
 import signal
@@ -88,16 +88,14 @@ class Crew:
     Args:
         prepare: what each of them loads.
         size: how many there are.
-        say: told in a sentence what goes wrong without ending the run.
 
     Raises:
         LbxError: what the first worker's ``prepare`` raised.
         BackendError: the first worker died before its model was loaded.
     """
 
-    def __init__(self, prepare: Prepare, size: int, say: Callable[[str], None]) -> None:
+    def __init__(self, prepare: Prepare, size: int) -> None:
         self._prepare = prepare
-        self._say = say
         self._shares = share_out(size)
         self._workers: list[_Worker] = []
         self._retries: deque[Job] = deque()
@@ -140,7 +138,7 @@ class Crew:
                 continue
             try:
                 worker.pipe.send(Call(function))
-                message = worker.pipe.recv()
+                message = _receive(worker.pipe)
             except (EOFError, ConnectionResetError, BrokenPipeError):
                 for _ in self._bury(worker):
                     pass
@@ -193,14 +191,14 @@ class Crew:
     def _start(self, number: int) -> _Worker:
         share = self._shares[number]
         ours, theirs = Pipe()
-        arguments = [str(os.getpid()), str(theirs.fileno()), ",".join(map(str, share.cores))]
+        arguments = [str(os.getpid()), str(theirs.fileno()), ",".join(map(str, share.cores)), str(number)]
         process = start_python(
             _PROGRAM,
             *arguments,
             pass_fds=[theirs.fileno()],
             stdin=DEVNULL,
             process_group=0,  # a terminal's Ctrl-C goes to the parent alone
-            env=_environment(share, number + 1),
+            env=os.environ if share.gpus is None else {**os.environ, VISIBLE: share.gpus},
         )
         theirs.close()
         worker = _Worker(number, process, ours)
@@ -211,7 +209,7 @@ class Crew:
 
     def _hear_first(self, worker: _Worker) -> None:
         try:
-            message = worker.pipe.recv()
+            message = _receive(worker.pipe)
         except (EOFError, ConnectionResetError) as exc:
             raise self._died_early(worker) from exc
         if isinstance(message, Failed):
@@ -238,6 +236,8 @@ class Crew:
             yield from self._bury(worker)
             return
         match message:
+            case Said(text=text):
+                log.info(text)
             case Ready():
                 worker.ready = True
                 self._proven.add(worker.number)
@@ -283,7 +283,7 @@ class Crew:
             )
         if left:
             self._retries.append(left)
-        self._say(f"Worker {worker.number + 1} {how}. A new one takes its place; nothing it answered is lost.")
+        log.info(f"Worker {worker.number + 1} {how}. A new one takes its place; nothing it answered is lost.")
         self._start(worker.number)
 
     def _killer(self, item: Item, iteration: int, how: str) -> GenerationRow:
@@ -300,7 +300,7 @@ class Crew:
         """Go on without one that never got ready."""
         worker.end()
         self._workers.remove(worker)
-        self._say(f"Worker {worker.number + 1} {why}. The run goes on with {len(self._workers)}.")
+        log.info(f"Worker {worker.number + 1} {why}. The run goes on with {len(self._workers)}.")
 
 
 _FIX = (
@@ -309,13 +309,16 @@ _FIX = (
 )
 
 
+def _receive(pipe: Connection) -> Any:
+    """The next message that is an answer; what is said before it is logged."""
+    while isinstance(message := pipe.recv(), Said):
+        log.info(message.text)
+    return message
+
+
 def _how(code: int) -> str:
     """How a process ended, as the end of a sentence."""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return f"was killed ({name})"
     return f"ended with exit code {code}"
-
-
-def _environment(share: Share, number: int) -> dict[str, str]:
-    return {**os.environ, NUMBER: str(number), **({} if share.gpus is None else {VISIBLE: share.gpus})}

@@ -6,6 +6,7 @@ Its only tie is one pipe to the process that writes. When that one ends, however
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -78,6 +79,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What the worker logs."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """It cannot go on."""
 
@@ -85,15 +93,22 @@ class Failed:
 
 
 def main() -> None:
-    """What the process runs. Its arguments: the parent's process id, the pipe's file descriptor, its cores."""
-    parent, descriptor, cores = int(sys.argv[1]), int(sys.argv[2]), [int(core) for core in sys.argv[3].split(",")]
+    """What the process runs. Its arguments: the parent's process id, the pipe's file descriptor, its cores, its number.
+
+    All workers load the same model: only the first one, number 0, says what is worth knowing about that.
+    """
+    parent, descriptor, number = (int(sys.argv[place]) for place in (1, 2, 4))
+    cores = [int(core) for core in sys.argv[3].split(",")]
     _end_with(parent)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before any library counts them
     sys.stdout = sys.stderr  # the parent's standard output holds answers that scripts read
     pipe = Connection(descriptor)
+    log = logging.getLogger("lbx")
+    log.addHandler(_Sending(pipe))
+    log.setLevel(logging.WARNING if number else logging.INFO)
     try:
-        _serve(pipe)
+        _serve(pipe, log)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has gone
     except LbxError as exc:
@@ -108,10 +123,22 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _serve(pipe: Connection) -> None:
+class _Sending(logging.Handler):
+    """Hands on what is logged here to the process that writes."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._pipe.send(Said(record.getMessage()))
+
+
+def _serve(pipe: Connection, log: logging.Logger) -> None:
     prepare: Prepare = pipe.recv()
     prepared = prepare()
     works = [one.work for one in prepared]
+    log.setLevel(logging.INFO)
     pipe.send(Ready(tuple(one.row for one in prepared)))
     while (message := pipe.recv()) is not None:
         if isinstance(message, Call):

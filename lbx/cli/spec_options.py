@@ -1,0 +1,182 @@
+"""The options that say what a run is, declared once: ``lbx run``, ``lbx plan`` and ``lbx submit`` take the same."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from lbx.cli import options as shown
+from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.runs.spec import RunSpec
+
+RunName = Annotated[
+    str | None, typer.Option("--run", metavar="NAME", help="Name of the run; default: made from model and settings.")
+]
+Sampling = Annotated[
+    shown.SamplingSource,
+    typer.Option(
+        "--sampling",
+        metavar="KIND",
+        help="official: the benchmark's own temperature; model: what its makers recommend.",
+    ),
+]
+SpecFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--spec",
+        metavar="FILE",
+        help="A run as a file: what `lbx submit` wrote, or a results file whose run is to be made again (--run names "
+        "it). Other options change it.",
+    ),
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")]
+CountFirst = Annotated[
+    bool, typer.Option("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
+]
+
+_REQUIRED = {"bundle": "--bundle / -b", "model": "--model / -m", "tasks": "--tasks / -t"}
+
+
+def _optional(option: Any) -> Any:
+    """A required option, for commands that may find its value in a file."""
+    kind, *told = get_args(option)
+    return Annotated[kind | None, *told]
+
+
+_OPTIONS: dict[str, tuple[Any, object]] = {
+    "bundle": (_optional(shown.BundleDir), None),
+    "model": (_optional(shown.Model), None),
+    "tasks": (_optional(shown.Tasks), None),
+    "backend": (shown.BackendName, None),
+    "name": (RunName, None),
+    "limit": (shown.Limit, None),
+    "documents": (shown.Documents, None),
+    "sample": (shown.DrawSamples, None),
+    "ids": (shown.Ids, None),
+    "iterations": (shown.Iterations, None),
+    "max_prompt_tokens": (shown.MaxPromptTokens, None),
+    "max_new_tokens": (shown.MaxNewTokens, None),
+    "sampling": (Sampling, shown.SamplingSource.OFFICIAL),
+    "seed": (shown.Seed, 0),
+    "chat": (shown.Chat, True),
+    "thinking": (shown.Thinking, None),
+    "thinking_tokens": (shown.ThinkingTokens, None),
+    "both_kinds": (shown.BothKinds, False),
+    "cot": (shown.Cot, False),
+    "no_context": (shown.NoContext, False),
+    "rag": (shown.Rag, 0),
+    "retriever": (shown.Retriever, "bm25"),
+    "chunk_words": (shown.ChunkWords, None),
+    "embedding": (shown.Embedding, None),
+    "batching": (shown.Batching, True),
+    "workers": (shown.ModelWorkers, 0),
+    "threads": (shown.Threads, None),
+    "spec_file": (SpecFile, None),
+}
+"""{field of ``RunSpec``: (how the command line shows it, its default)}, in the order of the help; and --spec."""
+
+
+def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with these options in place of its parameter ``spec``, and the context in place of ``context``."""
+
+    @functools.wraps(command)
+    def called(context: typer.Context, **values: Any) -> None:
+        given = {name: values.pop(name) for name in _OPTIONS}
+        if takes_file:
+            values["spec_file"] = given["spec_file"]
+        command(spec=_spec_of(given, context), **values)
+
+    takes_file = "spec_file" in inspect.signature(command).parameters
+    hints = get_type_hints(command, localns={"RunSpec": object}, include_extras=True)  # which is not imported for this
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name not in ("spec", "spec_file")
+    ]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _OPTIONS.items()
+    ]
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *added, *own]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
+
+
+def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
+    from lbx.runs.spec import RunSpec
+
+    said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
+    values = {name: _plain(name, given[name]) for name in said - {"spec_file"}}
+    if (file := given["spec_file"]) is not None:
+        return _changed(_read(file, values.get("name")), values)
+    for name, spelled in _REQUIRED.items():
+        if name not in values:
+            raise UsageError(f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec.")
+    return RunSpec(**values)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "ids":
+        return names_of_samples(value)
+    if isinstance(value, Enum):
+        return value.value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _changed(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
+    """The spec with what the command line says instead."""
+    import dataclasses
+
+    return dataclasses.replace(spec, **values)
+
+
+def _read(file: Path, run: str | None) -> RunSpec:
+    """A spec from its own file, or that of a results file's run."""
+    from lbx.runs.spec import RunSpec
+    from lbx.store import is_results_file
+    from lbx.store.sessions import newest_spec
+
+    if not is_results_file(file):
+        return RunSpec.read(file)
+    return RunSpec.from_json(newest_spec(file, run), str(file))
+
+
+def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:
+    """What --ids names.
+
+    Raises:
+        UsageError: nothing, or a file of names cannot be read.
+    """
+    names = tuple(name for text in given or () for name in _names(text))
+    if given and not names:
+        raise UsageError("--ids names no sample.", fix="Give names, or @FILE with a name a line.")
+    return names
+
+
+def _names(text: str) -> Iterator[str]:
+    """The names in one --ids: between commas, or a line each of a file."""
+    parts = _lines(Path(text[1:])) if text.startswith("@") else text.split(",")
+    return (name for part in parts if (name := part.strip()))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.expanduser().read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise UsageError(
+            f"--ids @{path} cannot be read: {reason}.", fix="It takes a text file, a name a line."
+        ) from exc
+    if not any(line.strip() for line in lines):
+        raise UsageError(f"--ids @{path} names no sample: the file is empty.", fix="It takes a name a line.")
+    return lines

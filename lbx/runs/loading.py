@@ -1,0 +1,125 @@
+"""Models and tasks by the names that a spec gives them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
+from lbx.backends.counting import CountingBackend, with_small_cache
+from lbx.backends.embedding import check_embedder
+from lbx.backends.options import EndpointOptions
+from lbx.benchmarks import BENCHMARKS, select
+from lbx.engine.retrieving import BM25, Finder, Retrieval
+from lbx.engine.selection import Choice, Selection, select_samples
+from lbx.engine.settings import RunSettings
+from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.backends import Embedder
+    from lbx.layout import Bundle
+    from lbx.records import Task
+    from lbx.runs.spec import RunSpec
+
+log = logging.getLogger("lbx")
+
+_MODES = (("cot", "--cot"), ("no_context", "--no-context"), ("rag", "--rag"))
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    card: ModelCard
+    backend: Backend
+
+
+def debugging() -> bool:
+    """Whether libraries' own logs are wanted."""
+    return bool(os.environ.get("LBX_DEBUG"))
+
+
+def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) -> list[Task]:
+    """The tasks that names and patterns mean.
+
+    Raises:
+        UsageError: a name is unknown, or a task's benchmark does not know the way to ask.
+    """
+    tasks = select(bundle, list(names))
+    for mode, option in _MODES:
+        if not getattr(settings, mode):
+            continue
+        without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].modes]
+        if without:
+            more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+            knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.modes]
+            raise UsageError(
+                f"{option} means nothing to {', '.join(without[:_NAMED])}{more}.",
+                fix=f"It belongs to {' and '.join(knowing)}: name only their tasks, or leave it out.",
+            )
+    for task in tasks:
+        BENCHMARKS[task.benchmark].check_mode(task.name, settings.mode(context_window=0))
+    return tasks
+
+
+def choose_samples(bundle: Bundle, tasks: Sequence[Task], choice: Choice) -> Selection:
+    """What a choice of samples means in the bundle.
+
+    Raises:
+        UsageError: a sample does not exist.
+        BundleError: a data file is damaged.
+    """
+    return select_samples(choice, bundle, tasks, BENCHMARKS)
+
+
+def server_of(card: ModelCard) -> tuple[str, int] | None:
+    """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
+    return card.options.address if isinstance(card.options, EndpointOptions) else None
+
+
+def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
+    """The card that the spec's model means."""
+    return resolve_model(spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads)
+
+
+def load_model(card: ModelCard, bundle: Bundle | None) -> LoadedModel:
+    """Load a model, and log what is worth knowing about how it is computed here."""
+    loaded = load(card, bundle=bundle, debug=debugging())
+    for text in loaded.info.notes:
+        log.info(text)
+    return LoadedModel(card, loaded)
+
+
+def load_to_count(card: ModelCard, bundle: Bundle) -> LoadedModel:
+    """Load a model whose cache does not fit with a small one: enough to count tokens as for the large one.
+
+    Raises:
+        DoesNotFitError: its weights do not fit either.
+    """
+    return LoadedModel(card, CountingBackend(load_model(with_small_cache(card), bundle).backend, card))
+
+
+def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:
+    """Load the embedding model whose card is named."""
+    return load_embedder(resolve_embedder(name, bundle=bundle, threads=threads), bundle=bundle, debug=debugging())
+
+
+def check_embedding_model(name: str, bundle: Bundle) -> None:
+    """Refuse now an embedding model that would fail after hours of answers.
+
+    Raises:
+        UsageError: the name is no embedding model's.
+        BackendError: its weights or its library are missing.
+    """
+    check_embedder(resolve_embedder(name, bundle=bundle), bundle)
+
+
+def finder_for(retrieval: Retrieval, bundle: Bundle) -> Finder | None:
+    """What finds chunks; None where whole documents are read."""
+    if not retrieval.best:
+        return None
+    by_bm25 = retrieval.retriever == BM25
+    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle, retrieval.threads)
+    return Finder(retrieval.best, embedder, retrieval.words)

@@ -1,0 +1,59 @@
+"""What a run is in for, in sentences."""
+
+from __future__ import annotations
+
+from lbx.engine.planning.estimate import Estimate
+from lbx.engine.planning.memory_use import MemoryFit
+from lbx.engine.planning.outlook import Outlook
+from lbx.units import duration, size
+
+
+def brief(outlook: Outlook) -> list[str]:
+    """The outlook in three lines."""
+    total, memory, time = outlook.total, outlook.memory, outlook.time
+    if not total.samples:
+        return ["Nothing to ask: every prompt has its answer."]
+    tokens = "characters" if outlook.in_characters else "tokens"
+    spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
+    lines = [
+        f"To ask: {total.samples:,} prompts of {total.prompt_tokens:,} {tokens}, {total.distinct_tokens:,} distinct "
+        f"({total.shared_factor:.1f} times shared); {', '.join(spoilt) or 'none truncated'}"
+    ]
+    if memory.weights_bytes is not None:
+        lines.append(memory_line(memory))
+    lines.append(time_line(time))
+    return lines
+
+
+def memory_line(memory: MemoryFit) -> str:
+    """What the model needs beside what there is, and whether that is enough."""
+    parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
+    if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
+        parts.append("KV cache unknown (this kind of model keeps other amounts in other layers)")
+    else:
+        parts.append(
+            f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
+            f"{memory.kv_cells:,} tokens{_each(memory.copies)})"
+        )
+    parts.append(f"free {memory.device} {size(memory.available_bytes)}")
+    verdict = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[memory.fits]
+    if memory.fits is False:
+        window = memory.window_that_fits
+        verdict += f"; a context window of {window:,} tokens would" if window else ": the weights alone are too large"
+    return f"Memory: {', '.join(parts)}: {verdict}"
+
+
+def _each(copies: int) -> str:
+    return f" in each of {copies} processes" if copies > 1 else ""
+
+
+def time_line(time: Estimate | None) -> str:
+    """How long it takes, of what, and how one knows."""
+    if time is None:
+        return "Time: unknown"
+    other = f", tokenizing {duration(time.other_s)}" if time.other_s >= 1 else ""
+    tokens = sum(time.answer_tokens.values())
+    return (
+        f"Time: about {duration(time.total_s)} (reading {time.computed_tokens:,} tokens {duration(time.prefill_s)}, "
+        f"{tokens:,} tokens of answers {duration(time.decode_s)}{other}), by {time.basis}"
+    )

@@ -1,0 +1,112 @@
+"""What a run would read and take, computed without running it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from lbx.engine.askers import Asker
+from lbx.engine.planning.estimate import Costs, costs_from
+from lbx.engine.planning.memory_use import Free
+from lbx.engine.planning.outlook import Outlook, look_ahead
+from lbx.engine.workers.devices import VISIBLE, share_out
+from lbx.errors import DoesNotFitError
+from lbx.records import SampleKey
+from lbx.runs.listening import Listener
+from lbx.runs.loading import card_of, finder_for, load_model, load_to_count
+from lbx.runs.outlook_text import brief
+from lbx.runs.preparing import make_works, resolve, run_row
+from lbx.runs.spec import RunSpec
+from lbx.store import RunRow, Store
+from lbx.store.sessions import answer_lengths, history
+
+log = logging.getLogger("lbx")
+
+
+def plan(
+    spec: RunSpec,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    calibrate: bool = True,
+    listener: Listener | None = None,
+) -> Outlook:
+    """Count the tokens of a run and estimate memory and time. Nothing is run but a calibration of a few seconds.
+
+    Args:
+        results: a results file; what sessions in it took says how long this run takes, and nothing is calibrated.
+        calibrate: False leaves unknown what no session tells.
+        listener: told how much is counted.
+
+    Raises:
+        LbxError: the bundle, the tasks or the model are not there.
+    """
+    listener = listener or Listener()
+    run = resolve(spec)
+    finder = finder_for(spec.retrieval, run.bundle)
+    free = Free.now()
+    if spec.workers:
+        _take_share_of(spec.workers)
+    card = card_of(spec, run.bundle)
+    try:
+        loaded = load_model(card, run.bundle)
+    except DoesNotFitError as error:
+        loaded, calibrate = load_to_count(card, run.bundle), False
+        log.info(f"{error} Its tokens are counted all the same.")
+    try:
+        works = make_works(run, loaded, finder.find if finder else None)
+        return look_ahead(
+            works,
+            free=free,
+            workers=spec.workers,
+            known=_known(results, run_row(None, works[0], run), spec.workers),
+            measure=calibrate,
+            progress=functools.partial(listener.counted, "counted"),
+        )
+    finally:
+        loaded.backend.close()
+
+
+def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) -> Costs | None:
+    if results is None or not Path(results).exists():
+        return None
+    with Store(Path(results), read_only=True) as store:
+        return known_costs(store, row, workers)
+
+
+def _take_share_of(workers: int) -> None:
+    """Have this process compute on what the first of so many workers would get."""
+    share = share_out(workers)[0]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, share.cores)
+    if share.gpus is not None:
+        os.environ[VISIBLE] = share.gpus
+
+
+def look_ahead_of_run(
+    store: Store, asker: Asker, done: Sequence[AbstractSet[SampleKey]], free: Free, workers: int
+) -> Outlook:
+    """Count what a run is about to read, and log it.
+
+    Args:
+        done: of each of the runs that are made together, what is answered already.
+        free: memory, before the model was loaded.
+
+    Raises:
+        BundleError: a data file is damaged.
+        BackendError: the model failed while it was measured.
+    """
+    known = known_costs(store, asker.rows[0], workers)
+    outlook = asker.call(functools.partial(look_ahead, free=free, done=done, workers=workers, known=known))
+    for line in brief(outlook):
+        log.info(line)
+    return outlook
+
+
+def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
+    """What earlier sessions in a results file say of a model's speed; None: nothing."""
+    found = history(store, run, workers=workers)
+    return None if found is None else costs_from(found, answer_lengths(store, run))

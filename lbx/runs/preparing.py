@@ -1,0 +1,225 @@
+"""From a spec to a loaded model that is ready to be asked, in this process or in worker processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base import Benchmark
+from lbx.engine.offline import block_network
+from lbx.engine.selection import Selection
+from lbx.engine.settings import RunSettings
+from lbx.engine.work import Agenda, Prepared, Work, nothing_retrieved
+from lbx.errors import UsageError
+from lbx.layout import Bundle
+from lbx.prompts import ChatTemplate, Prompter, knows_switch
+from lbx.records import Chunk, Sample, Task, canonical_json, sha256_text
+from lbx.runs.loading import LoadedModel, card_of, choose_samples, choose_tasks, load_model
+from lbx.runs.spec import RunSpec
+from lbx.store import RunRow
+from lbx.version import __version__
+
+log = logging.getLogger("lbx")
+
+Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
+"""A sample's retrieved chunks, in document order."""
+
+_SWITCHES = ("enable_thinking", "thinking")
+"""What chat templates call the switch between reasoning first and answering at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A spec whose names have been looked up in its bundle. It travels to worker processes.
+
+    Attributes:
+        names, settings: of each of the runs that are made together, one row in the results file each.
+        chunks: None where whole documents are read.
+        server: the one address that may be reached.
+        network: how the run is kept offline, in words.
+        checked: how the bundle was held against its manifest, in words.
+    """
+
+    spec: RunSpec
+    bundle: Bundle
+    tasks: Sequence[Task]
+    selection: Selection
+    names: Sequence[str | None]
+    settings: Sequence[RunSettings]
+    chunks: Chunks | None = None
+    server: tuple[str, int] | None = None
+    network: str = ""
+    checked: str = ""
+
+    def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
+        """What each of the runs asks."""
+        return [
+            Agenda(run_id, self.bundle, self.tasks, BENCHMARKS, settings, self.selection)
+            for run_id, settings in zip(run_ids, self.settings, strict=True)
+        ]
+
+
+def resolve(spec: RunSpec) -> ResolvedRun:
+    """Look up tasks and samples in the bundle.
+
+    Raises:
+        UsageError: one does not exist, or cannot be asked in this way.
+        BundleError: a data file is damaged.
+    """
+    bundle = Bundle(Path(spec.bundle))
+    tasks = choose_tasks(bundle, spec.tasks, spec.settings)
+    names, settings = zip(*spec.kinds, strict=True)
+    return ResolvedRun(spec, bundle, tasks, choose_samples(bundle, tasks, spec.choice), names, settings)
+
+
+def make_works(run: ResolvedRun, loaded: LoadedModel, chunks: Chunks | None) -> list[Work]:
+    """What the model is asked in each of the runs. They have no names yet.
+
+    Raises:
+        UsageError: reasoning would take the whole context window, or prompts cannot be cut.
+    """
+    recommended = loaded.card.sampling or loaded.backend.info.default_sampling
+    works = []
+    for settings in run.settings:
+        completed = replace(settings, model_sampling=recommended)
+        _check_reasoning_budget(loaded, completed)
+        works.append(_make_work(run, loaded, completed, chunks))
+    return works
+
+
+def prepare(run: ResolvedRun) -> list[Prepared]:
+    """Load the model."""
+    loaded = load_model(card_of(run.spec, run.bundle), run.bundle)
+    try:
+        works = make_works(run, loaded, run.chunks)
+        rows = [run_row(name, work, run) for name, work in zip(run.names, works, strict=True)]
+        return [Prepared(replace(work, run_id=row.run_id), row) for work, row in zip(works, rows, strict=True)]
+    except BaseException:
+        loaded.backend.close()
+        raise
+
+
+def prepare_worker(run: ResolvedRun) -> list[Prepared]:
+    """Load the model in a worker process, which is offline from then on."""
+    block_network(run.server)
+    return prepare(run)
+
+
+def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
+    """The run's row. Tasks and samples are no part of its identity, so a run can be extended to more of them."""
+    info = work.backend.info
+    settings = {**work.settings.to_json(), "context_window": info.context_window}
+    if budget := work.settings.reasoning_budget(info.context_window):
+        settings["thinking_tokens"] = budget
+    settings |= {f"backend.{name}": value for name, value in info.settings.items()}
+    if allowed := work.bundle.allowed:  # code or pickles lay beside what was read: every run says so
+        settings["bundle.allowed"] = allowed
+    digest = work.bundle.digest
+    identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
+    return RunRow(
+        run_id=name or f"{info.model}-{info.name}-{identity}",
+        model=info.model,
+        backend=info.name,
+        backend_version=info.version,
+        benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
+        bundle_digest=digest,
+        settings=settings,
+        hardware={**info.hardware, "network": run.network, **({"bundle_check": run.checked} if run.checked else {})},
+        lbx_version=__version__,
+        task_samples={task.full_name: task.samples for task in work.tasks},
+    )
+
+
+def _check_reasoning_budget(loaded: LoadedModel, settings: RunSettings) -> None:
+    info = loaded.backend.info
+    if (budget := settings.reasoning_budget(info.context_window)) >= info.context_window:
+        raise UsageError(
+            f"--thinking-tokens {budget} leaves no room for a prompt: the context window of {info.model} has "
+            f"{info.context_window} tokens.",
+            fix="Give reasoning less.",
+        )
+
+
+def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chunks: Chunks | None) -> Work:
+    info = loaded.backend.info
+    if settings.max_prompt_tokens and info.settings.get("tokenizer", "") is None:
+        raise UsageError(
+            f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",
+            fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
+        )
+    prompter = Prompter(
+        loaded.backend.tokenizer,
+        context_window=info.context_window,
+        template=_template(loaded, settings),
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_new_tokens=settings.max_new_tokens,
+        thinking_tokens=settings.reasoning_budget(info.context_window),
+    )
+    return Work(
+        run_id="",
+        bundle=run.bundle,
+        tasks=run.tasks,
+        benchmarks=BENCHMARKS,
+        backend=loaded.backend,
+        prompter=prompter,
+        settings=settings,
+        selection=run.selection,
+        mode=replace(
+            settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
+        ),
+        chunks=chunks or nothing_retrieved,
+    )
+
+
+def _has_reasoning_block(loaded: LoadedModel) -> bool:
+    """Whether the model reasons in a block of its own: its template has a switch for it, or it knows the marks."""
+    tokenizer = loaded.backend.tokenizer
+    source = loaded.card.chat.choose(tokenizer.chat_template) or ""
+    close = tokenizer.reasoning_marks.close
+    return (
+        any(knows_switch(source, name) for name in _SWITCHES)
+        or close in source
+        or len(tokenizer.encode(close, special=True)) == 1
+    )
+
+
+def _template(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | None:
+    tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
+    asked = settings.thinks or settings.thinking is False
+    option = f"--{'' if settings.thinks else 'no-'}thinking"
+    if loaded.backend.info.settings.get("api") == "chat":
+        if asked:
+            log.info(
+                f"{option} does not reach the model: its server wraps prompts. "
+                "Variables of the server's chat template go into the card: kwargs under [chat]."
+            )
+        return None
+    source = chat.choose(tokenizer.chat_template) if settings.chat else None
+    if not source:
+        if asked:
+            log.info(
+                f"{option} does not reach the model: prompts go to it without a chat template. It does as it was "
+                "trained."
+            )
+        return None
+    kwargs = {**chat.kwargs, **_thinking_switch(source, chat.kwargs, settings, option)}
+    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token, kwargs=kwargs)
+
+
+def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSettings, option: str) -> dict[str, bool]:
+    """The template's switch as the spec wants it; says so where that cannot work."""
+    known = [name for name in _SWITCHES if knows_switch(source, name)]
+    if settings.thinking is None and not settings.thinks:
+        if known and not any(name in given for name in known):
+            log.info(
+                "This model can reason before it answers, and its chat template decides whether it does: "
+                "say --thinking or --no-thinking."
+            )
+        return {}
+    if not known:
+        log.info(f"The model's chat template knows no switch for {option}: the model does as it was trained.")
+    return dict.fromkeys(known, settings.thinks)

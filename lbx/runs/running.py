@@ -1,0 +1,247 @@
+"""A run into a results file: what is checked before, what is asked, and what is scored behind it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.bundle import check_unchanged
+from lbx.cluster.keeping import run_beside_copies
+from lbx.engine.askers import Asker, Here
+from lbx.engine.checking.verifying import refuse_unverifiable, verify
+from lbx.engine.jobs import JobSize
+from lbx.engine.offline import offline
+from lbx.engine.planning.memory_use import Free
+from lbx.engine.planning.meter import Meter
+from lbx.engine.planning.shards import ShardPlan
+from lbx.engine.retrieving import StoredChunks, find_all
+from lbx.engine.runner import Outcome, Runner, closing
+from lbx.engine.selection import EVERYTHING
+from lbx.engine.work import Agenda
+from lbx.engine.workers.crew import Crew
+from lbx.errors import LbxError, UsageError
+from lbx.layout import Bundle
+from lbx.records import SampleKey
+from lbx.runs.listening import Listener
+from lbx.runs.loading import card_of, check_embedding_model, finder_for, server_of
+from lbx.runs.planning import look_ahead_of_run
+from lbx.runs.preparing import ResolvedRun, prepare, prepare_worker, resolve
+from lbx.runs.scoring import Embedding, score_with
+from lbx.runs.sharding import shard_of
+from lbx.runs.spec import RunSpec
+from lbx.runs.watching import Watch, log_beside, watched
+from lbx.store import RunRow, Store
+from lbx.store.caches import embedding_models
+
+log = logging.getLogger("lbx")
+
+_MINUTE = 60.0
+
+
+def run(
+    spec: RunSpec,
+    results: str | os.PathLike[str],
+    *,
+    listener: Listener | None = None,
+    retry_failed: bool = False,
+    verify_batching: int = 0,
+    plan: bool = True,
+    hash_bundle: bool = False,
+    log_file: str | os.PathLike[str] | None = None,
+    shard: tuple[ShardPlan, int] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    copy_every: float = 10.0,
+) -> dict[str, Outcome]:
+    """Ask a model every sample and write answers and scores to one file. The same call again continues.
+
+    Never touches the network, but for the one address of a card with ``backend = "endpoint"``.
+
+    Args:
+        results: the results file; made when missing.
+        listener: told how far the run is.
+        retry_failed: ask samples again that failed in an earlier session.
+        verify_batching: ask so many answers again alone afterwards.
+        plan: count tokens and estimate the time before the first sample.
+        hash_bundle: hash every file of the bundle first.
+        log_file: gets a line a minute; None: beside the results file, under its name and ``.log``.
+        shard: the plan that ``deal`` made, and which of its parts to ask.
+        scratch: a folder on this machine's own disk: write there, and copy to ``results`` now and then and at the end.
+        copy_every: minutes between these copies; 0 copies at the end only.
+
+    Returns:
+        {run's name in the results file: what was done now}; two with ``both_kinds``.
+
+    Raises:
+        LbxError: the run cannot begin, or cannot go on. Answers so far are safe.
+        KeyboardInterrupt: passed on, after everything is safe.
+    """
+    listener = listener or Listener()
+    place = output = Path(results)
+    if scratch is not None:
+        place = run_beside_copies(output.absolute(), Path(scratch), copy_every * _MINUTE, log.info)
+    bundle = Bundle(Path(spec.bundle))
+    server = server_of(card_of(spec, bundle))
+    checked = check_unchanged(
+        bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
+    )
+    found = resolve(spec)
+    logged_to = log_beside(output, None if log_file is None else Path(log_file))
+    with offline(server) as network:
+        Store.check(place)  # a model may take minutes to load: what can be refused is refused before
+        selection = found.selection & (shard_of(*shard, found) if shard else EVERYTHING)
+        found = replace(found, selection=selection, server=server, network=network, checked=checked)
+        _check_embedding(found, place)
+        found = _retrieve(found, place, listener)
+        free = Free.now()  # before the model takes its part
+        asker = open_asker(found)
+        try:
+            if verify_batching:
+                asker.call(refuse_unverifiable)
+            with Store(place) as store:
+                outcomes = _ask(
+                    found,
+                    store,
+                    asker,
+                    listener,
+                    retry_failed=retry_failed,
+                    free=free if plan else None,
+                    log_file=logged_to,
+                )
+                if verify_batching:
+                    _verify(found, store, asker, outcomes, count=verify_batching, listener=listener)
+        finally:
+            asker.close()
+        for run_id in outcomes:
+            _score_summaries(found, run_id, place, output, listener)
+    return outcomes
+
+
+def open_asker(run: ResolvedRun) -> Asker:
+    """The model, in this process, or in as many others as the spec asks for.
+
+    Raises:
+        LbxError: it cannot be loaded.
+    """
+    if run.spec.workers:
+        return Crew(functools.partial(prepare_worker, run), run.spec.workers)
+    return Here(functools.partial(prepare, run))
+
+
+def _ask(
+    run: ResolvedRun,
+    store: Store,
+    asker: Asker,
+    listener: Listener,
+    *,
+    retry_failed: bool,
+    free: Free | None,
+    log_file: Path,
+) -> dict[str, Outcome]:
+    """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
+    workers = run.spec.workers
+    done = [_begin(store, row, retry_failed=retry_failed) for row in asker.rows]
+    run_ids = [row.run_id for row in asker.rows]
+    agendas = run.agendas(run_ids)
+    total = sum(agenda.total for agenda in agendas)
+    with closing(store, run_ids):
+        log.info(f"The bundle is as it was unpacked, by {run.checked}.")
+        for agenda in agendas:
+            log.info(f"{agenda.run_id}: {_extent(agenda)}; {run.network}")
+        outlook = look_ahead_of_run(store, asker, done, free, workers) if free else None
+        watch = Watch(Meter(outlook, total), listener, log_file, lambda: asker.process_ids)
+        with watched(store, asker.rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
+            outcomes = Runner(agendas, store, done, watch, asker, JobSize.for_workers(workers, total)).run()
+    return dict(zip(run_ids, outcomes, strict=True))
+
+
+def _verify(
+    run: ResolvedRun, store: Store, asker: Asker, outcomes: dict[str, Outcome], *, count: int, listener: Listener
+) -> None:
+    """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
+    told = functools.partial(listener.counted, "answers asked again alone")
+    for number, agenda in enumerate(run.agendas(list(outcomes))):
+        outcomes[agenda.run_id].verification = verify(store, agenda, count, asker.call, run=number, progress=told)
+
+
+def _extent(agenda: Agenda) -> str:
+    """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
+    asked, there = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
+    of = f" of {there:,}" if asked < there else ""
+    tasks = f"{len(agenda.tasks)} task{'s' if len(agenda.tasks) > 1 else ''}"
+    prompts = f", {agenda.total:,} answers" if agenda.total > asked else ""
+    return f"{asked:,}{of} samples of {tasks}{prompts}"
+
+
+def _begin(store: Store, row: RunRow, *, retry_failed: bool) -> set[SampleKey]:
+    """Enter a run, or take it up again; what of it is done."""
+    done = store.begin_run(row)
+    return store.begin_run(row) if retry_failed and store.delete_failed(row.run_id) else done
+
+
+def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
+    """Find all chunks before a language model takes the memory."""
+    finder = finder_for(run.spec.retrieval, run.bundle)
+    if finder is None:
+        return run
+    try:
+        with Store(place) as store:
+            chosen = [(BENCHMARKS[task.benchmark], task) for task in run.tasks]
+            told = functools.partial(_counted_of, listener, "chunks retrieved")
+            find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=told)
+            chunks = StoredChunks(store, finder.name)
+    finally:
+        finder.close()
+    return replace(run, settings=[replace(one, retriever=finder.name) for one in run.settings], chunks=chunks)
+
+
+def _counted_of(listener: Listener, what: str, item: str, done: int, total: int) -> None:
+    listener.counted(f"{item}: {what}", done, total)
+
+
+def _check_embedding(run: ResolvedRun, place: Path) -> None:
+    """Refuse now an embedding model that would fail after hours of answers.
+
+    Raises:
+        UsageError: no task needs one, or it names no embedding model.
+        BackendError: its weights or its library are missing.
+    """
+    if run.spec.embedding is None:
+        return
+    if not _has_summaries(run):
+        raise UsageError(
+            "--embedding means nothing to these tasks: it is the half of the summary metric of longbench_pro's t4.",
+            fix="Add 'longbench_pro/t4.*' to --tasks, or leave it out. Chunks are found by --retriever.",
+        )
+    if place.is_file() and place.stat().st_size:
+        with Store(place) as store:
+            if run.spec.embedding in embedding_models(store):
+                return
+    check_embedding_model(run.spec.embedding, run.bundle)
+
+
+def _has_summaries(run: ResolvedRun) -> bool:
+    return any("similarity" in task.metrics for task in run.tasks)
+
+
+def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, listener: Listener) -> None:
+    """The half of a summary's score that needs an embedding model, once the language model has gone."""
+    if not _has_summaries(run):
+        return
+    command = f"lbx score {output} --embedding CARD --bundle {run.bundle.root}"
+    if run.spec.embedding is None:
+        log.info(f"Summaries (t4) are scored in part: ROUGE-L alone, without an embedding model. To add it: {command}")
+        return
+    try:
+        with Store(place) as store:
+            embedding = Embedding(run.spec.embedding, run.bundle, run.spec.threads)
+            score_with(store, embedding, run_ids=[run_id], workers=0, listener=listener)
+    except LbxError:
+        log.info(
+            f"{run_id}: every answer is in {output}; only the similarities of the summaries (t4) are missing. To add "
+            f"them later: {command}"
+        )
+        raise

@@ -1,0 +1,76 @@
+"""Stored outputs scored again, and with an embedding model where one is named."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.scoring import Rescoring, rescore
+from lbx.engine.similarity import Similarities
+from lbx.errors import LbxError
+from lbx.layout import Bundle
+from lbx.report.views import check_runs
+from lbx.runs.listening import Listener
+from lbx.runs.loading import load_embedding_model
+from lbx.store import Store
+from lbx.store.caches import embedding_models
+
+
+class Embedding(NamedTuple):
+    """The embedding model for summaries: its card, where its weights may lie, its CPU threads."""
+
+    name: str
+    bundle: Bundle | None = None
+    threads: int | None = None
+
+
+def score(
+    results: str | os.PathLike[str],
+    *,
+    runs: Sequence[str] = (),
+    embedding: str | None = None,
+    bundle: str | os.PathLike[str] | None = None,
+    workers: int = 0,
+    threads: int | None = None,
+    listener: Listener | None = None,
+) -> int:
+    """Score stored outputs again, beside the old scores; returns how many.
+
+    Args:
+        runs: their names; none means all.
+        embedding: card of the embedding model for LongBench Pro's summaries.
+        bundle: where it may find its weights.
+        workers: processes; 0 means every core.
+
+    Raises:
+        LbxError: a run is not there, or the embedding model cannot be loaded.
+    """
+    path = Path(results)
+    if not path.is_file() or not path.stat().st_size:  # opening it for writing would make it one
+        raise LbxError(f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.")
+    opened = Bundle(Path(bundle)) if bundle is not None else None
+    with Store(path) as store:
+        check_runs(store, runs)
+        model = Embedding(embedding, opened, threads) if embedding else None
+        return score_with(store, model, run_ids=runs, workers=workers, listener=listener)
+
+
+def score_with(
+    store: Store, embedding: Embedding | None, *, run_ids: Sequence[str], workers: int, listener: Listener | None = None
+) -> int:
+    """The same in an open results file."""
+    told = (listener or Listener()).counted
+    known = embedding is not None and embedding.name in embedding_models(store)
+    embedder = load_embedding_model(*embedding) if embedding and not known else None
+    stored = embedding.name if embedding and known else None
+    try:
+        similarities = Similarities(embedder, model=stored, progress=functools.partial(told, "texts embedded"))
+        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
+        return rescore(store, rescoring, functools.partial(told, "outputs scored"))
+    finally:
+        if embedder:
+            embedder.close()

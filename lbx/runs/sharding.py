@@ -1,0 +1,174 @@
+"""A run dealt out into shards of equal predicted cost."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lbx.backends.options import AUTO, HfOptions
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.planning.calibration import calibrate, room_of
+from lbx.engine.planning.estimate import Costs
+from lbx.engine.planning.plan import make_plan
+from lbx.engine.planning.shards import (
+    Document,
+    ShardPlan,
+    documents_in_characters,
+    documents_in_tokens,
+    make_shards,
+    rule_of_thumb,
+    seconds_of,
+)
+from lbx.engine.selection import Selection
+from lbx.engine.work import Work
+from lbx.errors import BackendError, DoesNotFitError, UsageError
+from lbx.runs.listening import Listener
+from lbx.runs.loading import LoadedModel, card_of, finder_for, load_model, load_to_count
+from lbx.runs.planning import known_costs
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_row
+from lbx.runs.spec import RunSpec
+from lbx.store import Store
+
+log = logging.getLogger("lbx")
+
+_TRIAL_SAMPLES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How it is found out what samples cost.
+
+    Attributes:
+        calibrate: compute for a few seconds.
+        like: a results file of a run on such machines.
+        tokens: False guesses tokens from characters and loads nothing.
+    """
+
+    calibrate: bool = True
+    like: Path | None = None
+    tokens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Costed:
+    """Documents, what each costs in ``unit``, and how that is known."""
+
+    documents: Sequence[Document]
+    costs: Sequence[float]
+    unit: str
+    basis: str
+
+
+def deal(spec: RunSpec, count: int, how: Counting = Counting(), listener: Listener | None = None) -> ShardPlan:
+    """Count a run and deal it out. The spec has a name, for one made up on each machine might differ.
+
+    Args:
+        count: how many shards; there are fewer where there are fewer documents.
+
+    Raises:
+        LbxError: the bundle, the tasks or the data are not there.
+    """
+    run = resolve(spec)
+    _tell_of_unlike_machines(run)
+    found = _count(run, how, listener or Listener())
+    if len(found.documents) < count:
+        log.info(f"There are {len(found.documents):,} documents, so there are as many shards, not {count}.")
+    if not found.documents:
+        raise UsageError("These tasks have no sample to ask.", fix="See what there is: lbx tasks.")
+    shards = make_shards(found.documents, found.costs, [task.full_name for task in run.tasks], count)
+    asked = {task.full_name: spec.iterations or BENCHMARKS[task.benchmark].iterations for task in run.tasks}
+    names = tuple(str(name) for name in run.names)
+    return ShardPlan(run.bundle.digest, names, asked, found.unit, found.basis, shards)
+
+
+def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
+    """The samples of a shard.
+
+    Raises:
+        UsageError: the plan has no such shard, or was made for another bundle or other tasks.
+    """
+    if number >= len(plan.shards):
+        raise UsageError(f"The plan has {len(plan.shards)} shards, counted from 0; there is no shard {number}.")
+    plan.check(run.bundle.digest, [task.full_name for task in run.tasks])
+    return plan.shards[number].selection
+
+
+def _tell_of_unlike_machines(run: ResolvedRun) -> None:
+    """Each node decides by its own processor what "auto" is, and shards of two number formats are never merged."""
+    options = card_of(run.spec, run.bundle).options
+    if isinstance(options, HfOptions) and options.dtype == AUTO:
+        log.info(
+            "dtype = 'auto' follows each node's processor or GPU, and shards of two number formats are refused when "
+            "they are merged: where nodes differ, name a dtype in the model card's [options]."
+        )
+
+
+def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
+    told = functools.partial(listener.counted, "counted")
+    loaded, measured = _load(run, how) if how.tokens else (None, False)
+    if loaded is None:
+        documents = documents_in_characters(run.agendas([""] * len(run.settings)), told)
+        costs = [rule_of_thumb(one) for one in documents]
+        return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
+    finder = finder_for(run.spec.retrieval, run.bundle)
+    try:
+        works = make_works(run, loaded, finder.find if finder else None)
+        documents = documents_in_tokens(works, told)
+        found = _costs(run, works, how, measured=measured)
+        if found is None:
+            costs = [rule_of_thumb(one) for one in documents]
+            return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
+        room = room_of(loaded.backend, batching=run.spec.batching)
+        names = [task.full_name for task in run.tasks]
+        seconds = [seconds_of([one], names, found, room) for one in documents]
+        return _Costed(documents, seconds, "s", found.basis)
+    finally:
+        if finder:
+            finder.close()
+        loaded.backend.close()
+
+
+def _load(run: ResolvedRun, how: Counting) -> tuple[LoadedModel | None, bool]:
+    """The model, whole where it is to be measured, else to count; None where it cannot be loaded here."""
+    try:
+        card = card_of(run.spec, run.bundle)
+        if how.calibrate and how.like is None:
+            try:
+                return load_model(card, run.bundle), True
+            except DoesNotFitError as error:
+                log.info(f"{error} Its tokens are counted all the same.")
+        return load_to_count(card, run.bundle), False
+    except BackendError as error:
+        log.info(f"{error.cause} So shards are made equal by characters; that decides how even they are, nothing else.")
+        return None, False
+
+
+def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: bool) -> Costs | None:
+    if how.like is not None:
+        found = _costs_like(how.like, run, works[0])
+        if found is None:
+            workers = run.spec.workers
+            log.info(f"{how.like} says nothing of this model's speed with these options and {workers} workers.")
+        return found
+    if not measured:
+        return None
+    few = [replace(work, selection=work.selection.first(work.tasks, _TRIAL_SAMPLES)) for work in works]
+    return calibrate(works[0].backend, make_plan(few), batching=run.spec.batching)
+
+
+def _costs_like(results: Path, run: ResolvedRun, work: Work) -> Costs | None:
+    """What a results file of another machine says: of the hardware that its newest session ran on."""
+    row = run_row(None, work, run)
+    with Store(results, read_only=True) as store:
+        hardware = store.query(
+            "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "
+            "ORDER BY s.started_at DESC LIMIT 1",
+            [row.model, row.backend],
+        ).rows
+        if not hardware:
+            return None
+        return known_costs(store, replace(row, hardware=json.loads(hardware[0][0])), run.spec.workers)

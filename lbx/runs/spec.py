@@ -1,0 +1,203 @@
+"""What is asked of which model and how, as one value: checked when it is made, and the same in a JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from lbx.engine.retrieving import BM25, Retrieval
+from lbx.engine.selection import Choice
+from lbx.engine.settings import RunSettings
+from lbx.errors import UsageError
+from lbx.inputs import read_input
+
+FORMAT = 1
+_MARK = "lbx_run"
+_MOST_BYTES = 1 << 26
+"""A spec may name every sample of a bundle."""
+_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in ("model_sampling", "retriever"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """A run. Every field is the option of ``lbx run`` that has its name.
+
+    Attributes:
+        bundle: the folder of an unpacked bundle.
+        model: a model card or its name, a .gguf file, or a model folder.
+        tasks: benchmarks, tasks or patterns of them; a text may name several between commas.
+        backend: "llamacpp", "hf" or "scripted", where the model leaves a choice.
+        name: of the run in the results file; None makes one from model and settings.
+        limit, documents, sample, ids: which samples; see ``Choice``.
+        iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens, cot,
+            no_context, rag, batching: how they are asked; see ``RunSettings``.
+        retriever, chunk_words: what finds the chunks of ``rag``; see ``Retrieval``.
+        embedding: card of the embedding model for LongBench Pro's summaries.
+        both_kinds: ask with reasoning and without, as two runs that read each document once.
+        workers: processes that hold the model; 0 loads it in this one.
+        threads: CPU threads of each process that holds a model; None means every core.
+
+    Raises:
+        UsageError: a value is of the wrong type, out of range, or excludes another one.
+    """
+
+    bundle: str
+    model: str
+    tasks: tuple[str, ...]
+    backend: str | None = None
+    name: str | None = None
+    limit: int | None = None
+    documents: int | None = None
+    sample: int | None = None
+    ids: tuple[str, ...] = ()
+    iterations: int | None = None
+    max_prompt_tokens: int | None = None
+    max_new_tokens: int | None = None
+    sampling: str = "official"
+    seed: int = 0
+    chat: bool = True
+    thinking: bool | None = None
+    thinking_tokens: int | None = None
+    cot: bool = False
+    no_context: bool = False
+    rag: int = 0
+    retriever: str = BM25
+    chunk_words: int | None = None
+    embedding: str | None = None
+    batching: bool = True
+    both_kinds: bool = False
+    workers: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bundle", "model"):
+            if isinstance(value := getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(value))
+        object.__setattr__(self, "tasks", _tuple(self.tasks, between=","))
+        object.__setattr__(self, "ids", _tuple(self.ids))
+        hints = get_type_hints(RunSpec)
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), hints[field.name])
+        if not self.tasks:
+            raise UsageError("A run needs tasks.", fix="Name benchmarks or tasks; `lbx tasks` lists what a bundle has.")
+        self.retrieval.check()
+        _ = self.choice, self.kinds  # each is checked as it is made
+
+    @property
+    def settings(self) -> RunSettings:
+        """How samples are asked; the retriever's name and the model's own sampling are not known yet."""
+        return RunSettings(**{name: getattr(self, name) for name in _SETTINGS})
+
+    @property
+    def kinds(self) -> list[tuple[str | None, RunSettings]]:
+        """Name and settings of each of the runs that are made together."""
+        if not self.both_kinds:
+            return [(self.name, self.settings)]
+        if self.thinking is not None:
+            raise UsageError("--both-kinds asks with reasoning and without; --thinking and --no-thinking choose one.")
+        names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
+        settings = (replace(self, both_kinds=False, thinking=True).settings, self._without_reasoning)
+        return list(zip(names, settings, strict=True))
+
+    @property
+    def _without_reasoning(self) -> RunSettings:
+        return replace(self.settings, thinking=False, thinking_tokens=None)
+
+    @property
+    def choice(self) -> Choice:
+        """Which samples of the tasks."""
+        return Choice(self.limit, self.documents, self.sample, self.seed, self.ids)
+
+    @property
+    def retrieval(self) -> Retrieval:
+        """How chunks are found."""
+        return Retrieval(self.rag, self.retriever, self.chunk_words, self.threads)
+
+    def to_json(self) -> dict[str, Any]:
+        """What differs from the defaults."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {field.name: field.default for field in fields(self)}
+        return {_MARK: FORMAT, **{name: value for name, value in given.items() if value != plain[name]}}
+
+    def write(self, path: Path) -> None:
+        """Into a file of its own, which ``read`` reads."""
+        path.write_text(json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
+
+    @classmethod
+    def from_json(cls, values: object, source: str) -> RunSpec:
+        """From what ``to_json`` gave.
+
+        Args:
+            source: where they come from, for messages.
+
+        Raises:
+            UsageError: they are no spec, or one of a newer lbx.
+        """
+        if not isinstance(values, Mapping) or _MARK not in values:
+            raise UsageError(f"{source} is no run's spec: it has no {_MARK!r}.")
+        if values[_MARK] != FORMAT:
+            raise UsageError(f"{source} is of a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
+        given = {name: value for name, value in values.items() if name != _MARK}
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(map(str, given.keys() - known)):
+            raise UsageError(
+                f"{source} has a key that lbx does not know: {unknown[0]}.", fix="Remove it, or update lbx."
+            )
+        if missing := [name for name in ("bundle", "model", "tasks") if name not in given]:
+            raise UsageError(f"{source} does not say the run's {' and '.join(missing)}.")
+        return cls(**given)
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """From a JSON file.
+
+        Raises:
+            UsageError: it cannot be read, or is no spec.
+        """
+        try:
+            values = json.loads(read_input(path, _MOST_BYTES))
+        except OSError as exc:
+            raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.") from exc
+        except (ValueError, RecursionError) as exc:
+            raise UsageError(f"The spec {path} is no JSON: {exc}.") from exc
+        return cls.from_json(values, str(path))
+
+
+def _tuple(given: object, between: str | None = None) -> object:
+    """One text or several as a tuple; what is neither is left to the check."""
+    texts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+    if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+        return texts
+    return tuple(name for text in texts for part in text.split(between) if (name := part.strip()))
+
+
+def _check(name: str, value: object, hint: Any) -> None:
+    if _fits(value, hint):
+        least = 1 if get_args(hint) else 0  # None, not 0, is what an optional number is without
+        if isinstance(value, int) and value < least and not isinstance(value, bool):
+            raise UsageError(f"{_option(name)} must be at least {least}, not {value}.")
+        return
+    raise UsageError(f"{_option(name)} cannot be {value!r}: it takes {_described(hint)}.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    return type(value) is hint or (hint is str and isinstance(value, str))
+
+
+def _described(hint: Any) -> str:
+    kinds = [one for one in get_args(hint) or (hint,) if one not in (type(None), Ellipsis)]
+    names = {int: "a whole number", bool: "true or false", str: "text"}
+    return "a list of texts" if get_origin(hint) is tuple else " or ".join(names[kind] for kind in kinds)

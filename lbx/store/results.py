@@ -1,0 +1,82 @@
+"""A results file for notebooks: its tables and views as DuckDB relations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lbx.errors import StoreError
+from lbx.store.opening import first_line
+from lbx.store.queries import check_query
+from lbx.store.store import Store
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class Results:
+    """A results file, open to read. Use it as a context manager, or as a mapping of names to relations.
+
+    ``results["task_scores"].df()`` is a pandas DataFrame, ``.to_arrow_table()`` an Arrow table, where these are
+    installed; ``.fetchall()`` a list of rows. Relations are lazy, and end with the file.
+
+    Args:
+        path: the file that a run wrote.
+
+    Raises:
+        StoreError: it is no results file, or a run is writing it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._store = Store(Path(path), read_only=True)
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of all tables and views."""
+        rows = self._store.query(
+            "SELECT table_name FROM information_schema.tables WHERE table_catalog = current_database() "
+            "AND table_schema = 'main' ORDER BY table_name"
+        ).rows
+        return (str(name) for (name,) in rows)
+
+    def __getitem__(self, name: str) -> duckdb.DuckDBPyRelation:
+        """A table or view. Raises KeyError."""
+        if name not in set(self):
+            raise KeyError(f"{self._store.path} has no table or view {name!r}; it has {', '.join(self)}.")
+        return self._store.connection.table(name)
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """What one query gives.
+
+        Raises:
+            StoreError: it is none, or more than one.
+        """
+        import duckdb
+
+        check_query(self._store.connection, query)
+        try:
+            relation = self._store.connection.sql(query)
+        except duckdb.Error as exc:
+            raise StoreError(f"The query failed: {first_line(exc)}") from exc
+        if relation is None:
+            raise StoreError("This is no query that gives rows.", fix="Give one SELECT.")
+        return relation
+
+    def close(self) -> None:
+        """Close the file. Relations of it end."""
+        self._store.close()
+
+
+def open_results(path: str | os.PathLike[str]) -> Results:
+    """Open a results file to read. See ``Results``."""
+    return Results(path)

@@ -142,7 +142,7 @@ def submit_slurm(
     )
     array, merge = job.array_script(), job.merge_script()
     if dry_run:
-        _show_scripts({"job.sh": array, "merge.sh": merge}, plan, as_json=as_json)
+        _show_scripts({"job.sh": array, "merge.sh": merge}, spec, plan, as_json=as_json)
         return
     folder.make()
     spec.write(folder.spec_file)
@@ -286,11 +286,12 @@ def _this_program() -> str:
     return shlex.join(python_command("-m", "lbx.cli"))
 
 
-def _show_scripts(scripts: dict[str, str], plan: ShardPlan, *, as_json: bool) -> None:
+def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as_json: bool) -> None:
     if as_json:
-        answer_json(json.dumps({"scripts": scripts, "plan": plan.to_json()}, ensure_ascii=False))
+        told = {"scripts": scripts, "spec": spec.to_json(), "plan": plan.to_json()}
+        answer_json(json.dumps(told, ensure_ascii=False))
         return
-    for name, text in scripts.items():
+    for name, text in {**scripts, "run.json": json.dumps(spec.to_json(), ensure_ascii=False, indent=1)}.items():
         answer_text(f"# {name}\n{text}\n")
     note("Nothing was submitted or written.")
 

@@ -59,7 +59,7 @@ def test_the_same_draw_everywhere(lbx: Lbx, run: Any, bundle: Path, answers: Pat
     shown = lbx(
         "submit", "slurm", "--dry-run", "--shards", 2, "-o", tmp_path / "shards", "-m", answers, *what, "--json"
     )
-    plan = json.loads(shown.stdout)["plan"]
+    plan, spec = (json.loads(shown.stdout)[name] for name in ("plan", "spec"))
     dealt = [
         f"{task.partition('/')[2]}/{name}"
         for shard in plan["shards"]
@@ -67,7 +67,7 @@ def test_the_same_draw_everywhere(lbx: Lbx, run: Any, bundle: Path, answers: Pat
         for _, name, _ in places
     ]
     assert sorted(dealt) == drawn[1]
-    assert "--sample" not in shown.stdout and "--seed 1" in shown.stdout, "a shard's samples are in the plan"
+    assert (spec["sample"], spec["seed"]) == (3, 1)
     compared = json.loads(lbx("parity", answers, answers, *what, "--json").stdout)
     assert sum(task["prompts"] for task in compared["tasks"]) == len(drawn[1])
 

@@ -169,7 +169,8 @@ def test_a_dry_run_prints_and_writes_nothing(
     done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert "--thinking-tokens 7 --run run --output" in checked_by_bash(said["scripts"]["job.sh"])
+    assert f"--spec {tmp_path}/run/run.json --output" in checked_by_bash(said["scripts"]["job.sh"])
+    assert (said["spec"]["thinking_tokens"], said["spec"]["name"]) == (7, "run")
     assert len(said["plan"]["shards"]) == 3 and said["plan"]["iterations"] == {"needle/single_en": 1}
     pods = lbx(
         "submit", "kubernetes", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--characters",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,8 +21,23 @@ REFUSED = {
     **dict.fromkeys((".py", ".pyc", ".pyd", ".so", ".dll", ".dylib", ".sh", ".exe", ".whl", ".jar"), "code"),
 }
 _CONFIG_LIMIT = 16 << 20
-NAMES_CODE = "it names code to run (auto_map)"
-_OPAQUE = "it is too large or too deeply nested to be looked through"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsafe:
+    """What is wrong with a file's content.
+
+    Attributes:
+        reason: as the end of a sentence ("it ...").
+        may_be_allowed: whether a recipe can let it through by name.
+    """
+
+    reason: str
+    may_be_allowed: bool = True
+
+
+NAMES_CODE = Unsafe("it names code to run (auto_map)")
+_OPAQUE = Unsafe("it is too large or too deeply nested to be looked through")
 
 
 def why_refused(name: str) -> str:
@@ -29,21 +45,13 @@ def why_refused(name: str) -> str:
     return REFUSED.get(Path(name).suffix.lower(), "")
 
 
-def why_unsafe_config(name: str, content: Path) -> str:
-    """``why_unsafe_inside`` of a Hugging Face configuration that is a file; "" for any other."""
-    if not name.lower().endswith("config.json"):
-        return ""
-    with content.open("rb") as file:
-        return why_unsafe_inside(name, content.stat().st_size, file)
-
-
 def wants_look(name: str) -> bool:
-    """Whether ``why_unsafe_inside`` has to see the content of a file of this name."""
+    """Whether ``unsafe_inside`` has to see the content of a file of this name."""
     return name.lower().endswith(("config.json", ".zip"))
 
 
-def why_unsafe_inside(name: str, size: int, file: IO[bytes]) -> str:
-    """What the content makes unsafe of a file whose name is harmless, as the end of a sentence ("it ..."), or "".
+def unsafe_inside(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
+    """What the content makes unsafe of a file whose name ``wants_look``; None where nothing does.
 
     Args:
         size: of ``file`` in bytes, which must be seekable.
@@ -53,13 +61,14 @@ def why_unsafe_inside(name: str, size: int, file: IO[bytes]) -> str:
             with zipfile.ZipFile(file) as archive:
                 declared = sum(info.file_size for info in archive.infolist())
         except Exception:  # whatever it is, it unpacks to nothing; who wants to read it will say what is wrong
-            return ""
-        bomb = is_zip_bomb(declared, size)
-        return f"its {size:,} bytes would unpack to {declared:,}: a zip bomb" if bomb else ""
-    return _OPAQUE if size > _CONFIG_LIMIT else _why_unsafe_json(file.read(_CONFIG_LIMIT))
+            return None
+        if not is_zip_bomb(declared, size):
+            return None
+        return Unsafe(f"its {size:,} bytes would unpack to {declared:,}: a zip bomb", may_be_allowed=False)
+    return _OPAQUE if size > _CONFIG_LIMIT else _unsafe_json(file.read(_CONFIG_LIMIT))
 
 
-def _why_unsafe_json(content: bytes) -> str:
+def _unsafe_json(content: bytes) -> Unsafe | None:
     found = False
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -71,5 +80,5 @@ def _why_unsafe_json(content: bytes) -> str:
     except RecursionError:
         return _OPAQUE
     except ValueError:  # nobody reads that: whoever tries will say what is wrong
-        return ""
-    return NAMES_CODE if found else ""
+        return None
+    return NAMES_CODE if found else None

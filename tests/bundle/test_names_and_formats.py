@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.bundle.formats import why_refused, why_unsafe_config
+from lbx.bundle.formats import NAMES_CODE, Unsafe, unsafe_inside, wants_look, why_refused
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 
 
@@ -111,6 +113,10 @@ def test_safe_formats(name: str) -> None:
     assert why_refused(name) == ""
 
 
+def inside(name: str, content: bytes) -> Unsafe | None:
+    return unsafe_inside(name, len(content), io.BytesIO(content)) if wants_look(name) else None
+
+
 @pytest.mark.parametrize(
     ("content", "found"),
     [
@@ -120,22 +126,26 @@ def test_safe_formats(name: str) -> None:
         ([], False),
     ],
 )
-def test_configurations_that_name_code(tmp_path: Path, content: object, found: bool) -> None:
-    path = tmp_path / "blob"
-    path.write_text(json.dumps(content))
-    assert ("names code" in why_unsafe_config("config.json", path)) is found
-    assert ("names code" in why_unsafe_config("deep/tokenizer_config.json", path)) is found
-    assert not why_unsafe_config("data.json", path)
+def test_configurations_that_name_code(content: object, found: bool) -> None:
+    written = json.dumps(content).encode()
+    assert (inside("config.json", written) is NAMES_CODE) is found
+    assert (inside("deep/tokenizer_config.json", written) is NAMES_CODE) is found
+    assert inside("data.json", written) is None
 
 
-def test_a_broken_configuration_names_no_code(tmp_path: Path) -> None:
-    path = tmp_path / "blob"
-    path.write_bytes(b"{" * 100_000)
-    assert not why_unsafe_config("config.json", path)
+def test_a_broken_configuration_names_no_code() -> None:
+    assert inside("config.json", b"{" * 100_000) is None
 
 
 @pytest.mark.parametrize("content", [b'{"auto_map": {}, "a": "' + b" " * (16 << 20) + b'"}', b'{"a":' * 100_000])
-def test_a_configuration_that_cannot_be_looked_through_is_unsafe(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "blob"
-    path.write_bytes(content)
-    assert "looked through" in why_unsafe_config("config.json", path)
+def test_a_configuration_that_cannot_be_looked_through_is_unsafe(content: bytes) -> None:
+    unsafe = inside("config.json", content)
+    assert unsafe is not None and "looked through" in unsafe.reason and unsafe.may_be_allowed
+
+
+def test_a_zip_bomb_is_never_let_through() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data.jsonl", bytes(20 << 20))
+    unsafe = inside("data.zip", packed.getvalue())
+    assert unsafe is not None and not unsafe.may_be_allowed

@@ -17,7 +17,7 @@ from typing import Any
 
 from lbx.bundle.bag import render_tags
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.formats import NAMES_CODE, why_refused, why_unsafe_config, why_unsafe_inside
+from lbx.bundle.formats import NAMES_CODE, unsafe_inside, wants_look, why_refused
 from lbx.bundle.making.archive import Writing, publish_archive, write_archive
 from lbx.bundle.making.delta import Held, HeldFile, read_base
 from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
@@ -231,12 +231,8 @@ def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[st
     coded: set[str] = set()
     for entry, item in jobs:
         file = _fetch_one(item, job, partial(meter.at, item.name))
-        held_as = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else ""
-        if reason := held_as if isinstance(file, HeldFile) else why_unsafe_config(item.name, file.path):
-            if not entry.allows(item):
-                raise refusal(entry.source, item, f"a configuration, and {reason}")
+        if _names_code(entry, item, file):
             coded.add(item.path)
-        _refuse_bomb(entry, item, file)
         # A small file of the hub shows only now, by its SHA-256, that the base has it.
         held = job.base.find("sha256", file.sha256, file.size, item.path) if job.base else None
         contents[item.path] = held or file
@@ -244,16 +240,22 @@ def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[st
     return contents, coded
 
 
-def _refuse_bomb(entry: Planned, item: Item, file: Content) -> None:
-    """What the other side would refuse need not travel there."""
-    if isinstance(file, Fetched) and item.name.lower().endswith(".zip"):
+def _names_code(entry: Planned, item: Item, file: Content) -> bool:
+    """Refuse what the other side would refuse; whether it is a configuration that names code, and may."""
+    unsafe = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else None
+    if isinstance(file, Fetched) and wants_look(item.name):
         with file.path.open("rb") as content:
-            reason = why_unsafe_inside(item.name, file.size, content)
-        if reason:
-            raise UsageError(
-                f"{entry.source.origin}: {item.name} is unsafe: {reason}.",
-                fix="Narrow `files` so that it is left out, or correct the source.",
-            )
+            unsafe = unsafe_inside(item.name, file.size, content)
+    if unsafe is None:
+        return False
+    if not unsafe.may_be_allowed:
+        raise UsageError(
+            f"{entry.source.origin}: {item.name} is unsafe: {unsafe.reason}.",
+            fix="Narrow `files` so that it is left out, or correct the source.",
+        )
+    if not entry.allows(item):
+        raise refusal(entry.source, item, f"a configuration, and {unsafe.reason}")
+    return True
 
 
 def _fetch_one(item: Item, job: Job, report: Callable[[int], None]) -> Content:

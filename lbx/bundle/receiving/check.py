@@ -17,7 +17,7 @@ from typing import Any
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
+from lbx.bundle.formats import unsafe_inside, wants_look, why_refused
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.receiving.reading import Discard, Reading, allowed_files, damage, opened, require_safe, unsafe_files
@@ -190,10 +190,13 @@ def compare(path: Path, entry: Entry, tally: Tally) -> list[str]:
 
 
 def _why_unsafe(path: Path, entry: Entry, allowed: frozenset[str]) -> list[str]:
-    reason = "" if entry.path in allowed else why_refused(entry.path)
-    if not reason and wants_look(entry.path) and entry.path not in allowed:
+    if entry.path in allowed:
+        return []
+    reason = why_refused(entry.path)
+    if not reason and wants_look(entry.path):
         with path.open("rb") as file:
-            reason = why_unsafe_inside(entry.path, entry.size, file)
+            unsafe = unsafe_inside(entry.path, entry.size, file)
+        reason = unsafe.reason if unsafe else ""
     return [f"{entry.path} (unsafe: {reason})"] if reason else []
 
 

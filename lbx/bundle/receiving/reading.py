@@ -13,7 +13,7 @@ from typing import IO, Protocol
 
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
-from lbx.bundle.formats import wants_look, why_refused, why_unsafe_inside
+from lbx.bundle.formats import Unsafe, unsafe_inside, wants_look, why_refused
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
 from lbx.bundle.parallel import Tally, in_parallel
@@ -139,8 +139,7 @@ class Reading:
             BundleError: a file is changed, missing, not listed or unsafe; names up to 10.
         """
         for path in self.contents.fetched:
-            if reason := why_refused(path):
-                self._let_through(path, f"it is {reason}")
+            self._look_at_name(path)
         here = {path: entry for path, entry in self.contents.entries.items() if path not in self.contents.fetched}
         tally = Tally(progress, stage, sum(entry.size for entry in here.values()))
         whole = self._in_order if self.received.compressed else self._in_parallel
@@ -200,8 +199,7 @@ class Reading:
                 raise self._refuse(f"{path} is there, though fetch.txt says that the base has it")
             if entry.size != member.size:
                 raise self._refuse(f"{path} has {member.size:,} bytes instead of {entry.size:,}")
-            if reason := why_refused(path):
-                self._let_through(path, f"it is {reason}")
+            self._look_at_name(path)
             yield entry, member.offset
             step = self._advance()
 
@@ -254,12 +252,16 @@ class Reading:
 
     def look(self, entry: Entry, file: IO[bytes]) -> None:
         """Refuse a payload file for what is in it: code to run that the recipe has not named, a zip bomb."""
-        if wants_look(entry.path) and (reason := why_unsafe_inside(entry.path, entry.size, file)):
-            self._let_through(entry.path, reason)
+        if wants_look(entry.path) and (unsafe := unsafe_inside(entry.path, entry.size, file)):
+            self._let_through(entry.path, unsafe)
 
-    def _let_through(self, path: str, reason: str) -> None:
-        if path not in self._allowed or "zip bomb" in reason:
-            raise self._refuse(f"{path} is unsafe: {reason}")
+    def _look_at_name(self, path: str) -> None:
+        if reason := why_refused(path):
+            self._let_through(path, Unsafe(f"it is {reason}"))
+
+    def _let_through(self, path: str, unsafe: Unsafe) -> None:
+        if path not in self._allowed or not unsafe.may_be_allowed:
+            raise self._refuse(f"{path} is unsafe: {unsafe.reason}")
 
     def _refuse(self, what: str) -> BundleError:
         return BundleError(

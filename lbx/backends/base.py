@@ -33,6 +33,9 @@ class BackendInfo:
             and hybrid models, caches that keep less of some layers.
         kv_cells: tokens that the cache is made for, or may grow to.
         on_gpu: whether weights and cache lie in a GPU's memory.
+        shares_weights: whether processes that load them on one machine hold them in memory once.
+        counts_tokens: False: there is no tokenizer here, and prompts are counted in characters.
+        wraps_prompts: whether the other side puts prompts into the chat template.
         notes: what who starts a run should read about how it is computed, a sentence each.
     """
 
@@ -47,6 +50,9 @@ class BackendInfo:
     kv_bytes_per_token: int | None = None
     kv_cells: int = 0
     on_gpu: bool = False
+    shares_weights: bool = False
+    counts_tokens: bool = True
+    wraps_prompts: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -128,8 +128,7 @@ class _Asked:
 
         backend = load_model(card, self.bundle).backend
         tokenizer, info = backend.tokenizer, backend.info
-        server_wraps = info.settings.get("api") == "chat"
-        source = card.chat.choose(tokenizer.chat_template) if self.chat and not server_wraps else None
+        source = card.chat.choose(tokenizer.chat_template) if self.chat and not info.wraps_prompts else None
         template = None
         if source:
             bos, eos = tokenizer.bos_token, tokenizer.eos_token

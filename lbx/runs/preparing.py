@@ -146,7 +146,7 @@ def _check_reasoning_budget(loaded: LoadedModel, settings: RunSettings) -> None:
 
 def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chunks: Chunks | None) -> Work:
     info = loaded.backend.info
-    if settings.max_prompt_tokens and info.settings.get("tokenizer", "") is None:
+    if settings.max_prompt_tokens and not info.counts_tokens:
         raise UsageError(
             f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",
             fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
@@ -191,7 +191,7 @@ def _template(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | None
     tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
     asked = settings.thinks or settings.thinking is False
     option = f"--{'' if settings.thinks else 'no-'}thinking"
-    if loaded.backend.info.settings.get("api") == "chat":
+    if loaded.backend.info.wraps_prompts:
         if asked:
             log.info(
                 f"{option} does not reach the model: its server wraps prompts. "

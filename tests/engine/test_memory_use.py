@@ -39,11 +39,11 @@ def test_what_fits() -> None:
     assert replace(less, kv_cells=less.window_that_fits or 0).fits, "what is proposed does fit"
     assert fit_of(INFO, Free(ram=100 * MIB + 4096, gpu=None)).window_that_fits == 4
     assert fit_of(INFO, Free(ram=50 * MIB, gpu=None)).window_that_fits == 0
-    four = fit_of(replace(INFO, name="llamacpp"), Free(ram=131 * MIB, gpu=None), workers=4)
+    four = fit_of(replace(INFO, shares_weights=True), Free(ram=131 * MIB, gpu=None), workers=4)
     assert (four.kv_bytes, four.fits, four.window_that_fits) == (32 * MIB, False, 7 * 1024)
     own_weights = fit_of(INFO, Free(ram=431 * MIB, gpu=None), workers=4)
     assert (own_weights.fits, own_weights.window_that_fits) == (False, 7 * 1024)
-    assert not fit_of(replace(INFO, name="llamacpp", on_gpu=True), Free(None, gpu=131 * MIB), workers=4).fits
+    assert not fit_of(replace(INFO, on_gpu=True), Free(None, gpu=131 * MIB), workers=4).fits
 
 
 def test_what_is_unknown_is_said_to_be() -> None:

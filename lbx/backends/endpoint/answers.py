@@ -12,7 +12,7 @@ from lbx.prompts import Tokenizer
 from lbx.reasoning import Marks, opening_end, split_reasoning
 from lbx.records import Completion, Request
 
-_LLAMA = ("llama-server", "llama-cpp-python")
+LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
 _FINISHED = {"length": "length", "max_tokens": "length"}
 _FAILED = ("abort", "error", "content_filter")
@@ -36,14 +36,14 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
         found["stop"] = list(request.stop)
     if sampling.temperature:
         found |= {"top_p": sampling.top_p, "seed": seed(request)}
-        known = kind in (*_LLAMA, *_TORCH)
+        known = kind in (*LLAMA, *_TORCH)
         if sampling.top_k or known:
             found["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
         if sampling.min_p or known:
             found["min_p"] = sampling.min_p
         if kind == "llama-server":  # its own order cuts first and heats then; transformers, vLLM and lbx heat first
             found["samplers"] = ["temperature", "top_k", "top_p", "min_p"]
-    if kind in _LLAMA:
+    if kind in LLAMA:
         found["repeat_penalty"] = 1.0
     if kind in _TORCH:
         found["repetition_penalty"] = 1.0

@@ -21,7 +21,7 @@ from typing import Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.endpoint.answers import Reply, completion, parameters, read_reply, stopped_early
+from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.order import Order
 from lbx.backends.endpoint.server import Facts, find_out
@@ -117,7 +117,7 @@ class EndpointBackend:
         Raises:
             EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
         """
-        order = Order([r.token_ids for r in requests], one_by_one=self._facts.kind.startswith("llama"))
+        order = Order([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
         done: queue.Queue[tuple[int, Outcome | BaseException]] = queue.Queue()
 
         def work() -> None:
@@ -335,6 +335,8 @@ def _info(
             "server_window": facts.window or None,
             "concurrency": options.concurrency,
         },
+        counts_tokens=weights is not None,
+        wraps_prompts=wire.api == "chat",
     )
 
 

@@ -240,6 +240,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         kv_bytes_per_token=kv_cache_bytes(llama_cpp, model, options, 1) or None,
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
+        shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
         notes=_notes(),
     )
     return LlamaBackend(

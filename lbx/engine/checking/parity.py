@@ -42,7 +42,7 @@ class Side:
     @property
     def has_tokenizer(self) -> bool:
         """Not so of a server without one: its prompts are counted in characters."""
-        return self.backend.info.settings.get("tokenizer", "") is not None
+        return self.backend.info.counts_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,14 +80,13 @@ class MemoryFit:
 def fit_of(info: BackendInfo, free: Free, *, workers: int = 0) -> MemoryFit:
     """A loaded model beside the memory that was free before."""
     copies = max(1, workers)
-    maps_weights = info.name == "llamacpp" and not info.on_gpu
     return MemoryFit(
         "GPU memory" if info.on_gpu else "RAM",
         info.weights_bytes,
         info.kv_bytes_per_token,
         info.kv_cells,
         copies,
-        1 if maps_weights else copies,
+        1 if info.shares_weights else copies,
         free.gpu if info.on_gpu else free.ram,
         info.context_window,
     )

@@ -94,5 +94,5 @@ def look_ahead(
         fit_of(info, free, workers=workers),
         time,
         plan.seconds,
-        in_characters=info.settings.get("tokenizer", "") is None,
+        in_characters=not info.counts_tokens,
     )

@@ -30,16 +30,20 @@ class Column:
 class View:
     """One report.
 
-    ``pivot`` names (column, value): one table column for each of the column's values. A line of such a table belongs
-    to one run, unless the columns are the runs themselves.
+    Attributes:
+        order: what its rows are sorted by, as SQL.
+        pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
+            run, unless the columns are the runs themselves.
+        rows: the query that gives them, without an order; the view of the report's own name where it is empty.
+        run_columns: the columns that ``--run`` filters by.
     """
 
     title: str
-    sql: str
+    order: str
     columns: Sequence[Column]
     pivot: tuple[str, Column] | None = None
+    rows: str = ""
     run_columns: Sequence[str] = ("run_id",)
-    """The columns that ``--run`` filters by."""
 
 
 _WHO = (Column("model", "model"), Column("backend", "backend"), Column("mode", "mode", optional=True))
@@ -63,18 +67,17 @@ _MARK_TEXTS = ", ".join(
     f"CASE WHEN g.{column} > 0 THEN '{text} ' || printf('%.4g%%', 100 * g.{column} / g.n) END"
     for column, text in _MARKS.items()
 )
-_TASK_SCORES = f"""
+_SCORES_WITH_MARKS = f"""
     SELECT t.*, CASE WHEN t.headline THEN
                nullif(concat_ws('; ', {_MARK_TEXTS}, CASE WHEN g.partial > 0 THEN 'partial: ' || g.lacks END), '')
            END AS marks
     FROM task_scores t LEFT JOIN guards g USING (run_id, benchmark, task)
-    ORDER BY benchmark, task_position, task, position, metric, model, backend, run_id
 """  # noqa: S608 (our own names)
 
 VIEWS: dict[str, View] = {
     "leaderboard": View(
         "Leaderboard (mean of the tasks' headline scores, percent)",
-        "SELECT * FROM leaderboard ORDER BY benchmark, score DESC NULLS LAST, model, backend, run_id",
+        "benchmark, score DESC NULLS LAST, model, backend, run_id",
         (
             *_WHO,
             _TWIN,
@@ -90,7 +93,7 @@ VIEWS: dict[str, View] = {
     ),
     "task_scores": View(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
-        _TASK_SCORES,
+        "benchmark, task_position, task, position, metric, model, backend, run_id",
         (
             *_TASK,
             Column("metric", "metric"),
@@ -102,16 +105,17 @@ VIEWS: dict[str, View] = {
             Column("official", "official", "number"),
             Column("marks", "marks", optional=True),
         ),
+        rows=_SCORES_WITH_MARKS,
     ),
     "paper": View(
         "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
-        "SELECT * FROM paper ORDER BY benchmark, part, place, position, line, run",
+        "benchmark, part, place, position, line, run",
         (Column("benchmark", "benchmark"), Column("line", "task")),
         pivot=("run", Column("official", "official", "number")),
     ),
     "group_scores": View(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
-        "SELECT * FROM group_scores ORDER BY benchmark, model, backend, run_id, position",
+        "benchmark, model, backend, run_id, position",
         (
             *_WHO,
             Column("benchmark", "benchmark"),
@@ -127,7 +131,7 @@ VIEWS: dict[str, View] = {
     ),
     "guards": View(
         "What may have spoilt scores (counts of generations)",
-        "SELECT * FROM guards ORDER BY benchmark, task, model, backend, run_id",
+        "benchmark, task, model, backend, run_id",
         (
             *_TASK,
             *_WHO,
@@ -147,13 +151,13 @@ VIEWS: dict[str, View] = {
     ),
     "length_curve": View(
         "Score by length of the document (percent; a column holds lengths up to its heading)",
-        "SELECT * FROM length_curve ORDER BY benchmark, task, model, backend, run_id, length_up_to",
+        "benchmark, task, model, backend, run_id, length_up_to",
         (*_TASK, Column("length_unit", "unit"), *_WHO, _COVERAGE),
         pivot=("length_up_to", Column("score", "score", "percent")),
     ),
     "truncation": View(
         "Truncation",
-        "SELECT * FROM truncation ORDER BY benchmark, task, model, backend, run_id",
+        "benchmark, task, model, backend, run_id",
         (
             *_TASK,
             *_WHO,
@@ -167,13 +171,12 @@ VIEWS: dict[str, View] = {
     ),
     "failures": View(
         "Failed samples",
-        "SELECT * FROM failures ORDER BY benchmark, task, sample_id, iteration, model, backend, run_id",
+        "benchmark, task, sample_id, iteration, model, backend, run_id",
         (*_TASK, Column("sample_id", "sample"), *_WHO, Column("error", "error")),
     ),
     "estimates": View(
         "What each session was expected to take, and what it took (ratio: seconds taken for each estimated one)",
-        "SELECT * REPLACE (round(estimated_s, 1) AS estimated_s, round(wall_s, 1) AS wall_s, round(ratio, 2) AS ratio) "
-        "FROM estimates ORDER BY started_at, run_id, session",
+        "started_at, run_id, session",
         (
             Column("run_id", "run"),
             Column("session", "session", "count"),
@@ -190,10 +193,12 @@ VIEWS: dict[str, View] = {
             Column("ratio", "ratio", "number"),
             Column("estimate_basis", "estimate based on"),
         ),
+        rows="SELECT * REPLACE (round(estimated_s, 1) AS estimated_s, round(wall_s, 1) AS wall_s, "
+        "round(ratio, 2) AS ratio) FROM estimates",
     ),
     "comparison": View(
         "Runs side by side, on the samples that both answered (percent; points: second less first)",
-        "SELECT * FROM comparison ORDER BY run_a, run_b, benchmark, task",
+        "run_a, run_b, benchmark, task",
         (
             Column("run_a", "first run"),
             Column("run_b", "second run"),
@@ -209,7 +214,7 @@ VIEWS: dict[str, View] = {
     ),
     "verification": View(
         "Answers made together, asked again alone",
-        "SELECT * FROM verification ORDER BY benchmark, task, model, backend, run_id",
+        "benchmark, task, model, backend, run_id",
         (
             *_TASK,
             *_WHO,
@@ -231,14 +236,13 @@ def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
         UsageError: there is no such run.
     """
     view = VIEWS[name]
-    if not runs:
-        return store.query(view.sql)
-    check_runs(store, runs)
-    marks = ", ".join("?" for _ in runs)
-    where = " AND ".join(f"{column} IN ({marks})" for column in view.run_columns)
-    order = view.sql.index(" ORDER BY ")
-    sql = f"{view.sql[:order]} WHERE {where}{view.sql[order:]}"
-    return store.query(sql, [*runs] * len(view.run_columns))
+    where = ""
+    if runs:
+        check_runs(store, runs)
+        marks = ", ".join("?" for _ in runs)
+        where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in view.run_columns)
+    rows = view.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
+    return store.query(f"{rows}{where} ORDER BY {view.order}", [*runs] * len(view.run_columns))
 
 
 def check_runs(store: Store, runs: Sequence[str]) -> None:

@@ -18,12 +18,11 @@ import duckdb
 
 from lbx.errors import StoreError
 from lbx.store.interrupts import uninterrupted
-from lbx.store.rows import as_json
+from lbx.store.rows import as_json, identity, unequal
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.store import Store
 
 _SOURCE = "lbx_source"
-_IDENTITY = ("model", "backend", "bundle_digest")
 _NOTED = ("backend_version", "lbx_version")
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 
@@ -154,20 +153,18 @@ def _take_run(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], source
 
 def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
     """Runs of one name are one run only where everything that makes the numbers is equal."""
-    before, now = _identity(held), _identity(new)
-    common = json.loads(held["benchmark_versions"]).keys() & json.loads(new["benchmark_versions"]).keys()
-    for row, identity in ((held, before), (new, now)):
-        versions = json.loads(row["benchmark_versions"])
-        identity.update({f"metric version of {name}": versions[name] for name in common})
-    differences = [
-        f"{name} is {before.get(name)!r} there and {now.get(name)!r} here"
-        for name in sorted({*before, *now})
-        if as_json(before.get(name)) != as_json(now.get(name))
+    before, now = identity(held), identity(new)
+    scored_before, scored_now = (json.loads(row["benchmark_versions"]) for row in (held, new))
+    asked = [_difference(name, before, now) for name in unequal(before, now)]
+    scored = [
+        _difference(name, scored_before, scored_now, "metric version of ")
+        for name in unequal(scored_before, scored_now)
+        if name in scored_before.keys() & scored_now.keys()
     ]
-    if differences:
-        metrics_only = all(text.startswith("metric version") for text in differences)
+    if asked or scored:
+        metrics_only = not asked
         raise StoreError(
-            f"The run {new['run_id']!r} in {source} is another one than in {first}: {'; '.join(differences)}.",
+            f"The run {new['run_id']!r} in {source} is another one than in {first}: {'; '.join(asked + scored)}.",
             fix="Score the older file again, then merge."
             if metrics_only
             else "Runs that differ need names of their own (lbx run --run NAME); merge only files of one run.",
@@ -175,8 +172,8 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
         )
 
 
-def _identity(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
+def _difference(name: str, before: Mapping[str, Any], now: Mapping[str, Any], what: str = "") -> str:
+    return f"{what}{name} is {before.get(name)!r} there and {now.get(name)!r} here"
 
 
 _STATUSES = ("running", "failed", "interrupted", "done")

@@ -4,6 +4,7 @@ A row's ``values`` are named and ordered as its table's columns."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -23,6 +24,19 @@ def as_json(value: object) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+_IDENTITY = ("model", "backend", "bundle_digest")
+
+
+def identity(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes the run of a row of ``runs``: its settings, its model and its bundle."""
+    return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
+
+
+def unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The keys whose values are not the same JSON, sorted."""
+    return [name for name in sorted({*before, *now}) if as_json(before.get(name)) != as_json(now.get(name))]
 
 
 def _columns(row: Any) -> dict[str, object]:

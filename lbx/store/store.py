@@ -7,7 +7,6 @@ returns, so what ``write`` has returned from survives a kill.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
@@ -26,7 +25,18 @@ from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
 from lbx.store.queries import check_query, parquet_part
-from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.store.rows import (
+    GenerationRow,
+    GroupRow,
+    ResultRow,
+    RunRow,
+    SampleRow,
+    ScoreRow,
+    Table,
+    as_json,
+    identity,
+    unequal,
+)
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
 
@@ -193,14 +203,9 @@ class Store:
         return {SampleKey(*row) for row in done.rows}
 
     def _refuse_other_settings(self, run: RunRow, old: Mapping[str, Any]) -> None:
-        before = {**json.loads(old["settings"]), **{k: old[k] for k in ("model", "backend", "bundle_digest")}}
-        now = {**run.settings, "model": run.model, "backend": run.backend, "bundle_digest": run.bundle_digest}
-        differences = [
-            f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
-            for name in sorted({*before, *now})
-            if json.dumps(before.get(name), sort_keys=True) != json.dumps(now.get(name), sort_keys=True)
-        ]
-        if differences:
+        before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
+        if names := unequal(before, now):
+            differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
             raise StoreError(
                 f"The run {run.run_id!r} in {self.path} was made with other settings: {'; '.join(differences)}.",
                 fix="Give this one another name (--run NAME), or repeat the settings to continue the old one.",

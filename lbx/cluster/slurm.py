@@ -11,12 +11,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError, UsageError
 from lbx.processes import TimeoutExpired, find_tool, run_tool
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
 
 MARKS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",
@@ -285,31 +289,31 @@ def submit(script: Path, *, after: str = "") -> str:
     """
     # Not afterok: where one shard has failed, the others' answers are wanted all the same, and what is missing named.
     waiting = [f"--dependency=afterany:{after}"] if after else []
-    said = _call("sbatch", "--parsable", *waiting, str(script))
-    found = re.match(r"(\d+)", said)
+    done = _call("sbatch", "--parsable", *waiting, str(script))
+    if done.returncode:
+        raise LbxError(f"sbatch refused: {' '.join(done.stderr.split()) or done.returncode}.")
+    found = re.match(r"(\d+)", done.stdout)
     if not found:
-        raise LbxError(f"sbatch said {said.strip()!r}, which is no job id.")
+        raise LbxError(f"sbatch said {done.stdout.strip()!r}, which is no job id.")
     return found[1]
 
 
 def states(array_id: str) -> dict[int, str] | None:
     """{shard: Slurm's word for it} of the shards that are not over; None where Slurm cannot be asked."""
     try:
-        said = _call("squeue", "--noheader", "--array", f"--jobs={array_id}", "--format=%K %T")
-    except LbxError as error:
+        done = _call("squeue", "--noheader", "--array", f"--jobs={array_id}", "--format=%K %T")
+    except LbxError:
+        return None
+    if done.returncode:
         # A job that has been over for some minutes is one that Slurm has forgotten.
-        return {} if "Invalid job id" in str(error) else None
-    return {int(number): word for number, word in re.findall(r"^(\d+) (\w+)", said, re.MULTILINE)}
+        return {} if "Invalid job id" in done.stderr else None
+    return {int(number): word for number, word in re.findall(r"^(\d+) (\w+)", done.stdout, re.MULTILINE)}
 
 
-def _call(program: str, *arguments: str) -> str:
+def _call(program: str, *arguments: str) -> CompletedProcess[str]:
     try:
-        done = run_tool([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+        return run_tool([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError as exc:
         raise _absent(program) from exc
     except TimeoutExpired as exc:
         raise LbxError(f"{program} has not answered for a minute.", fix="Is the cluster up? Try again.") from exc
-    if done.returncode:
-        raise LbxError(f"{program} refused: {' '.join(done.stderr.split()) or done.returncode}.")
-    said: str = done.stdout
-    return said

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.bundle import check_unchanged
-from lbx.cluster.keeping import run_beside_copies
 from lbx.engine.askers import Asker, Here
 from lbx.engine.checking.verifying import refuse_unverifiable, verify
 from lbx.engine.jobs import JobSize
@@ -36,6 +37,7 @@ from lbx.runs.spec import RunSpec
 from lbx.runs.watching import Watch, log_beside, watched
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models
+from lbx.store.copies import copied
 
 log = logging.getLogger("lbx")
 
@@ -80,9 +82,8 @@ def run(
         KeyboardInterrupt: passed on, after everything is safe.
     """
     listener = listener or Listener()
-    place = output = Path(results)
-    if scratch is not None:
-        place = run_beside_copies(output.absolute(), Path(scratch), copy_every * _MINUTE, log.info)
+    output = Path(results)
+    disk = None if scratch is None else Path(scratch)
     bundle = Bundle(Path(spec.bundle))
     server = server_of(card_of(spec, bundle))
     checked = check_unchanged(
@@ -90,7 +91,7 @@ def run(
     )
     found = resolve(spec)
     logged_to = log_beside(output, None if log_file is None else Path(log_file))
-    with offline(server) as network:
+    with offline(server) as network, _place_to_write(output, disk, copy_every) as (place, after_commit):
         Store.check(place)  # a model may take minutes to load: what can be refused is refused before
         selection = found.selection & (shard_of(*shard, found) if shard else EVERYTHING)
         found = replace(found, selection=selection, server=server, network=network, checked=checked)
@@ -101,7 +102,7 @@ def run(
         try:
             if verify_batching:
                 asker.call(refuse_unverifiable)
-            with Store(place) as store:
+            with Store(place, after_commit=after_commit) as store:
                 outcomes = _ask(
                     found,
                     store,
@@ -118,6 +119,18 @@ def run(
         for run_id in outcomes:
             _score_summaries(found, run_id, place, output, listener)
     return outcomes
+
+
+@contextmanager
+def _place_to_write(
+    output: Path, scratch: Path | None, minutes: float
+) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
+    """Where to write, and what to call after each commit: with a ``scratch`` folder, see ``lbx.store.copies``."""
+    if scratch is None:
+        yield output, None
+        return
+    with copied(output, scratch, minutes * _MINUTE, log.info) as copies:
+        yield copies.path, copies.when_due
 
 
 def open_asker(run: ResolvedRun) -> Asker:

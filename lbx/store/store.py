@@ -50,15 +50,24 @@ class Store:
         path: the file. Missing or empty is made new, unless read_only.
         read_only: open beside other readers; nothing is created or migrated.
         beside: the only other files that may be read or written through it.
+        after_commit: called after every commit.
 
     Raises:
         StoreError: not a results file, one that holds more than lbx puts into it, made by a newer lbx, in use by
             another process, unwritable.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, beside: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        beside: Sequence[Path] = (),
+        after_commit: Callable[[Store], None] | None = None,
+    ) -> None:
         self.path = path
         self._read_only = read_only
+        self._after_commit = after_commit
         with uninterrupted():
             self._open(beside)
 
@@ -115,6 +124,14 @@ class Store:
                 f"of them is in {log.name} beside it: neither file is whole without the other.",
                 fix="Make room on the disk, then repeat the same command; it puts both together.",
             )
+
+    def checkpoint(self) -> None:
+        """Take DuckDB's log of the newest commits into the file. Raises StoreError: there is no room for that."""
+        try:
+            with uninterrupted():
+                self._connection.execute("CHECKPOINT")
+        except duckdb.Error as exc:
+            raise StoreError(f"{self.path} could not be written: {first_line(exc)}.") from exc
 
     # Opening
 
@@ -444,3 +461,5 @@ class Store:
                         "command to continue.",
                     ) from exc
                 raise
+        if self._after_commit is not None:
+            self._after_commit(self)

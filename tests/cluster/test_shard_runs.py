@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -70,13 +69,6 @@ def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: P
     return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def child_of(process_id: int) -> int:
-    """The process that computes, not the one that explains its death."""
-    started = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
-    (one,) = (child for child in started if b"last_words" not in Path(f"/proc/{child}/cmdline").read_bytes())
-    return int(one)
-
-
 def wait_for(file: Path) -> None:
     end = time.monotonic() + 60
     while not file.exists():
@@ -84,9 +76,14 @@ def wait_for(file: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("to_child", "sent", "code"), [(True, signal.SIGKILL, 137), (False, signal.SIGTERM, 143)])
+def count(lbx: Lbx, file: Path) -> int:
+    counted = lbx("sql", file, "SELECT count(*) AS n FROM generations", "--format", "json")
+    return int(json.loads(counted.stdout)[0]["n"])
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
 def test_however_a_run_ends_its_file_is_copied_whole(
-    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path, to_child: bool, sent: int, code: int
+    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path, sent: int, code: int
 ) -> None:
     target = tmp_path / "shared" / "0000.duckdb"
     scratch = tmp_path / "disk"
@@ -94,22 +91,26 @@ def test_however_a_run_ends_its_file_is_copied_whole(
         place.mkdir()
     process = start(bundle, answers(0.5), folder, target, scratch)
     wait_for(target)  # a first copy, made while the run goes on
-    second = lbx(
-        "run", "--bundle", bundle, "--model", answers(0.5), "--tasks", "needle", "-o", target, "--scratch", scratch
-    )
+    again = ("run", "--bundle", bundle, "--model", answers(0.5), "--tasks", "needle", "-o", target)
+    second = lbx(*again, "--scratch", scratch)
     assert second.returncode == 1 and "kept by another run" in second.stderr, second.stderr
     assert process.poll() is None
-    time.sleep(1)
-    os.kill(child_of(process.pid) if to_child else process.pid, sent)
+    while count(lbx, target) == 0:
+        assert process.poll() is None
+    process.send_signal(sent)
     said = process.communicate()[1]
     assert process.returncode == code, said
     assert "Traceback" not in said
-    assert not list(scratch.iterdir())
     assert sorted(path.name for path in target.parent.iterdir() if path.suffix == ".duckdb") == ["0000.duckdb"]
-    counted = lbx("sql", target, "SELECT count(*) AS n FROM generations", "--format", "json")
-    answered = json.loads(counted.stdout)[0]["n"]
-    if sent == signal.SIGTERM:
-        assert answered > 0, "what was answered is saved first"
+    assert count(lbx, target) > 0, "what was answered is saved first"
+    assert bool(list(scratch.iterdir())) is (sent == signal.SIGKILL)
+    shard = ("--limit", 4, "--run", "whole", "--shards", folder.plan_file, "--shard", 0, "--no-plan", "--json")
+    whole = lbx(*again, *shard, "--scratch", scratch)
+    assert whole.returncode == 0, whole.stderr
+    assert ("this one goes on with it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
+    told = json.loads(whole.stdout)
+    assert told["answered"] + told["found"] == count(lbx, target) == 12 and told["found"] > 0
+    assert not list(scratch.iterdir())
 
 
 def test_a_shard_of_another_run_is_refused(

@@ -51,7 +51,7 @@ def answers_in(path: Path, scratch: Path) -> int:
 
 
 def runs_of_shard(number: int, folder: Path) -> list[int]:
-    """Process ids of a shard's lbx: the one that keeps the copies, then the one that asks."""
+    """Process ids of a shard's lbx."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

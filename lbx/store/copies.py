@@ -1,0 +1,182 @@
+"""A results file on a disk of this machine, and its copy in a shared place.
+
+DuckDB's file is locked and written in place, which shared file systems are slow or wrong at. So a run writes to a file
+of its own, and copies it, between two commits when some minutes have passed, and when it ends. A copy is complete or
+not there: it is made under another name and renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from lbx.errors import StoreError
+from lbx.records import sha256_text
+from lbx.store.interrupts import uninterrupted
+from lbx.store.store import Store
+
+_BLOCK = 1 << 20
+_COPIED = "copied"
+"""Beside the file: which copy was made of it last, so that what a killed run has left is known to follow that copy."""
+
+
+class Copies:
+    """The file that a run writes, and its copying. See ``copied``.
+
+    Attributes:
+        path: where to write.
+    """
+
+    def __init__(self, path: Path, target: Path, every_s: float, say: Callable[[str], None]) -> None:
+        self.path = path
+        self._target, self._every_s, self._say = target, every_s, say
+        self._last = time.monotonic() if target.is_file() else -math.inf  # the first commit shows that a run began
+        # Open until the end: DuckDB's lock on the file would go as soon as this process closes it anywhere.
+        self._file: IO[bytes] | None = None
+
+    def when_due(self, store: Store) -> None:
+        """Copy the file if the last copy is old enough; what goes wrong is told, and the run goes on.
+
+        Args:
+            store: the open file, between two commits.
+        """
+        if not self._every_s or time.monotonic() - self._last < self._every_s:
+            return
+        try:
+            store.checkpoint()
+            self._publish()
+        except (OSError, StoreError) as exc:
+            self._say(f"{self._target} could not be brought up to date: {exc} The run goes on.")
+        self._last = time.monotonic()
+
+    def finish(self) -> None:
+        """Copy the file of a run that has ended, and remove it here.
+
+        Raises:
+            StoreError: it cannot be copied; says where the results are.
+        """
+        try:
+            if self.path.is_file() and self.path.stat().st_size:
+                Store(self.path).close()  # takes in what a failure has left in DuckDB's log
+                self._publish()
+        except (OSError, StoreError) as exc:
+            raise StoreError(
+                f"The results could not be copied to {self._target}: {exc}",
+                fix=f"They are in {self.path} on this machine; copy that file by hand, then repeat the command.",
+            ) from exc
+        finally:
+            if self._file is not None:
+                self._file.close()
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def _publish(self) -> None:
+        part = self._target.with_name(f".{self._target.name}.part")
+        try:
+            self._file = self._file or self.path.open("rb", buffering=0)
+            self._file.seek(0)
+            with part.open("wb") as out:
+                shutil.copyfileobj(self._file, out, _BLOCK)
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(self._target)
+        finally:
+            part.unlink(missing_ok=True)
+        _note_copy(self.path, self._target)
+
+
+@contextmanager
+def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], None]) -> Iterator[Copies]:
+    """Have a run write to a file under ``scratch``, and ``target`` be its copy, also however the block ends.
+
+    What a killed run has left there is taken up where ``target`` is still its last copy, else it is told.
+
+    Args:
+        target: the results file; where it is there already, the run continues it.
+        scratch: a folder on a disk of this machine.
+        every_s: how often the file is copied while the run goes on; 0: only at its end.
+        say: told what a killed run has left, and what went wrong with a copy while the run went on.
+
+    Raises:
+        StoreError: another run keeps this file, the folder cannot be written, or the last copy fails.
+    """
+    target = target.absolute()
+    with _locked(target):
+        try:
+            path = _left_behind(target, scratch, say) or _begun(target, scratch)
+        except OSError as exc:
+            raise StoreError(
+                f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
+                fix="Name another with --scratch.",
+            ) from exc
+        copies = Copies(path, target, every_s, say)
+        try:
+            yield copies
+        finally:
+            with uninterrupted():
+                copies.finish()
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Two runs of one shard would each replace the other's answers. The lock ends with the process."""
+    try:
+        descriptor = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as exc:
+        raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
+    try:
+        with suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise StoreError(
+                    f"{target} is kept by another run that is still going.", fix="Wait for it to end, or stop it."
+                ) from exc
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _prefix(target: Path) -> str:
+    return f"lbx-{sha256_text(str(target))[:12]}-"
+
+
+def _begun(target: Path, scratch: Path) -> Path:
+    path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
+    if target.is_file():
+        shutil.copyfile(target, path)
+    _note_copy(path, target)
+    return path
+
+
+def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
+    found = None
+    for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
+        path, copy = folder / target.name, folder / _COPIED
+        if not path.is_file() or not copy.is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+        elif found is None and copy.read_text() == _version(target):
+            found = path
+            say(f"A run that was killed has left its file on this machine, {path}; this one goes on with it.")
+        else:
+            say(f"A run that was killed has left {path} on this machine; {target} has gone on without it. Remove it.")
+    return found
+
+
+def _note_copy(path: Path, target: Path) -> None:
+    path.with_name(_COPIED).write_text(_version(target))
+
+
+def _version(target: Path) -> str:
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return "none"
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -1,0 +1,145 @@
+"""A file on a disk of this machine and its copy elsewhere: whole at any moment, never mixed, never lost unsaid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from store_rows import RUN, fill, generation, sample, score
+
+from lbx.errors import StoreError
+from lbx.store import Store
+from lbx.store.copies import copied
+
+NOW = 1e-9
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    for name in ("shared", "disk"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "shared" / "results.duckdb"
+
+
+@contextmanager
+def running(target: Path, every_s: float, said: list[str]) -> Iterator[Store]:
+    """A run that has begun, with its file open."""
+    disk = target.parent.parent / "disk"
+    with copied(target, disk, every_s, said.append) as copies:
+        assert copies.path.parent.parent == disk
+        with Store(copies.path, after_commit=copies.when_due) as store:
+            store.begin_run(RUN)
+            yield store
+
+
+def answer(store: Store, name: str) -> None:
+    store.write(samples=[sample(name)], generations=[generation(sample_id=name)], scores=[score(sample_id=name)])
+
+
+def held(file: Path) -> list[str]:
+    with Store(file, read_only=True) as store:
+        return [row[0] for row in store.query("SELECT sample_id FROM generations ORDER BY ALL").rows]
+
+
+def test_each_copy_that_is_due_holds_every_commit_before_it(target: Path) -> None:
+    said: list[str] = []
+    with running(target, NOW, said) as store:
+        for number in range(5):
+            answer(store, f"s{number}")
+            assert held(target) == [f"s{n}" for n in range(number + 1)]
+        assert [path.name for path in target.parent.iterdir() if path.suffix != ".lock"] == ["results.duckdb"]
+    assert not said and not list((target.parent.parent / "disk").iterdir())
+
+
+def test_the_first_commit_is_copied_and_then_what_is_due(target: Path) -> None:
+    with running(target, 3600, []) as store:
+        assert held(target) == [], "it shows that a run began"
+        answer(store, "s1")
+        assert held(target) == []
+    assert held(target) == ["s1"]
+
+
+def test_only_at_the_end(target: Path) -> None:
+    with pytest.raises(RuntimeError), running(target, 0, []) as store:
+        answer(store, "s1")
+        assert not target.exists()
+        raise RuntimeError
+    assert held(target) == ["s1"], "however it ends"
+
+
+def test_a_run_goes_on_with_the_copy(target: Path) -> None:
+    fill(target, "r0")
+    with running(target, 0, []) as store:
+        answer(store, "s2")
+    assert held(target) == ["s1", "s2"]
+
+
+def test_a_copy_that_fails_is_told_and_the_last_one_says_where_the_results_are(target: Path) -> None:
+    said: list[str] = []
+    in_the_way = target.with_name(f".{target.name}.part")
+    with pytest.raises(StoreError, match=r"could not be copied") as caught, running(target, NOW, said) as store:
+        answer(store, "s1")
+        in_the_way.mkdir()
+        answer(store, "s2")
+        assert len(said) == 1 and "could not be brought up to date" in said[0]
+        assert held(target) == ["s1"]
+    (left,) = (target.parent.parent / "disk").glob("*/*.duckdb")
+    assert f"They are in {left}" in str(caught.value)
+    assert held(left) == ["s1", "s2"]
+    in_the_way.rmdir()
+    with running(target, 0, said):
+        pass
+    assert held(target) == ["s1", "s2"], "the same command takes them up"
+
+
+def killed(target: Path, tmp_path: Path) -> Path:
+    """What a run leaves that was killed after its second answer, the first of which was copied."""
+    with running(target, NOW, []) as store:
+        answer(store, "s1")
+        (folder,) = (tmp_path / "disk").iterdir()
+        copy = target.read_bytes()
+        store._after_commit = None
+        answer(store, "s2")
+        kept = shutil.copytree(folder, tmp_path / "kept")
+        times = target.stat().st_mtime_ns
+    target.write_bytes(copy)
+    os.utime(target, ns=(times, times))
+    return Path(shutil.copytree(kept, tmp_path / "disk" / folder.name))
+
+
+def test_what_a_killed_run_has_left_is_taken_up(target: Path, tmp_path: Path) -> None:
+    left = killed(target, tmp_path)
+    assert held(target) == ["s1"]
+    said: list[str] = []
+    with running(target, 0, said) as store:
+        assert store.path.parent == left
+        answer(store, "s3")
+    assert len(said) == 1 and "this one goes on with it" in said[0]
+    assert held(target) == ["s1", "s2", "s3"]
+    assert not list((tmp_path / "disk").iterdir())
+
+
+def test_what_a_killed_run_has_left_is_named_where_the_copy_has_gone_on(target: Path, tmp_path: Path) -> None:
+    left = killed(target, tmp_path)
+    with Store(target) as store:  # as on another node
+        answer(store, "s9")
+    said: list[str] = []
+    with running(target, 0, said):
+        pass
+    assert len(said) == 1 and str(left) in said[0] and "has gone on without it" in said[0]
+    assert held(target) == ["s1", "s9"]
+    assert list((tmp_path / "disk").iterdir()) == [left]
+
+
+def test_of_two_runs_of_one_file_the_second_is_refused(target: Path) -> None:
+    with running(target, 0, []), pytest.raises(StoreError, match="kept by another run"), running(target, 0, []):
+        pass
+
+
+def test_a_scratch_folder_that_is_not_there(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="--scratch"), copied(target, tmp_path / "nowhere", 0, print):
+        pass

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.records import Chunk, Sample, canonical_json, sha256_text
-from lbx.store.rows import as_json
+from lbx.records import Chunk, Sample, sha256_text
+from lbx.store.inserting import insert
+from lbx.store.rows import Row
 from lbx.store.store import Store
 
 
@@ -17,6 +18,21 @@ class EmbeddedText:
     model: str
     text_sha256: str
     vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _RetrievalRow(Row):
+    """One row of ``retrievals``."""
+
+    retriever: str
+    benchmark: str
+    task: str
+    sample_id: str
+    context_sha256: str
+    rank: int
+    chunk_index: int
+    score: float
+    text: str
 
 
 def embedding_models(store: Store) -> list[str]:
@@ -45,9 +61,6 @@ def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
         )
 
 
-_NUMBERS = {"rank": "INTEGER", "chunk_index": "INTEGER", "score": "DOUBLE"}
-
-
 def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
     """A sample's chunks in document order, or None where this retriever has not been asked for it.
 
@@ -57,12 +70,12 @@ def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | Non
         "SELECT chunk_index, rank, score, text FROM retrievals "
         "WHERE retriever = ? AND benchmark = ? AND task = ? AND sample_id = ? AND context_sha256 = ? "
         "ORDER BY chunk_index",
-        [retriever, sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)],
+        [retriever, *chunks_key(sample)],
     ).rows
     return [Chunk(*row) for row in rows] or None
 
 
-def chunks_key(sample: Sample) -> tuple[str, ...]:
+def chunks_key(sample: Sample) -> tuple[str, str, str, str]:
     """What chunks are kept under, beside their retriever."""
     return sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)
 
@@ -82,25 +95,9 @@ def all_retrieved(store: Store, retriever: str) -> dict[tuple[str, ...], list[Ch
 def keep_retrieved(store: Store, retriever: str, found: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:
     """Commit several samples' chunks, all or none."""
     rows = [
-        {
-            "retriever": retriever,
-            "benchmark": sample.benchmark,
-            "task": sample.task,
-            "sample_id": sample.sample_id,
-            "context_sha256": sha256_text(sample.context),
-            "rank": chunk.rank,
-            "chunk_index": chunk.index,
-            "score": chunk.score,
-            "text": chunk.text,
-        }
+        _RetrievalRow(retriever, *chunks_key(sample), chunk.rank, chunk.index, chunk.score, chunk.text)
         for sample, chunks in found
         for chunk in chunks
     ]
-    if rows:
-        shape = canonical_json([dict.fromkeys(rows[0], "VARCHAR") | _NUMBERS])
-        with store.transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO retrievals BY NAME "
-                f"SELECT unnest(from_json(?::JSON, '{shape}'), recursive := true)",
-                [as_json(rows)],
-            )
+    with store.transaction() as connection:
+        insert(connection, "retrievals", rows)

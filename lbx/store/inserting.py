@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import duckdb
 
-from lbx.store.rows import as_json
-
-
-class Row(Protocol):
-    """A row that knows its table's columns."""
-
-    def values(self) -> dict[str, object]: ...
+from lbx.store.rows import Row, as_json
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row], *, replace: bool = True) -> None:

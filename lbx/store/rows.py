@@ -39,13 +39,22 @@ def unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in sorted({*before, *now}) if as_json(before.get(name)) != as_json(now.get(name))]
 
 
-def _columns(row: Any) -> dict[str, object]:
-    """A row's fields by name; ``dataclasses.asdict`` would copy each value, for some hundred thousand rows."""
-    return {column.name: getattr(row, column.name) for column in fields(row)}
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: a field a column, of the same name. Times are aware."""
+
+    def values(self) -> dict[str, object]:
+        """As JSON has them. ``dataclasses.asdict`` would copy each value, for some hundred thousand rows."""
+        found = ((column.name, getattr(self, column.name)) for column in fields(self))
+        return {name: _utc(value) if isinstance(value, datetime) else value for name, value in found}
+
+
+def _utc(time: datetime) -> str:
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(Row):
     """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused.
 
     ``task_samples`` says how many samples the bundle has of each task, by its full name; None where nobody knows.
@@ -62,36 +71,22 @@ class RunRow:
     lbx_version: str
     task_samples: Mapping[str, int] | None = None
 
-    def values(self) -> dict[str, object]:
-        return _columns(self)
-
 
 @dataclass(frozen=True, slots=True)
-class SampleRow:
+class SampleRow(Row):
     """One row of ``samples``: what was asked, and its place in the data. Of the document only the hash is stored."""
 
     sample: Sample
     position: int
 
     def values(self) -> dict[str, object]:
-        sample = self.sample
-        return {
-            "benchmark": sample.benchmark,
-            "task": sample.task,
-            "sample_id": sample.sample_id,
-            "language": sample.language,
-            "length": sample.length,
-            "length_unit": sample.length_unit,
-            "references": list(sample.references),
-            "question": sample.question,
-            "context_sha256": sha256_text(sample.context),
-            "meta": dict(sample.meta),
-            "position": self.position,
-        }
+        of_sample = {column.name: getattr(self.sample, column.name) for column in fields(Sample)}
+        document = sha256_text(of_sample.pop("context"))
+        return {**of_sample, "meta": dict(self.sample.meta), "context_sha256": document, "position": self.position}
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationRow:
+class GenerationRow(Row):
     """One row of ``generations``: an answer, or the error that stands in its place.
 
     Attributes:
@@ -133,12 +128,9 @@ class GenerationRow:
     source_row: str | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def values(self) -> dict[str, object]:
-        return _columns(self) | {"created_at": self.created_at.replace(tzinfo=None).isoformat()}
-
 
 @dataclass(frozen=True, slots=True)
-class ScoreRow:
+class ScoreRow(Row):
     """One row of ``scores``. ``headline`` marks the metric that averages and curves are made of."""
 
     run_id: str
@@ -154,12 +146,9 @@ class ScoreRow:
     error: str | None = None
     partial: str | None = None
 
-    def values(self) -> dict[str, object]:
-        return _columns(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ResultRow:
+class ResultRow(Row):
     """One row of ``task_results``: a number of a task, as the official script adds it up.
 
     ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does.
@@ -178,12 +167,9 @@ class ResultRow:
     partial: bool = False
     task_position: int | None = None
 
-    def values(self) -> dict[str, object]:
-        return _columns(self)
-
 
 @dataclass(frozen=True, slots=True)
-class GroupRow:
+class GroupRow(Row):
     """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks."""
 
     run_id: str
@@ -198,12 +184,9 @@ class GroupRow:
     partial: bool
     position: int
 
-    def values(self) -> dict[str, object]:
-        return _columns(self)
-
 
 @dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(Row):
     """One row of ``sessions``: one call of ``lbx run``, what was expected of it and what it did.
 
     Runs that are made together have a row each; ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` are of all of
@@ -243,10 +226,6 @@ class SessionRow:
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     finished_at: datetime | None = None
     spec: Mapping[str, Any] | None = None
-
-    def values(self) -> dict[str, object]:
-        times = {name: getattr(self, name) for name in ("started_at", "finished_at")}
-        return _columns(self) | {name: time and time.replace(tzinfo=None).isoformat() for name, time in times.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,18 @@ from lbx.store.views import VIEWS
 
 T = TypeVar("T")
 
+_TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
+_BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
+
+
+def _delete(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: set[tuple[Any, ...]]
+) -> None:
+    """Delete the rows that have one of these values in these columns."""
+    where = " AND ".join(f"{name} = ?" for name in columns)
+    for key in sorted(keys):
+        connection.execute(f"DELETE FROM {table} WHERE {where}", [*key])
+
 
 class Store:
     """A results file, open. Use it as a context manager.
@@ -255,10 +267,7 @@ class Store:
         """
         scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
         with self.transaction() as connection:
-            for key in sorted(scored):
-                connection.execute(
-                    "DELETE FROM scores WHERE run_id = ? AND benchmark = ? AND task = ? AND metric_version = ?", [*key]
-                )
+            _delete(connection, "scores", _TASK_VERSION, scored)
             insert(connection, "scores", scores)
             self._forget_results(connection, set(), scored)
 
@@ -269,17 +278,11 @@ class Store:
         scored: set[tuple[str, str, str, int]],
     ) -> None:
         """Numbers made of rows that are no more: of every metric version where an answer changed, else of one."""
-        task, version = "run_id = ? AND benchmark = ? AND task = ?", "metric_version = ?"
-        for key in sorted(answered):
-            connection.execute(f"DELETE FROM task_results WHERE {task}", [*key])
-        for run in sorted({key[:2] for key in answered}):
-            connection.execute("DELETE FROM group_results WHERE run_id = ? AND benchmark = ?", [*run])
-        for scored_key in sorted(scored):
-            connection.execute(f"DELETE FROM task_results WHERE {task} AND {version}", [*scored_key])
-        for run_version in sorted({(run_id, benchmark, made_by) for run_id, benchmark, _, made_by in scored}):
-            connection.execute(
-                f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {version}", [*run_version]
-            )
+        _delete(connection, "task_results", ("run_id", "benchmark", "task"), answered)
+        _delete(connection, "group_results", ("run_id", "benchmark"), {key[:2] for key in answered})
+        _delete(connection, "task_results", _TASK_VERSION, scored)
+        runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
+        _delete(connection, "group_results", _BENCHMARK_VERSION, runs)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Hold new samples against those of the same names, and complete these."""
@@ -300,15 +303,10 @@ class Store:
         Old numbers of the same task (or benchmark) and metric version go first: today's may be fewer.
         """
         with self.transaction() as connection:
-            for key in sorted({(row.run_id, row.benchmark, row.task, row.metric_version) for row in results}):
-                connection.execute(
-                    "DELETE FROM task_results WHERE run_id = ? AND benchmark = ? AND task = ? AND metric_version = ?",
-                    [*key],
-                )
-            for run in sorted({(row.run_id, row.benchmark, row.metric_version) for row in groups}):
-                connection.execute(
-                    "DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND metric_version = ?", [*run]
-                )
+            tasks = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in results}
+            _delete(connection, "task_results", _TASK_VERSION, tasks)
+            runs = {(row.run_id, row.benchmark, row.metric_version) for row in groups}
+            _delete(connection, "group_results", _BENCHMARK_VERSION, runs)
             insert(connection, "task_results", results)
             insert(connection, "group_results", groups)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from lbx.records import SampleKey
 from lbx.store.inserting import insert
+from lbx.store.rows import Row
 from lbx.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationRow:
+class VerificationRow(Row):
     """One row of ``verifications``: a prompt asked again alone.
 
     Attributes:
@@ -37,10 +38,6 @@ class VerificationRow:
     logit_gap: float | None
     output_alone: str
     checked_at: datetime
-
-    def values(self) -> dict[str, object]:
-        values = {column.name: getattr(self, column.name) for column in fields(self)}
-        return values | {"checked_at": self.checked_at.astimezone(UTC).replace(tzinfo=None).isoformat()}
 
 
 class StoredStep(NamedTuple):

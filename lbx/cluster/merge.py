@@ -146,11 +146,6 @@ def _close_runs(store: Store, merged: Merged) -> None:
     merged.failures = dict(failed.rows)
 
 
-def _two_names(task: str) -> tuple[str, str]:
-    benchmark, _, name = task.partition("/")
-    return benchmark, name
-
-
 def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
     """What of a plan of shards a results file lacks."""
     found: list[Gap] = []
@@ -165,9 +160,10 @@ def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
             missing = [
                 key
                 for task, places in shard.samples.items()
+                for benchmark, _, name in [task.partition("/")]
                 for sample_id, _ in places.values()
                 for n in range(plan.iterations[task])
-                if (key := SampleKey(*_two_names(task), sample_id, n)) not in there
+                if (key := SampleKey(benchmark, name, sample_id, n)) not in there
             ]
             if missing:
                 found.append(Gap(number, run, missing))

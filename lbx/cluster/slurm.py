@@ -128,49 +128,32 @@ class SlurmOptions:
     def array(self, folder: RunFolder, shards: int) -> str:
         """The array's #SBATCH lines."""
         at_once = f"%{self.at_once}" if self.at_once else ""
-        return _directives(
+        return self._directives(
+            self.name,
+            _output(folder, "%4a.out"),
             {
-                "job-name": self.name,
                 "array": f"0-{shards - 1}{at_once}",
-                "output": _output(folder, "%4a.out"),
-                "open-mode": "append",
-                "nodes": "1",
-                "ntasks": "1",
-                "requeue": None,
                 "signal": "B:USR1@120",
-                "partition": self.partition,
                 "time": self.time,
                 "gpus": self.gpus,
                 "cpus-per-task": str(self.cpus or ""),
-                "mem": self.mem,
             },
-            self.more,
         )
 
     def merge(self, folder: RunFolder) -> str:
         """The merge job's: no GPU, one core, and what the site needs of every job."""
-        return _directives(
-            {
-                "job-name": f"{self.name}-merge",
-                "output": _output(folder, "merge.out"),
-                "open-mode": "append",
-                "nodes": "1",
-                "ntasks": "1",
-                "requeue": None,
-                "partition": self.partition,
-                "mem": self.mem,
-            },
-            self.more,
-        )
+        return self._directives(f"{self.name}-merge", _output(folder, "merge.out"), {})
 
-
-def _directives(options: Mapping[str, str | None], more: Sequence[str]) -> str:
-    """The one place where such lines are made: none of them can become two."""
-    lines = [f"--{name}" if value is None else f"--{name}={value}" for name, value in options.items() if value != ""]
-    for line in (*lines, *more):
-        if not line.isprintable():
-            raise UsageError(f"{line!r} has more than one line or a control character; a Slurm option has neither.")
-    return "\n".join(f"#SBATCH {line}" for line in [*lines, *more])
+    def _directives(self, name: str, output: str, own: Mapping[str, str]) -> str:
+        """The one place where such lines are made: none of them can become two."""
+        options = {"job-name": name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
+        options |= {"partition": self.partition, "mem": self.mem, **own}
+        lines = [f"--{option}={value}" for option, value in options.items() if value]
+        lines += ["--requeue", *self.more]
+        for line in lines:
+            if not line.isprintable():
+                raise UsageError(f"{line!r} has more than one line or a control character; a Slurm option has neither.")
+        return "\n".join(f"#SBATCH {line}" for line in lines)
 
 
 def _output(folder: RunFolder, name: str) -> str:

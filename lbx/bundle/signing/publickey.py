@@ -8,15 +8,19 @@ after RFC 8017 section 8.2.2, ECDSA after FIPS 186-5 section 6.4.2. A signature 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 Point = tuple[int, int]
 _Extended = tuple[int, int, int, int]
+P = TypeVar("P")
 
 _P = 2**255 - 19
 _L = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, -1, _P) % _P
 _ROOT = pow(2, (_P - 1) // 4, _P)
+_ZERO: _Extended = (0, 1, 1, 0)
 
 
 def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
@@ -28,7 +32,7 @@ def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
     if a is None or r is None or s >= _L:
         return False
     h = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % _L
-    return _same(_times(s, _BASE), _plus(r, _times(h, a)))
+    return _same(_times(s, _BASE, _ZERO, _plus), _plus(r, _times(h, a, _ZERO, _plus)))
 
 
 def _point(data: bytes) -> _Extended | None:
@@ -53,12 +57,12 @@ def _plus(p: _Extended, q: _Extended) -> _Extended:
     return e * f % _P, g * h % _P, f * g % _P, e * h % _P
 
 
-def _times(n: int, p: _Extended) -> _Extended:
-    total = (0, 1, 1, 0)
+def _times(n: int, p: P, zero: P, plus: Callable[[P, P], P]) -> P:
+    total = zero
     while n:
         if n & 1:
-            total = _plus(total, p)
-        p = _plus(p, p)
+            total = plus(total, p)
+        p = plus(p, p)
         n >>= 1
     return total
 
@@ -67,7 +71,7 @@ def _same(p: _Extended, q: _Extended) -> bool:
     return (p[0] * q[2] - q[0] * p[2]) % _P == 0 == (p[1] * q[2] - q[1] * p[2]) % _P
 
 
-_BASE: _Extended = _point((4 * pow(5, -1, _P) % _P).to_bytes(32, "little")) or (0, 1, 1, 0)
+_BASE: _Extended = _point((4 * pow(5, -1, _P) % _P).to_bytes(32, "little")) or _ZERO
 
 # What stands before a digest that RSA signs (RFC 8017, section 9.2): the hash's name in DER.
 _DIGEST_INFO = {
@@ -164,7 +168,11 @@ def ecdsa(curve: Curve, key: bytes, r: int, s: int, message: bytes) -> bool:
     digest = hashlib.new(curve.digest, message).digest()
     e = int.from_bytes(digest, "big") >> max(8 * len(digest) - curve.n.bit_length(), 0)
     w = pow(s, -1, curve.n)
-    found = _add(_multiply(e * w % curve.n, curve.base, curve), _multiply(r * w % curve.n, q, curve), curve)
+
+    def plus(a: Point | None, b: Point | None) -> Point | None:
+        return _add(a, b, curve)
+
+    found = plus(_times(e * w % curve.n, curve.base, None, plus), _times(r * w % curve.n, q, None, plus))
     return found is not None and found[0] % curve.n == r
 
 
@@ -179,14 +187,3 @@ def _add(a: Point | None, b: Point | None, curve: Curve) -> Point | None:
         slope = (b[1] - a[1]) * pow(b[0] - a[0], -1, curve.p)
     x = (slope * slope - a[0] - b[0]) % curve.p
     return x, (slope * (a[0] - x) - a[1]) % curve.p
-
-
-def _multiply(n: int, a: Point, curve: Curve) -> Point | None:
-    total: Point | None = None
-    step: Point | None = a
-    while n:
-        if n & 1:
-            total = _add(total, step, curve)
-        step = _add(step, step, curve)
-        n >>= 1
-    return total

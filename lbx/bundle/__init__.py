@@ -6,7 +6,7 @@ without links. ``sha256sum`` and ``tar`` alone can check and unpack it.
 
 from lbx.bundle.making.archive import Writing
 from lbx.bundle.making.outline import Outline
-from lbx.bundle.making.pack import CreateResult, create, survey
+from lbx.bundle.making.pack import CreateResult, Where, create, survey
 from lbx.bundle.making.request import RequestResult, write_request
 from lbx.bundle.making.retry import Retry
 from lbx.bundle.progress import Progress
@@ -25,6 +25,7 @@ __all__ = [
     "Trust",
     "UnpackResult",
     "VerifyReport",
+    "Where",
     "Writing",
     "check_unchanged",
     "create",

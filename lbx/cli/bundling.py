@@ -93,7 +93,7 @@ def bundle(
 
     Example: lbx bundle models/new.toml --have long --request new.json; outside: lbx bundle new.json -o out
     """
-    from lbx.bundle import Writing, create, parse_volume_size, survey, write_request
+    from lbx.bundle import Where, Writing, create, parse_volume_size, survey, write_request
 
     if request is not None:
         _refuse_with_request(base=base, images=images, hub=hub, mirror=mirror, work=work, dry_run=dry_run)
@@ -101,13 +101,13 @@ def bundle(
         return
     if have is not None:
         raise UsageError("--have goes with --request.", fix="To leave out what a bundle holds, say --base.")
-    where = {"name": name, "hub": hub, "mirror": mirror, "work": work, "base": base, "images": tuple(images or ())}
+    where = Where(name=name, hub=hub, mirror=mirror, work=work, base=base, images=images or ())
     writing = Writing(**({"volume_size": parse_volume_size(volume_size)} if volume_size else {}), zstd=zstd, key=sign)
     with ByteProgress() as progress:
         if dry_run:
-            outline = survey(recipes, out, **where, progress=progress)  # type: ignore[arg-type]
+            outline = survey(recipes, out, **where, progress=progress)
         else:
-            made = create(recipes, out, **where, writing=writing, on_outline=_announce, progress=progress)  # type: ignore[arg-type]
+            made = create(recipes, out, **where, writing=writing, on_outline=_announce, progress=progress)
     if not dry_run:
         _show_made(made, as_json=as_json)
     elif as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from lbx.bundle.making.fetch import Fetched
 from lbx.bundle.progress import Meter
 from lbx.bundle.signing import signature
 from lbx.bundle.tar import TarWriter
-from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter, publish, render_sums
+from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter
 from lbx.errors import FetchError
 from lbx.layout import TAG_MANIFEST
 
@@ -76,14 +76,6 @@ def write_archive(
     except BaseException:
         volumes.abort()
         raise
-
-
-def publish_archive(
-    drafts: Path, out_dir: Path, name: str, volumes: Sequence[Volume], key: Path | None
-) -> tuple[list[Path], Path]:
-    """Put volumes and sums in place, the sums last and signed; their paths."""
-    signed = signature.sign(render_sums(volumes), key) if key is not None else None
-    return publish(drafts, out_dir, name, volumes, signed)
 
 
 def _add(tar: TarWriter, name: str, file: Fetched, report: Callable[[int], None]) -> None:

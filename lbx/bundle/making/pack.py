@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from lbx.bundle.bag import render_tags
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import NAMES_CODE, unsafe_inside, wants_look, why_refused
-from lbx.bundle.making.archive import Writing, publish_archive, write_archive
+from lbx.bundle.making.archive import Writing, write_archive
 from lbx.bundle.making.delta import Held, HeldFile, read_base
 from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
 from lbx.bundle.making.hub import Hub
@@ -31,7 +32,9 @@ from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.making.sources import ImageSource
 from lbx.bundle.making.workshop import Workshop, clear, leave, workshop
 from lbx.bundle.progress import Meter, Progress, silent
+from lbx.bundle.signing.signature import sign
 from lbx.bundle.tar import size_of_tar
+from lbx.bundle.volumes import publish, render_sums
 from lbx.errors import UsageError
 from lbx.layout import SBOM, TAG_MANIFEST
 
@@ -78,20 +81,36 @@ class Job:
     outline: Outline
 
 
+class Where(TypedDict, total=False):
+    """What is bundled beside the recipes, and where it comes from.
+
+    Attributes:
+        name: of the bundle; the recipes' own names joined by "+" when None.
+        hub: address of a Hugging Face hub instead of the public one (or HF_ENDPOINT).
+        mirror: address that stands for scheme and host of every https source: ``mirror`` + the url's path.
+        work: folder for downloads, where they are to lie on another disk than the archive.
+        base: a bundle that the other side has, see ``lbx.bundle.making.delta``: what it holds is not fetched or packed.
+        images: OCI archives that travel with it.
+        retry: how patient to be with the network.
+    """
+
+    name: str | None
+    hub: str | None
+    mirror: str | None
+    work: Path | None
+    base: Path | None
+    images: Sequence[Path]
+    retry: Retry
+
+
 def create(
     recipes: Sequence[Path],
     out_dir: Path,
     *,
-    name: str | None = None,
-    hub: str | None = None,
-    mirror: str | None = None,
-    work: Path | None = None,
-    base: Path | None = None,
-    images: Sequence[Path] = (),
     writing: Writing | None = None,
     on_outline: OnOutline | None = None,
-    progress: Progress | None = None,
-    retry: Retry | None = None,
+    progress: Progress = silent,
+    **where: Unpack[Where],
 ) -> CreateResult:
     """Fetch what the recipes list, check it, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
 
@@ -100,61 +119,45 @@ def create(
     Args:
         recipes: recipes or model cards, see ``lbx.bundle.making.recipe``; or one request, see
             ``lbx.bundle.making.request``.
-        name: of the bundle; the recipes' own names joined by "+" when None.
-        hub: address of a Hugging Face hub instead of the public one (or HF_ENDPOINT).
-        mirror: address that stands for scheme and host of every https source: ``mirror`` + the url's path.
-        work: folder for downloads, where they are to lie on another disk than the archive.
-        base: a bundle that the other side has, see ``lbx.bundle.making.delta``: what it holds is not fetched or packed.
-        images: OCI archives that travel with it.
         writing: volumes, compression, signature.
         on_outline: told what the bundle will be, before the first download.
         progress: see ``lbx.bundle.progress.Progress``.
-        retry: how patient to be with the network.
 
     Raises:
         UsageError: a recipe is wrong, a local source missing, an unsafe format not allowed, a disk too small.
         FetchError: a source cannot be had, or is not what was promised.
     """
-    progress, epoch = progress or silent, _source_date_epoch()
-    writing = writing or Writing()
+    epoch, writing = _source_date_epoch(), writing or Writing()
     writing.require()
-    recipe, held = _read(recipes, name, base, images)
-    with workshop(out_dir, recipe.name, work) as shop, Fetcher(shop.store, retry or Retry()) as fetcher:
-        job = _plan(recipe, held, shop, fetcher, Planner(Hub(hub, fetcher.retry), mirror, fetcher, progress, held))
+    with _planned(recipes, out_dir, progress, where) as job:
         if on_outline:
             on_outline(job.outline)
         require_space(job.outline)
         contents, coded = _fetch_all(job, progress)
         sources = [_described(entry, contents, coded) for entry in job.planned]
         made = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
-        clear(shop)
+        clear(job.shop)
     return made
 
 
-def survey(
-    recipes: Sequence[Path],
-    out_dir: Path,
-    *,
-    name: str | None = None,
-    hub: str | None = None,
-    mirror: str | None = None,
-    work: Path | None = None,
-    base: Path | None = None,
-    images: Sequence[Path] = (),
-    progress: Progress | None = None,
-    retry: Retry | None = None,
-) -> Outline:
+def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silent, **where: Unpack[Where]) -> Outline:
     """What ``create`` would make of the same arguments; downloads nothing.
 
     Raises:
         UsageError, FetchError: as ``create`` would, but for the disk, which the outline tells.
     """
-    recipe, held = _read(recipes, name, base, images)
-    with workshop(out_dir, recipe.name, work) as shop, Fetcher(shop.store, retry or Retry()) as fetcher:
-        planner = Planner(Hub(hub, fetcher.retry), mirror, fetcher, progress or silent, held)
-        outline = _plan(recipe, held, shop, fetcher, planner).outline
-        leave(shop)
-    return outline
+    with _planned(recipes, out_dir, progress, where) as job:
+        leave(job.shop)
+    return job.outline
+
+
+@contextmanager
+def _planned(recipes: Sequence[Path], out_dir: Path, progress: Progress, where: Where) -> Iterator[Job]:
+    recipe, held = _read(recipes, where.get("name"), where.get("base"), where.get("images", ()))
+    retry = where.get("retry", Retry())
+    with workshop(out_dir, recipe.name, where.get("work")) as shop, Fetcher(shop.store, retry) as fetcher:
+        planner = Planner(Hub(where.get("hub"), retry), where.get("mirror"), fetcher, progress, held)
+        yield _plan(recipe, held, shop, fetcher, planner)
 
 
 def _read(
@@ -306,7 +309,8 @@ def _write(
     meter = Meter(progress, "pack", sum(file.size for file in packed.values()))
     drafts = job.shop.drafts
     volumes = write_archive(drafts, name, tags, packed, writing, epoch=epoch, meter=meter)
-    paths, sums = publish_archive(drafts, out_dir, name, volumes, writing.key)
+    signed = sign(render_sums(volumes), writing.key) if writing.key else None
+    paths, sums = publish(drafts, out_dir, name, volumes, signed)
     return CreateResult(
         archive=paths[0],
         volumes=paths,

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\%:\u2028\u2029\ud800-\udfff]")
 # What is not drawn, so that two names look alike: beside Unicode's format characters (Cf) its other ignorable ones.
 _UNSEEN = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE)
+_NAMED = 10
 _MAX_PART = 255
 _MAX_PATH = 1024
 _BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def first_names(names: Sequence[str]) -> str:
+    """For a message: "a, b and 3 more", ten at most by their names."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def is_bundle_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,11 @@ class HeldFile:
     allowed: bool = False
 
 
+def held_file(file: Mapping[str, Any], allowed: Set[str]) -> HeldFile:
+    """An entry of a source's ``files`` in bundle.json."""
+    return HeldFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed)
+
+
 @dataclass(frozen=True)
 class Held:
     """A base bundle, known by what it says of itself.
@@ -57,9 +62,7 @@ class Held:
         found = []
         for source in self.sources:
             allowed = set(source.get("allowed", ()))
-            for file in source["files"]:
-                git = file.get("git_sha1", "")
-                found.append(HeldFile(file["path"], file["size"], file["sha256"], git, file["path"] in allowed))
+            found += [held_file(file, allowed) for file in source["files"]]
         return tuple(sorted(found, key=lambda file: file.path))
 
     @cached_property

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from lbx.bundle.disk import read_blocks
@@ -81,9 +80,7 @@ class Fetcher:
     def __enter__(self) -> Fetcher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
     def size(self, wanted: Wanted) -> int | None:
@@ -118,7 +115,7 @@ class Fetcher:
 
     def kept(self, wanted: Wanted) -> int:
         """How many of the file's bytes an earlier run has left in the store."""
-        for path in (self._final(wanted), self._part(wanted)):
+        for path in (self._place(wanted), self._place(wanted, ".part")):
             if path.exists():
                 return path.stat().st_size
         return 0
@@ -132,7 +129,7 @@ class Fetcher:
         Raises:
             FetchError: it cannot be had, or is not what was promised; names the file and both hashes.
         """
-        final, part = self._final(wanted), self._part(wanted)
+        final, part = self._place(wanted), self._place(wanted, ".part")
         if final.exists():
             digests = _Digests(wanted, final.stat().st_size)
             digests.read(final, report)
@@ -157,7 +154,7 @@ class Fetcher:
                     "try another network or mirror; do not use the file.",
                 )
             part.replace(final)
-            self._etag(wanted).unlink(missing_ok=True)
+            self._place(wanted, ".etag").unlink(missing_ok=True)
             return Fetched(final, digests.count, digests.sha256)
 
         return persist(self.retry, wanted.what, attempt)
@@ -201,10 +198,11 @@ class Fetcher:
         if None not in (wanted.size, total) and total != wanted.size:
             part.unlink(missing_ok=True)
             raise AgainError(f"the server has {total:,} bytes, which is not the {wanted.size:,} bytes promised")
+        kept = self._place(wanted, ".etag")
         if not start:
-            self._etag(wanted).write_text(etag, "utf-8")
+            kept.write_text(etag, "utf-8")
             return
-        begun = self._etag(wanted).read_text("utf-8") if self._etag(wanted).exists() else ""
+        begun = kept.read_text("utf-8") if kept.exists() else ""
         # Servers behind one name may each have an ETag of their own; the second time the hash at the end has to do.
         if etag and begun and etag != begun and wanted.digest not in self._begun_anew:
             self._begun_anew.add(wanted.digest)
@@ -221,14 +219,8 @@ class Fetcher:
             )
         return digests
 
-    def _final(self, wanted: Wanted) -> Path:
-        return self._store / f"{wanted.algorithm}-{wanted.digest}"
-
-    def _part(self, wanted: Wanted) -> Path:
-        return self._store / f"{wanted.algorithm}-{wanted.digest}.part"
-
-    def _etag(self, wanted: Wanted) -> Path:
-        return self._store / f"{wanted.algorithm}-{wanted.digest}.etag"
+    def _place(self, wanted: Wanted, suffix: str = "") -> Path:
+        return self._store / f"{wanted.algorithm}-{wanted.digest}{suffix}"
 
 
 @cache
@@ -273,29 +265,21 @@ class _Digests:
         return self.found == self._wanted.digest and self._wanted.size in (None, self.count)
 
 
-class _mapped:  # noqa: N801 - reads as a verb where it is used
+@contextmanager
+def _mapped(wanted: Wanted, progressed: Callable[[], bool]) -> Iterator[None]:
     """Maps what the network throws to ``AgainError`` (may pass) or ``FetchError`` (will not)."""
+    import httpx2
 
-    def __init__(self, wanted: Wanted, progressed: Callable[[], bool]) -> None:
-        self._wanted = wanted
-        self._progressed = progressed
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import httpx2
-
+    try:
+        yield
+    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
-            raise AgainError(describe(exc), progressed=self._progressed()) from exc
-        if isinstance(exc, (httpx2.HTTPError, httpx2.InvalidURL)):
-            raise FetchError(f"{self._wanted.what} cannot be fetched from {self._wanted.url}: {exc}.") from exc
-        if isinstance(exc, OSError):
-            raise FetchError(
-                f"{self._wanted.what} cannot be stored: {exc}.", fix="Free some space, or give another folder with -o."
-            ) from exc
+            raise AgainError(describe(exc), progressed=progressed()) from exc
+        raise FetchError(f"{wanted.what} cannot be fetched from {wanted.url}: {exc}.") from exc
+    except OSError as exc:
+        raise FetchError(
+            f"{wanted.what} cannot be stored: {exc}.", fix="Free some space, or give another folder with -o."
+        ) from exc
 
 
 def describe(exc: Exception) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.formats import why_refused
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.making.delta import Held, HeldFile
+from lbx.bundle.making.delta import Held, HeldFile, held_file
 from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
 from lbx.bundle.making.hub import Hub, Snapshot
 from lbx.bundle.making.image import read_image
@@ -85,7 +85,10 @@ class Planner:
             UsageError: a local path is missing, an unsafe format is not allowed, two files want one place.
             FetchError: a repository, revision or pattern matches nothing.
         """
-        planned = [self._less_base(self._plan_one(source)) for source in sources]
+        planned = []
+        for source in sources:
+            found = self._plan_one(source)
+            planned.append(replace(found, items=tuple(self._from_base(item) for item in found.items)))
         names = PathSet()
         for entry in planned:
             _check_formats(entry)
@@ -110,11 +113,8 @@ class Planner:
             case HeldSource():
                 return _plan_held(source)
 
-    def _less_base(self, planned: Planned) -> Planned:
-        """The same, with what the base holds taken from there."""
-        return replace(planned, items=tuple(self._from_base(item) for item in planned.items))
-
     def _from_base(self, item: Item) -> Item:
+        """The same, taken from the base if that holds it."""
         origin = item.origin
         if self._base is None or not isinstance(origin, Wanted):
             return item
@@ -153,11 +153,10 @@ class Planner:
         url = source.url
         if self._mirror:
             url = self._mirror + parts.path + (f"?{parts.query}" if parts.query else "")
-        wanted = Wanted(f"{source.to}", url, "sha256", source.sha256, None)
-        size = self._fetcher.size(wanted)
-        wanted = Wanted(wanted.what, url, "sha256", source.sha256, size)
+        wanted = Wanted(source.to, url, "sha256", source.sha256, None)
+        wanted = replace(wanted, size=self._fetcher.size(wanted))
         record = {"kind": "https", "url": source.url, "to": source.to, "licence": source.licence}
-        return Planned(source, record, (Item(f"{FILES}/{source.to}", source.to, wanted, size),))
+        return Planned(source, record, (Item(f"{FILES}/{source.to}", source.to, wanted, wanted.size),))
 
     def _plan_image(self, source: ImageSource) -> Planned:
         images = read_image(source.path)
@@ -204,18 +203,8 @@ def _plan_held(source: HeldSource) -> Planned:
     """A source that only the base has: its record and its files as they are there."""
     record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
     allowed = set(source.allow)
-    items = [
-        Item(
-            file["path"],
-            file["path"],
-            HeldFile(file["path"], file["size"], file["sha256"], git, unsafe),
-            file["size"],
-            git,
-        )
-        for file in source.record["files"]
-        for git, unsafe in [(file.get("git_sha1", ""), file["path"] in allowed)]
-    ]
-    return Planned(source, record, tuple(items))
+    held = (held_file(file, allowed) for file in source.record["files"])
+    return Planned(source, record, tuple(Item(file.path, file.path, file, file.size, file.git_sha1) for file in held))
 
 
 def _refs(root: str, revision: str, commit: str) -> list[Item]:

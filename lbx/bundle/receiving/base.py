@@ -13,12 +13,12 @@ from pathlib import Path
 from lbx.bundle.bag import Contents, Entry
 from lbx.bundle.disk import BLOCK, read_blocks
 from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally
 from lbx.errors import BundleError
 from lbx.layout import BUNDLE_JSON, MANIFEST, Bundle
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
-_NAMED = 10
 
 
 class Base:
@@ -40,11 +40,8 @@ class Base:
         self._asked = f"{contents.base['name']} {contents.base['digest']}".strip()
         found = {path: self._find(contents.entries[path], there) for path, there in contents.fetched.items()}
         if missing := [f"{contents.fetched[path]}" for path, file in found.items() if file is None]:
-            named = ", ".join(missing[:_NAMED]) + (
-                f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            )
             raise BundleError(
-                f"{self.root} lacks what {delta} takes from its base ({len(missing)}): {named}.",
+                f"{self.root} lacks what {delta} takes from its base ({len(missing)}): {first_names(missing)}.",
                 fix=f"Give the unpacked folder of the bundle that it was made against ({self._asked}) with --base.",
             )
         self._files: Mapping[str, Path] = {path: file for path, file in found.items() if file is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import unsafe_inside, wants_look, why_refused
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.receiving.reading import Discard, Reading, allowed_files, damage, opened, require_safe, unsafe_files
+from lbx.bundle.receiving.reading import Reading, allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
@@ -99,7 +99,7 @@ def verify(
     clock = Clock()
     try:
         with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
-            reading.run(Discard(), "verify", progress or silent)
+            reading.run(discard, "verify", progress or silent)
     except OSError as exc:
         raise BundleError(f"{archive} cannot be read: {exc}.") from exc
     return report_of(archive, reading, clock)
@@ -118,10 +118,7 @@ def verify_folder(
     Bundle(root)  # refuses what is no bundle at all before the whole folder is walked
     try:
         found = files_below(root)
-        for path in found:
-            if not path.startswith(PAYLOAD):
-                refuse_foreign_tag(path, f"{root}")
-        tags = {path: (root / path).read_bytes() for path in found if not path.startswith(PAYLOAD)}
+        tags = read_tags(root, found)
         signatures = _judge(root, tags, trust)
         contents = parse_tags(tags, f"{root}")
         if not unsafe:
@@ -144,6 +141,14 @@ def verify_folder(
     if problems:
         raise damage(root, problems, "Unpack the archive again.")
     return _report(root, contents, clock, any(signed.trusted for signed in signatures), signatures=signatures)
+
+
+def read_tags(root: Path, found: Iterable[str]) -> dict[str, bytes]:
+    """The tag files among what ``files_below`` has found. Raises BundleError for a foreign one, and OSError."""
+    paths = [path for path in found if not path.startswith(PAYLOAD)]
+    for path in paths:
+        refuse_foreign_tag(path, f"{root}")
+    return {path: (root / path).read_bytes() for path in paths}
 
 
 def read_contents(archive: Path) -> Contents:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -157,8 +157,8 @@ def _unpack_beside(reading: Reading, to: Path, progress: Progress, base: Base | 
     with _passing_folder(to) as folder:
         writer = _Writer(folder)
         for path, content in reading.tags.items():
-            writer.write(path, iter([content]))
-        reading.run(writer, "unpack", progress, name_all=False)
+            writer.write(path, [content])
+        reading.run(lambda entry, blocks: writer.write(entry.path, blocks), "unpack", progress, name_all=False)
         if base is not None:
             entries = [reading.contents.entries[path] for path in reading.contents.fetched]
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
@@ -219,7 +219,7 @@ def _lock(folder: Path) -> int | None:
 
 
 class _Writer:
-    """The sink that writes: every file under a passing name, hashed, flushed to the disk, renamed."""
+    """Writes: every file under a passing name, hashed, flushed to the disk, renamed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -227,10 +227,7 @@ class _Writer:
         self._numbers = count()
         self._lock = Lock()
 
-    def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
-        self.write(entry.path, blocks)
-
-    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+    def write(self, path: str, blocks: Iterable[bytes]) -> None:
         passing = self._passing()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(passing, flags, 0o644), "wb") as out:

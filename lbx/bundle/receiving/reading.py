@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
 from lbx.bundle.formats import Unsafe, unsafe_inside, wants_look, why_refused
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
-from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
+from lbx.bundle.names import PathSet, first_names, is_bundle_name, why_unsafe
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.receiving.proven import Extent, Proven
@@ -28,24 +28,18 @@ from lbx.layout import TAG_MANIFEST
 
 _TAGS_LIMIT = 128 << 20
 _FRONT = _TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first payload file
-_NAMED = 10
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
 
 
-class Sink(Protocol):
-    """What takes the payload of an archive, maybe from several threads at once."""
-
-    def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
-        """One payload file; must read all blocks. The last step raises where the hash is wrong and that ends it all."""
-        ...
+Sink = Callable[[Entry, Iterator[bytes]], None]
+"""Takes a payload file, maybe several at once from as many threads; must read all blocks. The last step raises where
+the hash is wrong and that ends it all."""
 
 
-class Discard:
+def discard(_entry: Entry, blocks: Iterator[bytes]) -> None:
     """A sink for those who only look."""
-
-    def payload(self, entry: Entry, blocks: Iterator[bytes]) -> None:
-        for _ in blocks:
-            pass
+    for _ in blocks:
+        pass
 
 
 class Reading:
@@ -96,7 +90,7 @@ class Reading:
             require_safe(self._archive, self.contents)
 
     def _read(self, offset: int, size: int) -> bytes:
-        return self._read_at(offset, size)
+        return self._read_at(offset, size)  # which is another one once the tags have been read
 
     @property
     def trusted(self) -> bool:
@@ -245,7 +239,7 @@ class Reading:
                     raise damage(self._archive, wrong, "`lbx verify` names all that changed.")
 
         try:
-            sink.payload(entry, passing())
+            sink(entry, passing())
         finally:
             digest.close()
         return wrong
@@ -322,17 +316,16 @@ def unsafe_files(contents: Contents) -> list[str]:
 def require_safe(where: Path, contents: Contents) -> None:
     """Refuse what its recipe has let through by name, for those who overrule it. Raises BundleError."""
     if found := unsafe_files(contents):
-        named = ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
         raise BundleError(
             f"{where} is refused: its recipe lets unsafe files through ({len(found)}), and --refuse-unsafe takes none: "
-            f"{named}.",
+            f"{first_names(found)}.",
             fix="Have it made anew without them, or give the command without --refuse-unsafe.",
         )
 
 
 def damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:
     """The error that names files which are not what the manifest says."""
-    named = ", ".join(problems[:_NAMED]) + (f" and {len(problems) - _NAMED} more" if len(problems) > _NAMED else "")
+    named = first_names(problems)
     return BundleError(f"{where} is damaged. Files that differ from its manifest ({len(problems)}): {named}.", fix=fix)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from lbx.bundle.disk import BLOCK, read_ahead
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
+from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.volumes import SUMS, split_name, volume_name
@@ -58,10 +59,8 @@ class Received:
         return self.archive.suffix == ".zst"
 
 
-class Judge(Protocol):
-    """Who decides about the signature of NAME.SHA256SUMS; raises BundleError where it is not enough."""
-
-    def __call__(self, sums: Path, text: bytes, signature: bytes | None) -> None: ...
+Judge = Callable[[Path, bytes, bytes | None], None]
+"""Told NAME.SHA256SUMS, its text and its signature; raises BundleError where that is not enough."""
 
 
 def locate(given: Path, judge: Judge) -> Received:
@@ -89,9 +88,8 @@ def locate(given: Path, judge: Judge) -> Received:
     judge(sums, text, _read_small(sums.with_name(f"{sums.name}.sig")))
     listed = _parse_sums(text, sums)
     archive = (split_name(next(iter(listed))) or (given.name, 0))[0]
-    if asked is not None and asked[1] and given.name not in listed:
-        raise BundleError(f"{sums} does not list {given.name}.", fix="Copy both again, under their own names.")
-    if given.exists() and not name.endswith(SUMS) and given.name not in listed:
+    a_volume = asked is not None and asked[1] > 0
+    if given.name not in listed and (a_volume or (given.exists() and not name.endswith(SUMS))):
         raise BundleError(f"{sums} does not list {given.name}.", fix="Copy both again, under their own names.")
     _refuse_foreign(given.parent, stem, listed, sums.name)
     volumes = [given.with_name(volume) for volume in listed]
@@ -120,7 +118,7 @@ def _without_sums(given: Path, archive: Path) -> Received:
 def _no_volumes(given: Path, missing: Sequence[str], sums: Path) -> BundleError:
     if not given.exists() and len(missing) == 1:
         _require_file(given)
-    named = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+    named = first_names(missing)
     return BundleError(f"{sums} lists {named}, and there is no such file beside it.", fix=f"Copy {named}, too.")
 
 
@@ -260,10 +258,9 @@ def check_volumes(
     results = in_parallel(examine, range(len(received.volumes)), tally)
     wrong = [describe_volume(result, results) for result in results if result.result != "intact"]
     if wrong:
-        which = ", ".join(wrong[:10]) + (f" and {len(wrong) - 10} more" if len(wrong) > 10 else "")
         raise BundleError(
-            f"{received.archive}: {which} does not have the sha256 that {received.sums.name} beside it says; it is "
-            "damaged, or of another archive.",
+            f"{received.archive}: {first_names(wrong)} does not have the sha256 that {received.sums.name} beside it "
+            "says; it is damaged, or of another archive.",
             fix=_AGAIN.format("it" if len(wrong) == 1 else "these") if len(results) > 1 else "Copy both again.",
         )
     return results

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from lbx.bundle.bag import PAYLOAD, Entry, parse_tags, refuse_foreign_tag
+from lbx.bundle.bag import PAYLOAD, parse_tags
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.receiving.check import compare, files_below, verify_folder
+from lbx.bundle.receiving.check import compare, files_below, read_tags, verify_folder
 from lbx.bundle.receiving.reading import damage
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST, Bundle
@@ -36,31 +35,21 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
     Bundle(root)
     try:
         found = {path: (root / path).lstat() for path in files_below(root)}
-        for path in found:
-            if not path.startswith(PAYLOAD):
-                refuse_foreign_tag(path, f"{root}")
-        contents = parse_tags(
-            {path: (root / path).read_bytes() for path in found if not path.startswith(PAYLOAD)}, f"{root}"
-        )
+        contents = parse_tags(read_tags(root, found), f"{root}")
         payload = {path: status for path, status in found.items() if path.startswith(PAYLOAD)}
         problems = [f"{path} (not part of the bundle)" for path in payload if path not in contents.entries]
         problems += [f"{path} (missing)" for path in contents.entries if path not in payload]
         entries = [entry for path, entry in contents.entries.items() if path in payload]
         problems += [f"{entry.path} (changed)" for entry in entries if payload[entry.path].st_size != entry.size]
-        younger = [entry for entry in entries if _younger(payload[entry.path], found[TAG_MANIFEST])]
+        unpacked = found[TAG_MANIFEST].st_mtime_ns
+        younger = [entry for entry in entries if payload[entry.path].st_mtime_ns > unpacked]
         tally = Tally(progress or silent, "verify", sum(entry.size for entry in younger))
-
-        def work(entry: Entry) -> list[str]:
-            return compare(root / entry.path, entry, tally)
-
-        problems += [] if problems else [problem for told in in_parallel(work, younger, tally) for problem in told]
+        if not problems:
+            told = in_parallel(lambda entry: compare(root / entry.path, entry, tally), younger, tally)
+            problems = [problem for wrong in told for problem in wrong]
     except OSError as exc:
         raise BundleError(f"{root} cannot be read: {exc}.") from exc
     if problems:
         raise damage(root, problems, _FIX)
     hashed = f", and hashes of the {len(younger):,} younger than the manifest" if younger else ""
     return f"sizes and times of {len(entries):,} files{hashed}"
-
-
-def _younger(file: os.stat_result, manifest: os.stat_result) -> bool:
-    return file.st_mtime_ns > manifest.st_mtime_ns

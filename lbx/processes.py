@@ -6,6 +6,7 @@ Other programs are looked for in the absolute folders of PATH alone.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -77,6 +78,20 @@ def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProc
     if program is None:
         raise FileNotFoundError(2, os.strerror(2), command[0])
     return subprocess.run([program, *command[1:]], **options)  # noqa: PLW1510 (``check`` is the caller's)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or folder until it is closed; False where another process has it.
+
+    True, too, on a file system without locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def find_tool(name: str) -> str | None:

@@ -155,7 +155,7 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
                 f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle anew."
             )
     if tags[BAGIT] != _DECLARATION:
-        raise BundleError(f"{where}: {BAGIT} is not that of a bundle.", fix="Copy it again, or bundle anew.")
+        raise _wrong(where, f"{BAGIT} is not that of a bundle", "Copy it again, or bundle anew.")
     _check_tag_sums(tags, where)
     sums = _parse_manifest(tags[MANIFEST], MANIFEST, where)
     described = _parse_description(tags[BUNDLE_JSON], where)
@@ -167,15 +167,19 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
     return Contents(described["name"], described["description"], digest, entries, described["sources"], base, fetched)
 
 
+def _wrong(where: str, what: str, fix: str = "Bundle anew.") -> BundleError:
+    return BundleError(f"{where}: {what}.", fix=fix)
+
+
 def _base(described: Mapping[str, Any], where: str) -> dict[str, str]:
     base = described.get("base")
     if base is None:
         return {}
     if not isinstance(base, dict) or not is_bundle_name(str(base.get("name"))):
-        raise BundleError(f"{where}: {BUNDLE_JSON} does not say which bundle is its base.", fix="Bundle anew.")
+        raise _wrong(where, f"{BUNDLE_JSON} does not say which bundle is its base")
     digest = str(base.get("digest", ""))
     if digest and not _DIGEST.fullmatch(digest):
-        raise BundleError(f"{where}: {BUNDLE_JSON} gives its base no valid digest.", fix="Bundle anew.")
+        raise _wrong(where, f"{BUNDLE_JSON} gives its base no valid digest")
     return {"name": str(base["name"]), "digest": digest}
 
 
@@ -191,19 +195,17 @@ def _parse_fetch(
     try:
         lines = content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as exc:
-        raise BundleError(f"{where}: {FETCH} is not UTF-8.", fix="Copy it again.") from exc
+        raise _wrong(where, f"{FETCH} is not UTF-8", "Copy it again.") from exc
     for number, line in enumerate(lines, 1):
         match = _FETCH_LINE.fullmatch(line)
         if match is None or match[1] != base["name"]:
-            raise BundleError(f"{where}: line {number} of {FETCH} names no file of the base.", fix="Bundle anew.")
+            raise _wrong(where, f"line {number} of {FETCH} names no file of the base")
         there, size, path = unquote(match[2]), int(match[3]), match[4]
         if path not in entries or entries[path].size != size or path in fetched:
-            raise BundleError(
-                f"{where}: {FETCH} and {MANIFEST} disagree about {path!r}.", fix="Do not trust this bundle."
-            )
+            raise _wrong(where, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle.")
         reason = why_unsafe(there) or ("" if there.startswith(PAYLOAD) else "it is no payload file")
         if reason:
-            raise BundleError(f"{where}: {FETCH} takes {there!r} of the base, and {reason}.", fix="Do not trust it.")
+            raise _wrong(where, f"{FETCH} takes {there!r} of the base, and {reason}", "Do not trust it.")
         fetched[path] = there
     return fetched
 
@@ -212,11 +214,11 @@ def _check_tag_sums(tags: Mapping[str, bytes], where: str) -> None:
     listed = _parse_manifest(tags[TAG_MANIFEST], TAG_MANIFEST, where)
     for path, digest in listed.items():
         if path not in tags:
-            raise BundleError(f"{where}: {path} is missing, though {TAG_MANIFEST} lists it.", fix="Copy it again.")
+            raise _wrong(where, f"{path} is missing, though {TAG_MANIFEST} lists it", "Copy it again.")
         if hashlib.sha256(tags[path]).hexdigest() != digest:
-            raise BundleError(f"{where}: {path} has changed since the bundle was made.", fix="Copy it again.")
+            raise _wrong(where, f"{path} has changed since the bundle was made", "Copy it again.")
     for path in sorted(set(tags) - {TAG_MANIFEST, TAG_SIGNATURE} - set(listed)):
-        raise BundleError(f"{where}: {path} is not listed in {TAG_MANIFEST}.", fix="Do not trust this bundle.")
+        raise _wrong(where, f"{path} is not listed in {TAG_MANIFEST}", "Do not trust this bundle.")
 
 
 def _parse_manifest(content: bytes, name: str, where: str) -> dict[str, str]:
@@ -225,15 +227,15 @@ def _parse_manifest(content: bytes, name: str, where: str) -> dict[str, str]:
     try:
         lines = content.decode().removesuffix("\n").split("\n") if content else []
     except UnicodeDecodeError as exc:
-        raise BundleError(f"{where}: {name} is not UTF-8.", fix="Copy it again.") from exc
+        raise _wrong(where, f"{name} is not UTF-8", "Copy it again.") from exc
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise BundleError(f"{where}: line {number} of {name} is not 'sha256  path'.", fix="Copy it again.")
+            raise _wrong(where, f"line {number} of {name} is not 'sha256  path'", "Copy it again.")
         digest, path = match.groups()
         reason = why_unsafe(path) or names.why_not(path)
         if reason:
-            raise BundleError(f"{where}: {name} lists {path!r}, and {reason}.", fix="Do not trust this bundle.")
+            raise _wrong(where, f"{name} lists {path!r}, and {reason}", "Do not trust this bundle.")
         sums[path] = digest
     return sums
 
@@ -242,9 +244,9 @@ def _parse_description(content: bytes, where: str) -> dict[str, Any]:
     try:
         described = json.loads(content)
     except (ValueError, RecursionError) as exc:
-        raise BundleError(f"{where}: {BUNDLE_JSON} is not valid JSON: {exc}.", fix="Bundle anew.") from exc
+        raise _wrong(where, f"{BUNDLE_JSON} is not valid JSON: {exc}") from exc
     if not isinstance(described, dict) or not isinstance(described.get("format"), int):
-        raise BundleError(f"{where}: {BUNDLE_JSON} has no format number.", fix="Bundle anew.")
+        raise _wrong(where, f"{BUNDLE_JSON} has no format number")
     if described["format"] != FORMAT:
         raise BundleError(
             f"{where} has bundle format {described['format']}; this lbx reads format {FORMAT}.",
@@ -252,11 +254,9 @@ def _parse_description(content: bytes, where: str) -> dict[str, Any]:
         )
     fields = {"name": str, "description": str, "sources": list}
     if not all(isinstance(described.get(field), kind) for field, kind in fields.items()):
-        raise BundleError(f"{where}: {BUNDLE_JSON} lacks name, description or sources.", fix="Bundle anew.")
+        raise _wrong(where, f"{BUNDLE_JSON} lacks name, description or sources")
     if not is_bundle_name(described["name"]):
-        raise BundleError(
-            f"{where}: {BUNDLE_JSON} gives the bundle the name {described['name']!r}.", fix="Bundle anew."
-        )
+        raise _wrong(where, f"{BUNDLE_JSON} gives the bundle the name {described['name']!r}")
     return described
 
 
@@ -265,12 +265,12 @@ def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) 
     entries: dict[str, Entry] = {}
     for file in _listed_files(described, where):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
-            raise BundleError(
-                f"{where}: {BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}.", fix="Do not trust this bundle."
+            raise _wrong(
+                where, f"{BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}", "Do not trust this bundle."
             )
         entries[file.path] = file
     for path in sorted(set(sums) - set(entries)):
-        raise BundleError(f"{where}: {path} belongs to no source in {BUNDLE_JSON}.", fix="Do not trust this bundle.")
+        raise _wrong(where, f"{path} belongs to no source in {BUNDLE_JSON}", "Do not trust this bundle.")
     return entries
 
 
@@ -280,16 +280,14 @@ def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[Entry]:
             for file in source["files"]:
                 path, size, digest = str(file["path"]), file["size"], str(file["sha256"])
                 if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                    raise BundleError(f"{where}: {BUNDLE_JSON} gives {path!r} no valid size.", fix="Bundle anew.")
+                    raise _wrong(where, f"{BUNDLE_JSON} gives {path!r} no valid size")
                 yield Entry(path, size, digest)
     except (TypeError, KeyError) as exc:
-        raise BundleError(
-            f"{where}: a source in {BUNDLE_JSON} has no proper list of files.", fix="Bundle anew."
-        ) from exc
+        raise _wrong(where, f"a source in {BUNDLE_JSON} has no proper list of files") from exc
 
 
 def _check_oxum(info: bytes, entries: Mapping[str, Entry], where: str) -> None:
     match = _OXUM.search(info.decode("utf-8", "replace"))
     total = sum(entry.size for entry in entries.values())
     if match is None or (int(match[1]), int(match[2])) != (total, len(entries)):
-        raise BundleError(f"{where}: the Payload-Oxum of {BAG_INFO} does not fit the manifest.", fix="Bundle anew.")
+        raise _wrong(where, f"the Payload-Oxum of {BAG_INFO} does not fit the manifest")

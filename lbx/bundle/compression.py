@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lbx.bundle.disk import BLOCK
 from lbx.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 SUFFIX = ".zst"
 _LEVEL = 10
 _WINDOW_LOG = 27  # what `zstd -d` takes without being told: 128 MiB
-_BLOCK = 1 << 20
 
 
 class Writable(Protocol):
@@ -81,7 +81,7 @@ class Decompressor:
     def read(self, size: int) -> bytes:
         parts = []
         while size > 0 and not self._zstd.eof:
-            data = self._stream.read(_BLOCK) if self._zstd.needs_input else b""
+            data = self._stream.read(BLOCK) if self._zstd.needs_input else b""
             if not data and self._zstd.needs_input:
                 raise BundleError(
                     f"{self._archive} is cut short: it ends within its zstd frame.", fix="Copy the archive again."

@@ -42,19 +42,14 @@ class Tally:
         return size * processors() > self.total
 
 
-def workers(size: int) -> int:
-    """Threads for hashing ``size`` bytes; one for little, where starting others would take longer."""
-    return 1 if size < _LITTLE else min(processors(), 4)
-
-
 def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
     """``work`` of each item, in their order; where one fails, the others are given up and its exception is raised.
 
     Args:
         tally: which ``work`` adds to, so that it notices when it is given up.
     """
-    threads = min(workers(tally.total), len(items))
-    if threads <= 1:
+    threads = min(processors(), 4, len(items))
+    if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
         return [work(item) for item in items]
     pool = ThreadPoolExecutor(threads, "hash")
     futures = [pool.submit(work, item) for item in items]

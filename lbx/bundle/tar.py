@@ -161,7 +161,8 @@ class TarReader:
             raw = self._first_block() if first else self._exactly(_UNIT, "where a file should begin")
             if raw == _ZEROS:
                 return None
-            self._check_header(raw)
+            if not _sum_fits(raw):
+                raise self._damaged("the header of a file does not match its own sum")
             size = self._octal(raw[124:136])
             if raw[156:157] != b"x":
                 return self._describe(raw, size, pax)
@@ -196,10 +197,6 @@ class TarReader:
                 fix="Give the NAME.tar that `lbx bundle` wrote, or copy it again.",
             )
         return raw
-
-    def _check_header(self, raw: bytes) -> None:
-        if not _sum_fits(raw):
-            raise self._damaged("the header of a file does not match its own sum")
 
     def _name(self, raw: bytes) -> str:
         name, prefix = raw[:100].split(b"\0")[0], b""

@@ -7,18 +7,18 @@ not there: it is made under another name and renamed.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from lbx.errors import StoreError
+from lbx.processes import try_lock
 from lbx.records import sha256_text
 from lbx.store.interrupts import uninterrupted
 from lbx.store.store import Store
@@ -132,13 +132,10 @@ def _locked(target: Path) -> Iterator[None]:
     except OSError as exc:
         raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
     try:
-        with suppress(OSError):  # a file system without locks
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                raise StoreError(
-                    f"{target} is kept by another run that is still going.", fix="Wait for it to end, or stop it."
-                ) from exc
+        if not try_lock(descriptor):
+            raise StoreError(
+                f"{target} is kept by another run that is still going.", fix="Wait for it to end, or stop it."
+            )
         yield
     finally:
         os.close(descriptor)

@@ -73,12 +73,12 @@ def merge_files(store: Store, sources: Sequence[Path]) -> Merging:
     for source in sources:
         Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH would
         with _attached(store, source) as connection:
-            _take(connection, source, merging)
+            _take(store, connection, source, merging)
     with store.transaction() as connection:
         _number_sessions(connection)
         _forget_added_up(connection, merging.joined)
-        tables = ("runs", "samples", *_KEYED, "embeddings", "sessions")
-        merging.rows = {table: _count(connection, table) for table in tables}
+    tables = ("runs", "samples", *_KEYED, "embeddings", "sessions")
+    merging.rows = {table: int(store.query(f"SELECT count(*) FROM {table}").rows[0][0]) for table in tables}
     return merging
 
 
@@ -94,10 +94,10 @@ def _attached(store: Store, source: Path) -> Iterator[duckdb.DuckDBPyConnection]
             store.query(f"DETACH {_SOURCE}")
 
 
-def _take(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
+def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
     columns = _columns_of(connection)
-    for run in _rows(connection, f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL"):
-        _take_run(connection, run, source, merging)
+    for run in store.query(f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL").dicts():
+        _take_run(store, connection, run, source, merging)
     _take_samples(connection, source)
     for table, (key, may_differ) in _KEYED.items():
         compared = [name for name in columns[table] if name not in (*key, *may_differ)]
@@ -117,30 +117,21 @@ def _columns_of(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     return dict(found.fetchall())
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-    cursor = connection.execute(sql, list(parameters))
-    names = [item[0] for item in cursor.description or []]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
 def _insert(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {_SOURCE}.{table}")
-
-
-def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
-    row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    return int(row[0]) if row else 0
 
 
 # Runs
 
 
-def _take_run(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], source: Path, merging: Merging) -> None:
+def _take_run(
+    store: Store, connection: duckdb.DuckDBPyConnection, run: dict[str, Any], source: Path, merging: Merging
+) -> None:
     files = merging.runs.setdefault(run["run_id"], [])
     if not files:
         connection.execute(f"INSERT INTO runs BY NAME SELECT * FROM {_SOURCE}.runs WHERE run_id = ?", [run["run_id"]])
     else:
-        (held,) = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", [run["run_id"]])
+        (held,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
         _refuse_other_run(held, run, files[0], source)
         merging.notes += [
             f"{run['run_id']}: {name} is {held[name]} in {files[0]} and {run[name]} in {source}."

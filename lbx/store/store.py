@@ -81,19 +81,14 @@ class Store:
         self._read_only = read_only
         self._after_commit = after_commit
         with uninterrupted():
-            self._open(beside)
-
-    def _open(self, beside: Sequence[Path]) -> None:
-        path, read_only = self.path, self._read_only
-        self._connection = connect(path, read_only, beside)
-        try:
-            self._prepare(read_only)
-        except duckdb.Error as exc:
-            self._connection.close()
-            raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
-        except BaseException:
-            self._connection.close()
-            raise
+            self._connection = connect(path, read_only, beside)
+            try:
+                self._prepare(read_only)
+            except BaseException as exc:
+                self._connection.close()
+                if isinstance(exc, duckdb.Error):
+                    raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
+                raise
 
     @classmethod
     def check(cls, path: Path) -> None:
@@ -149,7 +144,7 @@ class Store:
 
     def _prepare(self, read_only: bool) -> None:
         version = schema_version(self._connection, RESULTS)
-        if version is None and (read_only or self._has_tables()):
+        if version is None and (read_only or self._connection.execute("FROM duckdb_tables()").fetchone()):
             raise StoreError(
                 f"{self.path} is a DuckDB file, but not a results file of lbx.",
                 fix="Give another file; lbx does not add its tables to a database it did not make.",
@@ -173,10 +168,6 @@ class Store:
             )
         elif not todays:
             self._make_views(self._connection, "TEMP ")  # the file's own may be an older lbx's
-
-    def _has_tables(self) -> bool:
-        row = self._connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
-        return bool(row and row[0])
 
     def _migrate(self, version: int) -> None:
         with self.transaction() as connection:
@@ -205,7 +196,7 @@ class Store:
         """
         existing = self.query("SELECT settings, model, backend, bundle_digest FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
-            self._refuse_other_settings(run, dict(zip(existing.columns, existing.rows[0], strict=True)))
+            self._refuse_other_settings(run, existing.dicts()[0])
             with self.transaction() as connection:
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
@@ -434,8 +425,7 @@ class Store:
             """,
             [run_id, benchmark, task],
         )
-        for row in table.rows:
-            yield dict(zip(table.columns, row, strict=True))
+        yield from table.dicts()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:

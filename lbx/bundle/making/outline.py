@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,17 +60,6 @@ class Outline(Evidence):
     out: Path
     out_free: int
     one_disk: bool
-
-
-def free_space(work: Path, out: Path) -> dict[str, Any]:
-    """The fields of ``Outline`` that the disks fill in."""
-    return {
-        "work": work,
-        "work_free": shutil.disk_usage(work).free,
-        "out": out,
-        "out_free": shutil.disk_usage(out).free,
-        "one_disk": os.stat(work).st_dev == os.stat(out).st_dev,  # noqa: PTH116
-    }
 
 
 def require_space(outline: Outline) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from lbx.bundle.making.archive import Writing, write_archive
 from lbx.bundle.making.delta import Held, HeldFile, read_base
 from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
 from lbx.bundle.making.hub import Hub
-from lbx.bundle.making.outline import Line, Outline, free_space, label, require_space
+from lbx.bundle.making.outline import Line, Outline, label, require_space
 from lbx.bundle.making.plan import Item, Planned, Planner, refusal
 from lbx.bundle.making.recipe import Recipe
 from lbx.bundle.making.request import read_inputs
@@ -192,7 +193,11 @@ def _plan(recipe: Recipe, held: Held | None, shop: Workshop, fetcher: Fetcher, p
         # The tag files name every file four times: in two lists, in bundle.json and in the bill of materials.
         archive_bytes=size_of_tar((item.path, item.size or 0) for item in packed)
         + sum(6 * len(item.path) + 900 for item in items),
-        **free_space(shop.store, shop.drafts),
+        work=shop.store,
+        work_free=shutil.disk_usage(shop.store).free,
+        out=shop.drafts,
+        out_free=shutil.disk_usage(shop.drafts).free,
+        one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
     )
     return Job(recipe, held, shop, fetcher, planned, outline)
 

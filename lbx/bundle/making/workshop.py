@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lbx.errors import UsageError
+from lbx.processes import try_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,12 @@ def _locked(parent: Path, name: str) -> Iterator[Path]:
             f"Nothing can be written to {parent}: {exc.strerror}.", fix="Give another folder with -o or --work."
         ) from exc
     try:
-        _lock(lock, folder)
+        # On a network file system without locks two runs at once are the user's own care.
+        if not try_lock(lock):
+            raise UsageError(
+                f"Another `lbx bundle` is writing this bundle right now ({folder}).",
+                fix="Wait for it, or give another --name.",
+            )
         yield folder
     finally:
         os.close(lock)
-
-
-def _lock(handle: int, folder: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        raise UsageError(
-            f"Another `lbx bundle` is writing this bundle right now ({folder}).",
-            fix="Wait for it, or give another --name.",
-        ) from exc
-    except OSError:
-        return  # a network file system without locks: two runs at once are then the user's own care

@@ -20,7 +20,7 @@ from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import unsafe_inside, wants_look, why_refused
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.receiving.reading import Reading, allowed_files, damage, discard, opened, require_safe, unsafe_files
+from lbx.bundle.receiving.reading import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
@@ -102,7 +102,16 @@ def verify(
             reading.run(discard, "verify", progress or silent)
     except OSError as exc:
         raise BundleError(f"{archive} cannot be read: {exc}.") from exc
-    return report_of(archive, reading, clock)
+    return _report(
+        archive,
+        reading.contents,
+        clock,
+        reading.trusted,
+        archive_sha256=reading.volumes[0].sha256 if len(reading.volumes) == 1 else "",
+        sums=reading.received.sums.name if reading.received.sums is not None else "",
+        signatures=reading.signatures,
+        volumes=reading.volumes,
+    )
 
 
 def verify_folder(
@@ -159,21 +168,6 @@ def read_contents(archive: Path) -> Contents:
     """
     with opened(archive, ANYONE, silent, sums=False) as reading:
         return reading.contents
-
-
-def report_of(archive: Path, reading: Reading, clock: Clock) -> VerifyReport:
-    """The evidence of an archive that has been read to its end."""
-    single = reading.volumes[0].sha256 if len(reading.volumes) == 1 else ""
-    return _report(
-        archive,
-        reading.contents,
-        clock,
-        reading.trusted,
-        archive_sha256=single,
-        sums=reading.received.sums.name if reading.received.sums is not None else "",
-        signatures=reading.signatures,
-        volumes=reading.volumes,
-    )
 
 
 def _judge(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy]:

@@ -95,10 +95,6 @@ def unpack(
         raise BundleError(
             f"{archive} cannot be unpacked to {to}: {exc}.", fix="Give another folder with --to."
         ) from exc
-    return _result(reading, to, already=already)
-
-
-def _result(reading: Reading, to: Path, *, already: bool) -> UnpackResult:
     contents = reading.contents
     return UnpackResult(
         to,

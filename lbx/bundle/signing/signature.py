@@ -56,7 +56,7 @@ class Signature:
     @property
     def fingerprint(self) -> str:
         """As ssh-keygen -l shows the key."""
-        return fingerprint(self.key)
+        return "SHA256:" + base64.b64encode(hashlib.sha256(self.key).digest()).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,6 @@ class TrustedKey:
         if self.valid_before is not None and now > self.valid_before:
             return "it is no longer valid (by this machine's clock)"
         return ""
-
-
-def fingerprint(key: bytes) -> str:
-    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
 def sign(data: bytes, key: Path) -> bytes:

@@ -84,40 +84,41 @@ def run(
     listener = listener or Listener()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
-    bundle = Bundle(Path(spec.bundle))
-    server = server_of(card_of(spec, bundle))
-    checked = check_unchanged(
-        bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
-    )
-    found = resolve(spec)
-    logged_to = log_beside(output, None if log_file is None else Path(log_file))
-    with offline(server) as network, _place_to_write(output, disk, copy_every) as (place, after_commit):
-        Store.check(place)  # a model may take minutes to load: what can be refused is refused before
-        selection = found.selection & (shard_of(*shard, found) if shard else EVERYTHING)
-        found = replace(found, selection=selection, server=server, network=network, checked=checked)
-        _check_embedding(found, place)
-        found = _retrieve(found, place, listener)
-        free = Free.now()  # before the model takes its part
-        asker = open_asker(found)
-        try:
-            if verify_batching:
-                asker.call(refuse_unverifiable)
-            with Store(place, after_commit=after_commit) as store:
-                outcomes = _ask(
-                    found,
-                    store,
-                    asker,
-                    listener,
-                    retry_failed=retry_failed,
-                    free=free if plan else None,
-                    log_file=logged_to,
-                )
+    with _place_to_write(output, disk, copy_every) as (place, after_commit):
+        bundle = Bundle(Path(spec.bundle))
+        server = server_of(card_of(spec, bundle))
+        checked = check_unchanged(
+            bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
+        )
+        found = resolve(spec)
+        logged_to = log_beside(output, None if log_file is None else Path(log_file))
+        with offline(server) as network:
+            Store.check(place)  # a model may take minutes to load: what can be refused is refused before
+            selection = found.selection & (shard_of(*shard, found) if shard else EVERYTHING)
+            found = replace(found, selection=selection, server=server, network=network, checked=checked)
+            _check_embedding(found, place)
+            found = _retrieve(found, place, listener)
+            free = Free.now()  # before the model takes its part
+            asker = open_asker(found)
+            try:
                 if verify_batching:
-                    _verify(found, store, asker, outcomes, count=verify_batching, listener=listener)
-        finally:
-            asker.close()
-        for run_id in outcomes:
-            _score_summaries(found, run_id, place, output, listener)
+                    asker.call(refuse_unverifiable)
+                with Store(place, after_commit=after_commit) as store:
+                    outcomes = _ask(
+                        found,
+                        store,
+                        asker,
+                        listener,
+                        retry_failed=retry_failed,
+                        free=free if plan else None,
+                        log_file=logged_to,
+                    )
+                    if verify_batching:
+                        _verify(found, store, asker, outcomes, count=verify_batching, listener=listener)
+            finally:
+                asker.close()
+            for run_id in outcomes:
+                _score_summaries(found, run_id, place, output, listener)
     return outcomes
 
 

@@ -89,9 +89,9 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     scratch = tmp_path / "disk"
     for place in (target.parent, scratch):
         place.mkdir()
-    process = start(bundle, answers(0.5), folder, target, scratch)
+    process = start(bundle, answers(1.0), folder, target, scratch)
     wait_for(target)  # a first copy, made while the run goes on
-    again = ("run", "--bundle", bundle, "--model", answers(0.5), "--tasks", "needle", "-o", target)
+    again = ("run", "--bundle", bundle, "--model", answers(1.0), "--tasks", "needle", "-o", target)
     second = lbx(*again, "--scratch", scratch)
     assert second.returncode == 1 and "kept by another run" in second.stderr, second.stderr
     assert process.poll() is None

@@ -243,8 +243,10 @@ class Prompter:
                 f"{limit} that a prompt may have, and the question is never cut.",
                 fix="Use a larger context window or fewer new tokens.",
             )
-        kept = document[:keep] if prompt.truncation is Truncation.DOCUMENT_END else document[-keep:]
-        text = prompt.before + self._tokenizer.decode(kept) + prompt.after
+        first = {Truncation.DOCUMENT_END: keep, Truncation.DOCUMENT_MIDDLE: keep // 2}.get(prompt.truncation, 0)
+        head, tail = document[:first], document[len(document) - (keep - first) :]
+        kept = "".join(self._tokenizer.decode(part) for part in (head, tail) if part)
+        text = prompt.before + kept + prompt.after
         return _Cut(text, original, lost=original - limit)
 
     def _wrap(self, text: str, chat: bool) -> _Wrapped:

@@ -82,6 +82,7 @@ class Truncation(StrEnum):
 
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
+    DOCUMENT_MIDDLE: cut the middle of the document; the question is never cut (benchmarks of one's own).
     DOCUMENT_END: cut the end of the document; the question is never cut (L-Eval).
     DOCUMENT_START: cut the start of the document; the question is never cut (L-Eval's codeU).
     REFUSE: never cut; the sample fails (needle, where a cut could remove what is asked for).
@@ -89,6 +90,7 @@ class Truncation(StrEnum):
 
     MIDDLE = "middle"
     MIDDLE_FLOOR = "middle_floor"
+    DOCUMENT_MIDDLE = "document_middle"
     DOCUMENT_END = "document_end"
     DOCUMENT_START = "document_start"
     REFUSE = "refuse"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -13,38 +13,36 @@ from lbx.benchmarks.longbench_pro import LongBenchPro
 from lbx.benchmarks.longbench_v2 import LongBenchV2
 from lbx.benchmarks.lveval import LVEval
 from lbx.benchmarks.needle import Needle
+from lbx.benchmarks.own import own_benchmark, own_names
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.records import Task
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "needle": Needle(),
-    "longbench": LongBench(),
-    "longbench_v2": LongBenchV2(),
-    "longbench_pro": LongBenchPro(),
-    "lveval": LVEval(),
-    "leval": LEval(),
-}
 
-KNOWN_TASKS: dict[str, tuple[str, ...]] = {
-    "longbench": LongBench.known_tasks,
-    "longbench_v2": LongBenchV2.known_tasks,
-    "longbench_pro": LongBenchPro.known_tasks,
-    "lveval": LVEval.known_tasks,
-    "leval": LEval.known_tasks,
-}
-"""What each family has, whether or not a bundle holds its data; needle makes its own."""
+class _Benchmarks(Mapping[str, Benchmark]):
+    """The built-in families by name, in the order of ``lbx tasks``; any other name is a benchmark of somebody's own.
 
-RECIPES: dict[str, str] = {
-    "longbench": "bundle/longbench.toml",
-    "longbench_v2": "bundle/longbench_v2.toml",
-    "longbench_pro": "bundle/longbench_pro.toml",
-    "lveval": "bundle/lveval.toml",
-    "leval": "bundle/leval.toml",
-}
+    What such a benchmark is stands in the bundle, and what scores it with every sample, so that there is nothing to
+    enter here.
+    """
 
-LONGBENCH_E = "longbench_e"
-"""A name for longbench's E tasks. They ask 13 of the 21 again on other documents, so "longbench" leaves them out."""
+    def __init__(self, *families: Benchmark) -> None:
+        self._families = {family.name: family for family in families}
+
+    def __getitem__(self, name: str) -> Benchmark:
+        return self._families[name] if name in self._families else own_benchmark(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._families)
+
+    def __len__(self) -> int:
+        return len(self._families)
+
+
+BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
+    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
+)
+"""Every benchmark by its name. This is the one place where a family is entered."""
 
 
 def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
@@ -74,46 +72,65 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
 
 
 def everything(bundle: Bundle) -> list[Task]:
-    """All tasks that were bundled, family by family.
+    """All tasks that were bundled, family by family, then the benchmarks of one's own by name.
 
     Raises:
-        BundleError: a data file is damaged.
+        BundleError: a data file is damaged, or a benchmark of one's own says what cannot be.
     """
-    return [task for family in BENCHMARKS.values() if family.bundled(bundle) for task in family.tasks(bundle)]
+    return [task for family in _there(bundle) if family.bundled(bundle) for task in family.tasks(bundle)]
+
+
+def of_embedding(tasks: Iterable[Task]) -> list[str]:
+    """Those of the tasks, by their full names, that an embedding model scores half of."""
+    return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].embedding_tasks]
+
+
+def format_names() -> list[str]:
+    """The built-in benchmarks whose official prediction files are read and written."""
+    return [name for name, family in BENCHMARKS.items() if family.predictions]
+
+
+def _there(bundle: Bundle) -> list[Benchmark]:
+    return [*BENCHMARKS.values(), *(BENCHMARKS[name] for name in own_names(bundle, reserved_names()))]
+
+
+def reserved_names() -> dict[str, str]:
+    """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
+    found = {"all": "everything that is in the bundle"}
+    for name, family in BENCHMARKS.items():
+        found |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
+    return found
 
 
 def _meant(bundle: Bundle, name: str) -> list[Task]:
     if name == "all":
         return everything(bundle)
-    family, _, wanted = name.partition("/")
-    if name == LONGBENCH_E:
-        family = "longbench"
-    if family not in BENCHMARKS:
+    benchmark, _, wanted = name.partition("/")
+    families = _there(bundle)
+    family = next((one for one in families if benchmark == one.name or benchmark in one.selections), None)
+    if family is None or (wanted and benchmark != family.name):
         raise _unknown(bundle, name)
-    benchmark = BENCHMARKS[family]
+    named: Sequence[str] = family.selections.get(benchmark, family.known_tasks)
     if wanted:
-        known = KNOWN_TASKS.get(family) or [task.name for task in benchmark.tasks(bundle)]
+        known = family.known_tasks or [task.name for task in family.tasks(bundle)]
         named = [task for task in known if fnmatchcase(task, wanted)]
         if not named:
             raise _unknown(bundle, name)
-    elif family == "longbench":
-        named = [task for task in KNOWN_TASKS[family] if task.endswith("_e") == (name == LONGBENCH_E)]
-    else:
-        named = list(KNOWN_TASKS.get(family, ()))
-    found = [task for task in benchmark.tasks(bundle, named or None) if not named or task.name in named]
+    found = [task for task in family.tasks(bundle, named or None) if not named or task.name in named]
     if not found:
         raise UsageError(
             f"The bundle at {bundle.root} does not hold the data of {name}.",
             fix="Bundle it on a connected machine.",
-            command=f"lbx bundle {RECIPES[family]}",
+            command=f"lbx bundle {family.recipe}",
         )
     return found
 
 
 def _unknown(bundle: Bundle, name: str) -> UsageError:
-    names = ["all", LONGBENCH_E, *BENCHMARKS]
-    names += [f"{family}/{task}" for family, tasks in KNOWN_TASKS.items() for task in tasks]
-    names += [task.full_name for task in BENCHMARKS["needle"].tasks(bundle)]
+    names = ["all"]
+    for family in _there(bundle):
+        tasks = family.known_tasks or [task.name for task in family.tasks(bundle)]
+        names += [family.name, *family.selections, *(f"{family.name}/{task}" for task in tasks)]
     near = get_close_matches(name, names, n=3)
     # "qasper" alone is far from "longbench/qasper" in letters, but it is what was meant.
     near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))

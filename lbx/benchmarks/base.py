@@ -1,6 +1,8 @@
 """What a benchmark family is: data in the bundle, prompts, metrics, and the official way to add up.
 
-One file per family holds one subclass of ``Benchmark`` and is entered in ``lbx.benchmarks.BENCHMARKS``.
+A family's files begin with its name: ``FAMILY.py`` holds its subclass of ``Benchmark``, ``FAMILY_predictions.py`` the
+format of its official prediction files, ``FAMILY_tasks.py`` what both know of its tasks. Entering the class in
+``lbx.benchmarks.BENCHMARKS`` is all that makes it known: everything else about it is said in the class.
 """
 
 from __future__ import annotations
@@ -8,8 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
+from lbx.benchmarks.predictions import Format
+from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
 
@@ -32,11 +38,19 @@ class ScoredSample:
 class Benchmark(ABC):
     """One benchmark family. Instances hold no state beyond caches of what the bundle says."""
 
-    name: ClassVar[str]
-    metric_version: ClassVar[int]
+    name: str
+    metric_version: int
     """Raised whenever a change of code can change a score; stored beside every score."""
+    recipe: ClassVar[str] = ""
+    """What to bundle for it; "" where it needs no data."""
     known_tasks: ClassVar[tuple[str, ...]] = ()
     """Every task it has, in its paper's order, whether or not a bundle holds the data; () where it makes its own."""
+    selections: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    """What ``--tasks`` calls parts of it, where that is not all of it under its own name."""
+    embedding_tasks: ClassVar[tuple[str, ...]] = ()
+    """Tasks that an embedding model scores half of (``compared``)."""
+    predictions: Format | None = None
+    """The format of its official prediction files; None where there is none."""
     iterations: ClassVar[int] = 1
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()
@@ -45,6 +59,21 @@ class Benchmark(ABC):
     def bundled(self, bundle: Bundle) -> bool:
         """Whether "all" means this family's tasks, too; not where it makes its samples, and nobody bundled it."""
         return True
+
+    def no_data(self, bundle: Bundle, what: str) -> BundleError:
+        """The error for a bundle without ``what``, this benchmark's data or official settings."""
+        return BundleError(
+            f"The bundle at {bundle.root} does not hold {what}.",
+            fix="Bundle it on a connected machine.",
+            command=f"lbx bundle {self.recipe}",
+        )
+
+    def official_file(self, bundle: Bundle, place: str) -> Path:
+        """A file that its authors' prompts and settings are read from. Raises BundleError where it is not there."""
+        path = bundle.file(place)
+        if path is None:
+            raise self.no_data(bundle, f"data/files/{place}, which has official settings of {self.name}")
+        return path
 
     @abstractmethod
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

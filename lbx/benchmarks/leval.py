@@ -30,10 +30,10 @@ from typing import Any
 from lbx.benchmarks.aggregates import Average, mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import damaged, read_jsonl
-from lbx.benchmarks.leval_questions import SCORED, Question, read_questions
+from lbx.benchmarks.leval_predictions import LEvalFormat
+from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, Question, read_questions
 from lbx.benchmarks.sources import Source, find_jsonl
 from lbx.benchmarks.templates import fill_format
-from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
@@ -44,46 +44,9 @@ REPO = "L4NLP/LEval"
 PREDICTIONS = "OpenLMLab/LEval/Predictions"
 MAX_NEW_TOKENS = 512
 
-METRICS: dict[str, tuple[str, ...]] = {
-    "choice": ("exact_match",),
-    "choices": ("exact_match",),
-    "math": ("exact_match",),
-    "code": ("exact_match",),
-    "topics": ("exact_match",),
-    "statements": ("exact_match", "loyalty", "fact"),
-    "f1": ("f1",),
-    "rouge": ("geometric_mean", "rouge1", "rouge2", "rougeL"),
-}
-"""What a task's kind stores. A sample's geometric_mean is lbx's; the task's is made of the three means, officially."""
-
-KINDS: dict[str, str] = {
-    "coursera": "choices",
-    "gsm100": "math",
-    "quality": "choice",
-    "topic_retrieval_longchat": "topics",
-    "tpo": "choice",
-    "codeU": "code",
-    "sci_fi": "statements",
-    "financial_qa": "f1",
-    "legal_contract_qa": "f1",
-    "multidoc_qa": "f1",
-    "narrative_qa": "f1",
-    "natural_question": "f1",
-    "scientific_qa": "f1",
-    "gov_report_summ": "rouge",
-    "meeting_summ": "rouge",
-    "news_summ": "rouge",
-    "paper_assistant": "rouge",
-    "patent_summ": "rouge",
-    "review_summ": "rouge",
-    "tv_show_summ": "rouge",
-}
-"""The closed tasks, then the open ones."""
-
-_OPEN = ("f1", "rouge")
 _OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
 _SOURCES = {
-    task: _OPEN_SOURCE if kind in _OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
+    task: _OPEN_SOURCE if kind in OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
     for task, kind in KINDS.items()
     if task != "sci_fi"
 }
@@ -117,7 +80,9 @@ class LEval(Benchmark):
 
     name = "leval"
     metric_version = 1
+    recipe = "bundle/leval.toml"
     known_tasks = tuple(KINDS)
+    predictions = LEvalFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""
@@ -132,11 +97,7 @@ class LEval(Benchmark):
         """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
         source = _data(bundle, task)
         if source is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} does not hold {REPO}, {task}.jsonl.",
-                fix="Bundle it on a connected machine.",
-                command="lbx bundle bundle/leval.toml",
-            )
+            raise self.no_data(bundle, f"{REPO}, {task}.jsonl")
         return (_sample(task, question) for question in read_questions(source))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
@@ -146,12 +107,12 @@ class LEval(Benchmark):
         if kind == "statements":
             before, document, after = _SCI_FI_BEFORE, sample.context, _SCI_FI_AFTER.format(sample.question)
         elif kind in ("math", "topics", "code"):
-            template = _template(bundle, source)
+            template = self._template(bundle, source)
             instruction = template.prompt.removesuffix(template.query).rstrip()
             before, document, after = f"{instruction}\n\n", sample.context, f"\n\n{sample.question}"
         else:
-            text = _template(bundle, source).prompt
-            if kind in _OPEN:
+            text = self._template(bundle, source).prompt
+            if kind in OPEN:
                 text = _LENGTH_HINT.sub(str(len(sample.references[0].split())), text, count=1)
             fields = {"0": sample.context, "1": sample.question}
             before, document, after = fill_format(text, fields, document="0", source=source)
@@ -163,6 +124,13 @@ class LEval(Benchmark):
             truncation=Truncation.DOCUMENT_START if kind == "code" else Truncation.DOCUMENT_END,
             source=source,
         )
+
+    def _template(self, bundle: Bundle, place: str) -> _Template:
+        """The first row's prompt and question: all rows have the same prompt, but for what varies by question."""
+        path = self.official_file(bundle, place)
+        for row in islice(read_jsonl(path), 1):
+            return _Template(_STRAY.sub("", row.get("prompt", str)), row.get("query", str))
+        raise damaged(str(path), "it is empty")
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The references of open questions and of topic retrieval, which are pieces of the document in many rows.
@@ -224,7 +192,7 @@ class LEval(Benchmark):
             task: {number.metric: number for number in self.aggregate(task, rows)} for task, rows in tasks.items()
         }
         numbers = {task: found for task, found in numbers.items() if found}
-        tables = [("closed", "exact_match", [t for t, kind in KINDS.items() if kind not in _OPEN and t != _APART])]
+        tables = [("closed", "exact_match", [t for t, kind in KINDS.items() if kind not in OPEN and t != _APART])]
         tables += [("open", "f1", [task for task, kind in KINDS.items() if kind == "f1"])]
         summaries = [task for task, kind in KINDS.items() if kind == "rouge"]
         tables += [("open", metric, summaries) for metric in METRICS["rouge"][1:]]
@@ -336,19 +304,5 @@ def _sample(task: str, asked: Question) -> Sample:
 
 
 def _data(bundle: Bundle, task: str) -> Source | None:
-    group = "Generation" if KINDS[task] in _OPEN else "Exam"
+    group = "Generation" if KINDS[task] in OPEN else "Exam"
     return find_jsonl(bundle.snapshot("dataset", REPO), f"LEval/{group}/{task}.jsonl", config=task)
-
-
-def _template(bundle: Bundle, place: str) -> _Template:
-    """The first row's prompt, and its question: all rows of a file have the same, but for what varies by question."""
-    path = bundle.file(place)
-    if path is None:
-        raise BundleError(
-            f"The bundle at {bundle.root} has no data/files/{place}, which holds L-Eval's official prompt.",
-            fix="Bundle it with the data.",
-            command="lbx bundle bundle/leval.toml",
-        )
-    for row in islice(read_jsonl(path), 1):
-        return _Template(_STRAY.sub("", row.get("prompt", str)), row.get("query", str))
-    raise damaged(str(path), "it is empty")

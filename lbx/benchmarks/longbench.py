@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import mean, numpy_percent
 from lbx.benchmarks.base import Benchmark, ScoredSample
@@ -28,19 +29,23 @@ from lbx.benchmarks.longbench_answers import (
     official_error,
 )
 from lbx.benchmarks.longbench_groups import groups
+from lbx.benchmarks.longbench_predictions import LongBenchFormat
 from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, Kind, kind_of
 from lbx.benchmarks.sources import Source, find_zipped
 from lbx.benchmarks.templates import fill_format
-from lbx.errors import BundleError, UsageError
+from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.metrics import classification, code, f1, numbers, rouge_l
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+
+T = TypeVar("T")
 
 REPO = "THUDM/LongBench"
 PROMPTS = "THUDM/LongBench/LongBench/config/dataset2prompt.json"
 NEW_TOKENS = "THUDM/LongBench/LongBench/config/dataset2maxlen.json"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500}
 
+_E_TASKS = tuple(f"{task}_e" for task, kind in TASKS.items() if kind.in_e)
 _TWIN = {"nq": "triviaqa"}
 _RETRIEVAL = ("single-document QA", "multi-document QA")
 """The categories of the eight tasks for which the authors compared retrieval with reading everything."""
@@ -56,8 +61,11 @@ class LongBench(Benchmark):
 
     name = "longbench"
     metric_version = 2
+    recipe = "bundle/longbench.toml"
     modes = frozenset({"rag"})
-    known_tasks = (*TASKS, *(f"{task}_e" for task, kind in TASKS.items() if kind.in_e))
+    known_tasks = (*TASKS, *_E_TASKS)
+    selections = MappingProxyType({"longbench": tuple(TASKS), "longbench_e": _E_TASKS})
+    predictions = LongBenchFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is in data.zip. Raises BundleError where the zip is damaged."""
@@ -77,11 +85,7 @@ class LongBench(Benchmark):
         """See ``Benchmark.samples``. The id is the row's ``_id`` (a repeated one gets "-2")."""
         source = _data(bundle, task)
         if source is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} does not hold {REPO}, {task}.",
-                fix="Bundle it on a connected machine.",
-                command="lbx bundle bundle/longbench.toml",
-            )
+            raise self.no_data(bundle, f"{REPO}, {task}")
         classes = _classes(source) if kind_of(task).metric == "classification" else ()
         seen: dict[str, int] = {}
         for number, row in enumerate(source.rows()):
@@ -110,7 +114,7 @@ class LongBench(Benchmark):
         self.check_mode(sample.task, mode)
         task = sample.task.removesuffix("_e")
         kind = TASKS[task]
-        template, source = _template(bundle, task)
+        template, source = self._official(bundle, PROMPTS, task, str)
         context = sample.context
         if mode.rag:
             context = "".join(chunk.text for chunk in sorted(chunks, key=lambda chunk: chunk.rank))
@@ -121,7 +125,7 @@ class LongBench(Benchmark):
             before=before,
             document=document,
             after=after,
-            max_new_tokens=_new_tokens(bundle, task),
+            max_new_tokens=self._official(bundle, NEW_TOKENS, task, int)[0],
             truncation=Truncation.MIDDLE,
             chat=not kind.bare,
             stop=("\n",) if task == "samsum" else (),
@@ -129,6 +133,18 @@ class LongBench(Benchmark):
             limits=LIMITS,
             source=source,
         )
+
+    def _official(self, bundle: Bundle, place: str, task: str, kind: type[T]) -> tuple[T, str]:
+        """A task's entry of a config file, or its twin's, and the entry's name for the results file."""
+        path = self.official_file(bundle, place)
+        entries, twin = read_json(path), _TWIN.get(task)
+        name = task if task in entries else twin
+        if name not in entries:
+            raise damaged(str(path), f"it has no entry for {task}")
+        value = entries[name]
+        if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
+            raise damaged(place, "a template should be text, and a number of new tokens a whole number over 0")
+        return value, place if name == task else f"{place} ({twin})"
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The references of questions on the document, and the heading of the paragraph that is to be found.
@@ -250,36 +266,3 @@ def make_sample(task: str, row: Row, number: int, classes: Sequence[str]) -> Sam
         length_unit="characters" if kind.language == "zh" else "words",
         meta=meta,
     )
-
-
-def _template(bundle: Bundle, task: str) -> tuple[str, str]:
-    """A task's template, and where it is from."""
-    value, source = _entry(bundle, PROMPTS, task)
-    if not isinstance(value, str):
-        raise damaged(source, "a template should be text")
-    return value, source
-
-
-def _new_tokens(bundle: Bundle, task: str) -> int:
-    value, source = _entry(bundle, NEW_TOKENS, task)
-    if not isinstance(value, int) or value < 1:
-        raise damaged(source, "a number of new tokens should be a whole number over 0")
-    return value
-
-
-def _entry(bundle: Bundle, place: str, task: str) -> tuple[object, str]:
-    """A task's entry of a config file, or its twin's, and the entry's name for the results file."""
-    path = bundle.file(place)
-    if path is None:
-        raise BundleError(
-            f"The bundle at {bundle.root} has no data/files/{place}, which holds LongBench's official settings.",
-            fix="Bundle it with the data.",
-            command="lbx bundle bundle/longbench.toml",
-        )
-    entries = read_json(path)
-    if task in entries:
-        return entries[task], place
-    twin = _TWIN.get(task)
-    if twin in entries:
-        return entries[twin], f"{place} ({twin})"
-    raise damaged(str(path), f"it has no entry for {task}")

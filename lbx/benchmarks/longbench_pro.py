@@ -18,7 +18,7 @@ and a reference that is no text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean
@@ -26,7 +26,8 @@ from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
 from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
-from lbx.errors import BundleError
+from lbx.benchmarks.longbench_pro_predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro_tasks import METRICS, TASK_OF, TASKS, TEXT_META, accepted_answers
 from lbx.layout import Bundle
 from lbx.metrics import answer_lines, ranking, summary
 from lbx.records import (
@@ -57,16 +58,6 @@ EMPTY = "officially a failure: the output is empty"
 NO_TEXT = "officially a failure: a reference is no text"
 OUTSIDE = "officially a failure: the value {value} is not in 0..1"
 
-METRICS: dict[str, tuple[str, ...]] = {
-    "ndcg": ("ndcg",),
-    "pairwise_accuracy": ("pairwise_accuracy",),
-    "accuracy": ("accuracy",),
-    "f1": ("f1",),
-    "subem": ("subem",),
-    "summary": ("summary", "rouge_l", "rouge_l_unlimited", "similarity"),
-}
-"""What a kind of task stores. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
-
 _LINES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
     "ndcg": ranking.ndcg,
     "pairwise_accuracy": ranking.pairwise_accuracy,
@@ -76,63 +67,16 @@ _LINES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A secondary task's official name, and its metric: a key of ``METRICS``."""
-
-    title: str
-    metric: str
-
-
-TASKS: dict[str, Kind] = {
-    "t1.1": Kind("T1.1 Global Cohesive Retrieval", "ndcg"),
-    "t1.2": Kind("T1.2 Key-Snippet Retrieval", "ndcg"),
-    "t2.1": Kind("T2.1 Global Timeline Reconstruction", "pairwise_accuracy"),
-    "t2.2": Kind("T2.2 Local Causal Chain Sorting", "pairwise_accuracy"),
-    "t3.1": Kind("T3.1 Multi-Doc Integration QA", "accuracy"),
-    "t3.2": Kind("T3.2 Single-Hop Fact QA", "accuracy"),
-    "t4.1": Kind("T4.1 Global-Coverage Constrained Summary", "summary"),
-    "t4.2": Kind("T4.2 Query-Focused Summary", "summary"),
-    "t5.1": Kind("T5.1 Full-Sentence Citation Alignment", "f1"),
-    "t5.2": Kind("T5.2 Key-Statement Citation Alignment", "f1"),
-    "t6.1": Kind("T6.1 Large-Scale Document Clustering", "subem"),
-    "t6.2": Kind("T6.2 Targeted Subset Cluster Identification", "f1"),
-    "t6.3": Kind("T6.3 Global Frequency Analysis", "pairwise_accuracy"),
-    "t7.1": Kind("T7.1 Global Conflict & Inconsistency Localization", "f1"),
-    "t7.2": Kind("T7.2 Targeted Rule or Condition Violation Detection", "f1"),
-    "t7.3": Kind("T7.3 Comprehensive Error & Anomaly Sweep", "f1"),
-    "t8.1": Kind("T8.1 Structured Multi-Source Consistency Verification", "subem"),
-    "t8.2": Kind("T8.2 Single-Source Targeted Aggregation", "subem"),
-    "t8.3": Kind("T8.3 Long-Context Procedural State Tracking", "subem"),
-    "t9.1": Kind("T9.1 Dependency-Aware Multi-Version Impact Analysis", "f1"),
-    "t9.2": Kind("T9.2 Localized Interface Change Detection", "f1"),
-    "t10.1": Kind("T10.1 Large-Scale In-Context Rule Induction", "subem"),
-    "t10.2": Kind("T10.2 Targeted Example-Based Rule Induction", "subem"),
-    "t11.1": Kind("T11.1 Long-Range Entity & Commitment Tracking", "accuracy"),
-    "t11.2": Kind("T11.2 Short-Range Reference Resolution & State Query", "accuracy"),
-}
-TASK_OF = {kind.title: task for task, kind in TASKS.items()}
-
-_TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requirement", "difficulty")
-
-
-def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
-    """The references in whatever ``answer`` holds, and whether the official code can read all of it.
-
-    A bare string counts as its characters, as there; anything else that is no list of texts fails there.
-    """
-    if not isinstance(answer, list | tuple | str):
-        return (), False
-    return tuple(item for item in answer if isinstance(item, str)), all(isinstance(item, str) for item in answer)
-
-
 class LongBenchPro(Benchmark):
     """The benchmark family "longbench_pro"."""
 
     name = "longbench_pro"
     metric_version = 1
     iterations = 3
+    recipe = "bundle/longbench_pro.toml"
     known_tasks = tuple(TASKS)
+    embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
+    predictions = LongBenchProFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those that the data file has rows of. Raises BundleError where it is damaged."""
@@ -154,11 +98,7 @@ class LongBenchPro(Benchmark):
         """See ``Benchmark.samples``. The id is the row's (a repeated one gets "-2"); ``length`` is the nominal one."""
         data = _data(bundle)
         if data is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} does not hold {REPO}.",
-                fix="Bundle it on a connected machine.",
-                command="lbx bundle bundle/longbench_pro.toml",
-            )
+            raise self.no_data(bundle, REPO)
         seen: dict[str, int] = {}
         for number, row in data.rows(TASKS[task].title):
             sample = _sample(task, row, number)
@@ -277,7 +217,7 @@ def _sample(task: str, row: Row, number: int) -> Sample:
     if not isinstance(row.values.get("answer"), list | str):
         raise damaged(row.where, "the field 'answer' should be a list of texts")
     references, readable = accepted_answers(row.values["answer"])
-    meta: dict[str, Any] = {name: row.get(name, str) for name in _TEXT_META}
+    meta: dict[str, Any] = {name: row.get(name, str) for name in TEXT_META}
     meta |= {"question_thinking": row.get("question_thinking", str), "row": number}
     if not readable:
         meta["reference_is_no_text"] = True

@@ -24,18 +24,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, read_text
+from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
 from lbx.benchmarks.sources import Source, find_json_array
 from lbx.benchmarks.templates import fill_marks
-from lbx.errors import BundleError, UsageError
+from lbx.errors import UsageError
 from lbx.layout import Bundle
-from lbx.metrics.multiple_choice import chosen_letter
+from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"
 PROMPT = f"{PROMPTS}/0shot.txt"
 TASK = "mcq"
-LETTERS = ("A", "B", "C", "D")
 
 _GROUPS: dict[str, Callable[[Sample], bool]] = {
     # As result.py sorts them: what is not easy is hard, what is neither short nor medium is long.
@@ -65,7 +65,9 @@ class LongBenchV2(Benchmark):
 
     name = "longbench_v2"
     metric_version = 1
+    recipe = "bundle/longbench_v2.toml"
     known_tasks = (TASK,)
+    predictions = LongBenchV2Format(name, known_tasks)
     modes = frozenset({"cot", "no_context", "rag"})
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
@@ -79,11 +81,7 @@ class LongBenchV2(Benchmark):
         """See ``Benchmark.samples``. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
         source = _data(bundle)
         if source is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} does not hold {REPO}, data.json.",
-                fix="Bundle it on a connected machine.",
-                command="lbx bundle bundle/longbench_v2.toml",
-            )
+            raise self.no_data(bundle, f"{REPO}, data.json")
         return (_sample(task, row) for row in source.rows())
 
     def check_mode(self, task: str, mode: Mode) -> None:
@@ -103,10 +101,42 @@ class LongBenchV2(Benchmark):
         self.check_mode(sample.task, mode)
         budget = 1024 if mode.cot else 128
         if mode.rag:
-            return _prompt(bundle, "0shot_rag.txt", sample, budget, document=_retrieved(chunks))
+            return self._prompt(bundle, "0shot_rag.txt", sample, budget, document=_retrieved(chunks))
         if mode.no_context:
-            return _prompt(bundle, "0shot_no_context.txt", sample, budget)
-        return _prompt(bundle, "0shot_cot.txt" if mode.cot else "0shot.txt", sample, budget, document=sample.context)
+            return self._prompt(bundle, "0shot_no_context.txt", sample, budget)
+        return self._prompt(
+            bundle, "0shot_cot.txt" if mode.cot else "0shot.txt", sample, budget, document=sample.context
+        )
+
+    def _prompt(
+        self,
+        bundle: Bundle,
+        name: str,
+        sample: Sample,
+        budget: int,
+        *,
+        document: str = "",
+        reasoning: str | None = None,
+    ) -> Prompt:
+        """One of the official prompts filled in; ``name`` is the file's."""
+        place = f"{PROMPTS}/{name}"
+        marks = {"$Q$": sample.question.strip()}
+        marks |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
+        if reasoning is not None:
+            marks["$COT$"] = reasoning.strip()
+        before, filled, after = fill_marks(
+            read_text(self.official_file(bundle, place)), ("$DOC$", document.strip()), marks
+        )
+        return Prompt(
+            before=before,
+            document=filled,
+            after=after,
+            max_new_tokens=budget,
+            truncation=Truncation.MIDDLE_FLOOR,
+            temperature=0.1,
+            limits={131072: 120000},
+            source=place,
+        )
 
     def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
         """With ``mode.cot`` the question again, after the reasoning and without the document.
@@ -116,7 +146,7 @@ class LongBenchV2(Benchmark):
         """
         if not mode.cot or not output:
             return None
-        return _prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=output)
+        return self._prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=output)
 
     def query(self, sample: Sample) -> str:
         """The question and the four choices, which the paper retrieves by."""
@@ -173,35 +203,6 @@ class LongBenchV2(Benchmark):
                 name = f"{domain}: {sub_domain}"
                 found += _group("sub_domain", name, domains[domain][sub_domain], official=False)
         return found
-
-
-def _prompt(
-    bundle: Bundle, name: str, sample: Sample, budget: int, *, document: str = "", reasoning: str | None = None
-) -> Prompt:
-    """One of the official prompts filled in; ``name`` is the file's."""
-    place = f"{PROMPTS}/{name}"
-    path = bundle.file(place)
-    if path is None:
-        raise BundleError(
-            f"The bundle at {bundle.root} has no data/files/{place}, an official prompt of LongBench v2.",
-            fix="Bundle it with the data.",
-            command="lbx bundle bundle/longbench_v2.toml",
-        )
-    marks = {"$Q$": sample.question.strip()}
-    marks |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
-    if reasoning is not None:
-        marks["$COT$"] = reasoning.strip()
-    before, filled, after = fill_marks(read_text(path), ("$DOC$", document.strip()), marks)
-    return Prompt(
-        before=before,
-        document=filled,
-        after=after,
-        max_new_tokens=budget,
-        truncation=Truncation.MIDDLE_FLOOR,
-        temperature=0.1,
-        limits={131072: 120000},
-        source=place,
-    )
 
 
 def _retrieved(chunks: Sequence[Chunk]) -> str:

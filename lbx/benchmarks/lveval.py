@@ -15,20 +15,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import Average, mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged, zip_members
 from lbx.benchmarks.literals import read_literals
+from lbx.benchmarks.lveval_predictions import LVEvalFormat
+from lbx.benchmarks.lveval_tasks import (
+    DATASETS,
+    KEYWORDS_NO_TEXT,
+    LEVELS,
+    METRICS,
+    MULTI_HOP,
+    SINGLE_HOP,
+    Kind,
+    first_answers,
+    kind_of,
+    split_task,
+)
 from lbx.benchmarks.sources import Source, ZippedJsonLines, find_parquet
 from lbx.benchmarks.templates import fill_format
-from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics import f1, keyword_gate
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+
+T = TypeVar("T")
 
 REPO = "Infinigence/LVEval"
 CONFIG = "infinigence/LVEval/config.py"
@@ -38,71 +51,15 @@ NEW_TOKENS = "DATASET_MAXGEN"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 128000: 127500, 131072: 127500, 200000: 199500}
 """The model's size in thousands of tokens less 500, as the authors tell --model-max-length; its default is 15,500."""
 
-METRICS: dict[str, tuple[str, ...]] = {
-    "keyword_f1": ("keyword_f1", "keyword_f1_paper", "f1"),
-    "f1": ("f1",),
-    "rouge_l": ("rouge_l", "rouge_l_unlimited"),
-}
-"""What a dataset's kind of metric stores.
-
-keyword_f1 is F1 where the answer names enough of the keywords, else 0; keyword_f1_paper leaves stop words out of the
-F1, as the paper says and the code does not; f1 is without the gate. rouge_l_unlimited is rouge_l without the official
-run's recursion limit.
-"""
-
-NO_TEXT = "The first answer in the data is no text, on which the official script stops."
-KEYWORDS_NO_TEXT = "The answer keywords in the data are no text, on which the official script stops."
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What is fixed about a dataset.
-
-    Attributes:
-        category: the paper's group.
-        metric: a key of ``METRICS``.
-    """
-
-    category: str
-    metric: str
-    language: str
-
-
-SINGLE_HOP = "single-hop QA"
-MULTI_HOP = "multi-hop QA"
-
-DATASETS: dict[str, Kind] = {
-    "hotpotwikiqa_mixup": Kind(MULTI_HOP, "keyword_f1", "en"),
-    "loogle_SD_mixup": Kind(SINGLE_HOP, "keyword_f1", "en"),
-    "loogle_CR_mixup": Kind(MULTI_HOP, "keyword_f1", "en"),
-    "loogle_MIR_mixup": Kind(MULTI_HOP, "keyword_f1", "en"),
-    "multifieldqa_en_mixup": Kind(SINGLE_HOP, "keyword_f1", "en"),
-    "multifieldqa_zh_mixup": Kind(SINGLE_HOP, "keyword_f1", "zh"),
-    "factrecall_en": Kind(SINGLE_HOP, "f1", "en"),
-    "factrecall_zh": Kind(SINGLE_HOP, "f1", "zh"),
-    "cmrc_mixup": Kind(SINGLE_HOP, "keyword_f1", "zh"),
-    "lic_mixup": Kind(MULTI_HOP, "keyword_f1", "zh"),
-    "dureader_mixup": Kind(MULTI_HOP, "rouge_l", "zh"),
-}
-LEVELS = ("16k", "32k", "64k", "128k", "256k")
-
-
-def split_task(task: str) -> tuple[str, str]:
-    """("factrecall_en", "16k") of "factrecall_en_16k"."""
-    dataset, _, level = task.rpartition("_")
-    return dataset, level
-
-
-def kind_of(task: str) -> Kind:
-    return DATASETS[split_task(task)[0]]
-
 
 class LVEval(Benchmark):
     """The benchmark family "lveval"."""
 
     name = "lveval"
     metric_version = 1
+    recipe = "bundle/lveval.toml"
     known_tasks = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
+    predictions = LVEvalFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is in their dataset's zip. Raises BundleError where a zip is damaged."""
@@ -120,11 +77,7 @@ class LVEval(Benchmark):
         """See ``Benchmark.samples``. The id is the row's place in the file, from "0000"."""
         source = _data(bundle, task)
         if source is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} does not hold {REPO}, {task}.",
-                fix="Bundle it on a connected machine.",
-                command="lbx bundle bundle/lveval.toml",
-            )
+            raise self.no_data(bundle, f"{REPO}, {task}")
         for number, row in enumerate(source.rows()):
             yield _sample(task, row, number)
 
@@ -132,7 +85,7 @@ class LVEval(Benchmark):
         """The official prompt; a model's chat template goes around every dataset's."""
         dataset, _ = split_task(sample.task)
         before, document, after = fill_format(
-            _template(bundle, dataset),
+            self._official(bundle, PROMPTS, dataset, str),
             {"context": sample.context, "input": sample.question},
             document="context",
             source=CONFIG,
@@ -141,11 +94,22 @@ class LVEval(Benchmark):
             before=before,
             document=document,
             after=after,
-            max_new_tokens=_new_tokens(bundle, dataset),
+            max_new_tokens=self._official(bundle, NEW_TOKENS, dataset, int),
             truncation=Truncation.MIDDLE,
             limits=LIMITS,
             source=CONFIG,
         )
+
+    def _official(self, bundle: Bundle, name: str, dataset: str, kind: type[T]) -> T:
+        path = self.official_file(bundle, CONFIG)
+        settings = read_literals(path, (PROMPTS, NEW_TOKENS))[name]
+        if not isinstance(settings, dict) or dataset not in settings:
+            raise damaged(str(path), f"{name} has no entry for {dataset}")
+        value = settings[dataset]
+        if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
+            wanted = "text" if kind is str else "a whole number over 0"
+            raise damaged(CONFIG, f"{name} should be {wanted} for {dataset}")
+        return value
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The answers and their keywords. dureader's answers are people's summaries, which no document holds."""
@@ -196,18 +160,6 @@ class LVEval(Benchmark):
         for dataset in DATASETS:
             groups.append(_group(scores, "dataset", dataset, [f"{dataset}_{level}" for level in LEVELS]))
         return [group for group in groups if group]
-
-
-def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
-    """References of a row's ``answers``, and why the official script would stop on them.
-
-    Only the first answer is scored, so only that one can stop it. A bare string counts as its characters, as there.
-    """
-    if not isinstance(answers, list | tuple | str):
-        return (), NO_TEXT
-    if answers and not isinstance(answers[0], str):
-        return (), NO_TEXT
-    return tuple(answer for answer in answers if isinstance(answer, str)), None
 
 
 def _keyword_f1(kind: Kind, output: str, reference: str, keywords: object) -> list[Score]:
@@ -265,31 +217,3 @@ def _sample(task: str, row: Row, number: int) -> Sample:
         length_unit="characters" if kind.language == "zh" else "words",
         meta=meta,
     )
-
-
-def _template(bundle: Bundle, dataset: str) -> str:
-    value = _setting(bundle, PROMPTS, dataset)
-    if not isinstance(value, str):
-        raise damaged(CONFIG, f"{PROMPTS} should be text for {dataset}")
-    return value
-
-
-def _new_tokens(bundle: Bundle, dataset: str) -> int:
-    value = _setting(bundle, NEW_TOKENS, dataset)
-    if not isinstance(value, int) or value < 1:
-        raise damaged(CONFIG, f"{NEW_TOKENS} should be a whole number over 0 for {dataset}")
-    return value
-
-
-def _setting(bundle: Bundle, name: str, dataset: str) -> object:
-    path = bundle.file(CONFIG)
-    if path is None:
-        raise BundleError(
-            f"The bundle at {bundle.root} has no data/files/{CONFIG}, which holds LV-Eval's official settings.",
-            fix="Bundle it with the data.",
-            command="lbx bundle bundle/lveval.toml",
-        )
-    settings = read_literals(path, (PROMPTS, NEW_TOKENS))[name]
-    if not isinstance(settings, dict) or dataset not in settings:
-        raise damaged(str(path), f"{name} has no entry for {dataset}")
-    return settings[dataset]

@@ -23,7 +23,7 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
     pieces = [""]
     held = ""
     try:
-        for literal, name in _fields(template):
+        for literal, name in template_fields(template):
             pieces[-1] += literal
             if name == document and len(pieces) == 1:
                 held = values[name]
@@ -55,7 +55,7 @@ def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, st
     return pieces[0], pieces[1], pieces[2]
 
 
-def _fields(template: str) -> Iterator[tuple[str, str | None]]:
+def template_fields(template: str) -> Iterator[tuple[str, str | None]]:
     """(literal text, name of the field after it); the last name is None where the template ends in text."""
     count = 0
     for literal, name, spec, conversion in string.Formatter().parse(template):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,15 +20,16 @@ if TYPE_CHECKING:
 _NOTES = 5
 
 
-class PredictionFormat(StrEnum):
-    LONGBENCH = "longbench"
-    LONGBENCH_V2 = "longbench_v2"
-    LONGBENCH_PRO = "longbench_pro"
-    LVEVAL = "lveval"
-    LEVAL = "leval"
+def _format_names() -> list[str]:
+    from lbx.benchmarks import format_names
+
+    return format_names()
 
 
-Format = Annotated[PredictionFormat, typer.Argument(help="Whose files: the benchmark's name.", metavar="FORMAT")]
+Format = Annotated[
+    str,
+    typer.Argument(help="Whose files: the benchmark's name.", metavar="FORMAT", autocompletion=_format_names),
+]
 OptionalBundle = Annotated[Path | None, typer.Option("--bundle", "-b", help="The folder that `lbx unpack` made.")]
 
 
@@ -95,7 +95,7 @@ def import_(
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
-    understood = understand(file_format.value, path, model=model, run_id=name, bundle=opened, e=e)
+    understood = understand(file_format, path, model=model, run_id=name, bundle=opened, e=e)
     with Store(output) as store:
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, workers)
@@ -145,7 +145,7 @@ def export(
 
     with Store(results, read_only=True) as store:
         check_runs(store, [run])
-        done = export_predictions(store, file_format.value, run, output, force=force)
+        done = export_predictions(store, file_format, run, output, force=force)
         ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         note(f"The run {run} is {status}: its files may lack rows.")

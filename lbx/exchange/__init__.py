@@ -2,10 +2,8 @@
 
 from lbx.exchange.exporting import Exported, export_predictions
 from lbx.exchange.importing import Imported, Understood, import_predictions, understand, write_predictions
-from lbx.exchange.registry import FORMATS
 
 __all__ = [
-    "FORMATS",
     "Exported",
     "Imported",
     "Understood",

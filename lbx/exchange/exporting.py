@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.predictions import Answer, Format, Rows
 from lbx.errors import LbxError, StoreError, UsageError
-from lbx.exchange.formats import Answer, Format, Rows
-from lbx.exchange.registry import format_named
+from lbx.exchange.naming import format_named
 from lbx.paths import inside
 from lbx.records import Sample
 from lbx.store import Store
@@ -40,7 +41,7 @@ def export_predictions(
     An imported run's files come back byte for byte. Documents are not stored, so no file holds any.
 
     Args:
-        format_name: a key of ``FORMATS``.
+        format_name: the benchmark's name.
         directory: made if it is not there.
         force: replace files that are there already.
 
@@ -48,8 +49,8 @@ def export_predictions(
         UsageError: no such run, nothing of this benchmark in it, or a file is there already.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
-    form = format_named(format_name)
     run = _run(store, run_id)
+    form = format_named(format_name, [name for name in _answered(store, run_id) if name not in set(BENCHMARKS)])
     if run["backend"] == "import":
         files = _imported_files(store, form, run)
         left_out: Counter[str] = Counter()
@@ -85,11 +86,16 @@ def _run(store: Store, run_id: str) -> dict[str, Any]:
     return found[0]
 
 
+def _answered(store: Store, run_id: str) -> list[str]:
+    found = store.query("SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run_id])
+    return [row[0] for row in found.rows]
+
+
 def _nothing(store: Store, form: Format, run_id: str) -> UsageError:
-    held = store.query("SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run_id]).rows
+    held = _answered(store, run_id)
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",
-        fix=f"It answers {', '.join(row[0] for row in held)}." if held else "It has no answers yet.",
+        fix=f"It answers {', '.join(held)}." if held else "It has no answers yet.",
     )
 
 
@@ -147,7 +153,7 @@ def _made_files(store: Store, form: Format, run: Mapping[str, Any]) -> tuple[dic
     settings = json.loads(run["settings"])
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
-    for task in [task for task in form.known_tasks if task in tasks]:
+    for task in [task for task in form.known_tasks or sorted(tasks) if task in tasks]:
         answers = list(_answers(store, form, run["run_id"], task))
         failed = store.query(
             "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND error IS NOT NULL",

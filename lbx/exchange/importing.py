@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.own import own_names
+from lbx.benchmarks.predictions import NOT_TEXT, Format, Prediction
 from lbx.errors import StoreError, UsageError
-from lbx.exchange.formats import NOT_TEXT, Format, Prediction
+from lbx.exchange.naming import format_named
 from lbx.exchange.reading import Reading, match, read, refuse_others
-from lbx.exchange.registry import format_named
 from lbx.layout import Bundle
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.version import __version__
@@ -60,7 +61,7 @@ def import_predictions(
     few times the files' size.
 
     Args:
-        format_name: a key of ``FORMATS``.
+        format_name: the benchmark's name.
         path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro).
         model: what the run's model is called.
         run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
@@ -98,7 +99,9 @@ def understand(
     e: bool = False,
 ) -> Understood:
     """The first half of ``import_predictions``: nothing is written, and no results file needed."""
-    form = format_named(format_name)
+    form = format_named(format_name, own_names(bundle, {}) if bundle else ())
+    if bundle and not form.known_tasks:
+        form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():
         raise UsageError("The model has no name.", fix="Name it: --model NAME.")
     reading = read(form, path, e=e)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.prediction_lines import Content, read_bytes, split, wrong
+from lbx.benchmarks.predictions import Format, Prediction, differences
 from lbx.errors import BundleError, StoreError, UsageError
-from lbx.exchange.formats import Format, Prediction, differences
-from lbx.exchange.lines import Content, read_bytes, split, wrong
 from lbx.layout import Bundle
 from lbx.records import Sample
 from lbx.store import Store

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
 from lbx.engine.askers import Asker, Here
 from lbx.engine.checking.verifying import refuse_unverifiable, verify
@@ -225,10 +225,11 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
     """
     if run.spec.embedding is None:
         return
-    if not _has_summaries(run):
+    if not of_embedding(run.tasks):
+        known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.embedding_tasks]
         raise UsageError(
-            "--embedding means nothing to these tasks: it is the half of the summary metric of longbench_pro's t4.",
-            fix="Add 'longbench_pro/t4.*' to --tasks, or leave it out. Chunks are found by --retriever.",
+            f"--embedding means nothing to these tasks: it scores half of {' and '.join(known)}.",
+            fix="Add one of them to --tasks, or leave it out. Chunks are found by --retriever.",
         )
     if place.is_file() and place.stat().st_size:
         with Store(place) as store:
@@ -237,17 +238,14 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
     check_embedding_model(run.spec.embedding, run.bundle)
 
 
-def _has_summaries(run: ResolvedRun) -> bool:
-    return any("similarity" in task.metrics for task in run.tasks)
-
-
 def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, listener: Listener) -> None:
     """The half of a summary's score that needs an embedding model, once the language model has gone."""
-    if not _has_summaries(run):
+    halves = ", ".join(of_embedding(run.tasks))
+    if not halves:
         return
     command = f"lbx score {output} --embedding CARD --bundle {run.bundle.root}"
     if run.spec.embedding is None:
-        log.info(f"Summaries (t4) are scored in part: ROUGE-L alone, without an embedding model. To add it: {command}")
+        log.info(f"{halves}: scored in part, without an embedding model. To add it: {command}")
         return
     try:
         with Store(place) as store:
@@ -255,7 +253,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, l
             score_with(store, embedding, run_ids=[run_id], workers=0, listener=listener)
     except LbxError:
         log.info(
-            f"{run_id}: every answer is in {output}; only the similarities of the summaries (t4) are missing. To add "
-            f"them later: {command}"
+            f"{run_id}: every answer is in {output}; only what an embedding model adds to {halves} is missing. To add "
+            f"it later: {command}"
         )
         raise

@@ -38,7 +38,8 @@ def other_sample(
 ) -> tuple[str, ...] | None:
     """The name of a sample that the file holds with another document, question or references; None: there is none.
 
-    Rows of another data revision under the same names would be scored against these.
+    Rows of another data revision under the same names would be scored against these. A benchmark of one's own that has
+    other metrics now is another revision, too.
     """
     return connection.execute(
         f"""
@@ -50,6 +51,7 @@ def other_sample(
            OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
            OR (old."references"::VARCHAR <> new."references"::VARCHAR
                AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
+           OR (old.meta->>'metrics') <> (new.meta->>'metrics')
         LIMIT 1
         """,
         list(parameters),

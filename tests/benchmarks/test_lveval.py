@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.files import Row
-from lbx.benchmarks.lveval import (
-    CONFIG,
-    DATASETS,
-    KEYWORDS_NO_TEXT,
-    LEVELS,
-    METRICS,
-    NO_TEXT,
-    REPO,
-    LVEval,
-    _sample,
-)
+from lbx.benchmarks.lveval import CONFIG, REPO, LVEval, _sample
+from lbx.benchmarks.lveval_tasks import DATASETS, KEYWORDS_NO_TEXT, LEVELS, METRICS, NO_TEXT
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics.keyword_gate import NO_KEYWORDS

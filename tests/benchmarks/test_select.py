@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.benchmarks import BENCHMARKS, KNOWN_TASKS, RECIPES, select
+from lbx.benchmarks import BENCHMARKS, format_names, of_embedding, select
 from lbx.errors import UsageError
 from lbx.layout import Bundle
-from lbx.records import Sample
+from lbx.records import Sample, Task
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
@@ -109,11 +109,15 @@ def test_no_name_at_all(small: Bundle) -> None:
         select(small, [])
 
 
-def test_every_family_that_needs_data_has_a_recipe() -> None:
-    assert KNOWN_TASKS.keys() == RECIPES.keys() == BENCHMARKS.keys() - {"needle"}
+def test_what_a_family_names_is_all_that_is_known_of_it() -> None:
+    with_data = [name for name, family in BENCHMARKS.items() if family.known_tasks]
+    assert with_data == [name for name in BENCHMARKS if name != "needle"] == format_names()
+    assert all((Path(__file__).parents[2] / BENCHMARKS[name].recipe).is_file() for name in with_data)
+    tasks = [Task("longbench_pro", name, ("summary",), 1) for name in ("t3.1", "t4.2")]
+    assert of_embedding([*tasks, Task("leval", "tpo", (), 1)]) == ["longbench_pro/t4.2"]
 
 
-CASES = [(family, task) for family, tasks in KNOWN_TASKS.items() for task in tasks]
+CASES = [(name, task) for name, family in BENCHMARKS.items() for task in family.known_tasks]
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=120)
 
 

@@ -10,9 +10,9 @@ import pytest
 from linking import link_tree
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.prediction_lines import split
 from lbx.errors import UsageError
-from lbx.exchange import FORMATS, export_predictions, import_predictions
-from lbx.exchange.lines import split
+from lbx.exchange import export_predictions, import_predictions
 from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -170,7 +170,7 @@ def test_classes_that_a_file_leaves_out_are_those_that_are_known(
 
 
 def test_lveval_rows_without_the_question_are_told_by_their_places(write_lines: Callable) -> None:
-    form = FORMATS["lveval"]
+    form = BENCHMARKS["lveval"].predictions
     known = Sample("lveval", "cmrc_mixup_16k", "0000", "", "?", ("a",), "zh", meta={"answer_keywords": "a"})
     row = {"pred": "a", "answers": ["a"], "gold_ans": "a"}
     for changes, fits in (
@@ -288,5 +288,5 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
     ],
 )
 def test_v2_files_are_named_after_the_way_to_ask(settings: dict[str, object], label: str) -> None:
-    assert FORMATS["longbench_v2"].label("m", settings) == label
-    assert FORMATS["longbench"].label("m", settings) == "m"
+    assert BENCHMARKS["longbench_v2"].predictions.label("m", settings) == label
+    assert BENCHMARKS["longbench"].predictions.label("m", settings) == "m"

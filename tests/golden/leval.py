@@ -10,7 +10,7 @@ from case import EXACT, Case, Record, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.leval import LEval
-from lbx.exchange.leval import as_text
+from lbx.benchmarks.leval_predictions import as_text
 from lbx.records import Sample, Score, TaskScore
 
 NAME = "leval"

@@ -27,7 +27,8 @@
     files = ["*.json"]
 
 Several recipes make one bundle: sources of one repository at one revision merge, contradictions are refused.
-A model card (``lbx.backends.cards``) stands for a recipe of the one repository that its weights come from.
+A model card (``lbx.backends.cards``) stands for a recipe of the one repository that its weights come from, a benchmark
+of one's own (``lbx.benchmarks.own_definition``) for one of itself and its data.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard, parse_card
+from lbx.benchmarks import reserved_names
+from lbx.benchmarks.own import FOLDER as OWN_FOLDER
+from lbx.benchmarks.own import read_for_bundle
+from lbx.benchmarks.own_definition import FILE as OWN_FILE
 from lbx.bundle.making.sources import KINDS, HttpsSource, HubSource, PathSource, Source
 from lbx.bundle.names import is_bundle_name
 from lbx.errors import UsageError
@@ -97,6 +102,8 @@ def _load(path: Path) -> Recipe:
     table = _read_toml(path)
     if "source" not in table and "backend" in table:
         return _of_card(parse_card(table, path), path)
+    if "source" not in table and "task" in table:
+        return _of_benchmark(path)
     return parse_recipe(table, path)
 
 
@@ -141,6 +148,18 @@ def _of_card(card: ModelCard, path: Path) -> Recipe:
     except ValueError as exc:
         raise UsageError(f"{where}: {exc}") from exc
     return Recipe(name, f"The model {card.name}", (source,))
+
+
+def _of_benchmark(path: Path) -> Recipe:
+    """What a benchmark of one's own needs: its definition and its data, every line of which is looked at now."""
+    definition, data = read_for_bundle(path, reserved_names())
+    place = f"{OWN_FOLDER}/{definition.name}"
+    places = {path.name: f"{place}/{OWN_FILE}", **{name: f"{place}/{name}" for name in data}}
+    sources = tuple(
+        PathSource(name, to, licence=definition.licence, folder=path.parent, origin=f"{path}, {name}")
+        for name, to in places.items()
+    )
+    return Recipe(definition.name, f"The benchmark {definition.name}", sources)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

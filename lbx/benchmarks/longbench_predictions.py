@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.longbench import LongBench, kind_of
 from lbx.benchmarks.longbench_answers import ODD_ANSWERS, accepted_answers, odd_answers
-from lbx.exchange.formats import (
+from lbx.benchmarks.longbench_tasks import kind_of
+from lbx.benchmarks.prediction_lines import Line, row_length
+from lbx.benchmarks.predictions import (
     Answer,
     Format,
     Prediction,
@@ -26,16 +27,13 @@ from lbx.exchange.formats import (
     first_iterations,
     with_reasoning,
 )
-from lbx.exchange.lines import Line, row_length
 from lbx.records import Sample
 
 
 class LongBenchFormat(Format):
     """The format "longbench"."""
 
-    name = LongBench.name
     folder = True
-    known_tasks = LongBench.known_tasks
     scored = ("all_classes", ODD_ANSWERS)
     filled_in = frozenset({"all_classes"})
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.longbench_v2 import LETTERS, TASK, LongBenchV2
-from lbx.exchange.formats import (
+from lbx.benchmarks.prediction_lines import Line, wrong
+from lbx.benchmarks.predictions import (
     Answer,
     Format,
     Prediction,
@@ -29,28 +29,26 @@ from lbx.exchange.formats import (
     first_iterations,
     with_reasoning,
 )
-from lbx.exchange.lines import Line, wrong
-from lbx.metrics.multiple_choice import chosen_letter
+from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import Sample
 
 
 class LongBenchV2Format(Format):
     """The format "longbench_v2"."""
 
-    name = LongBenchV2.name
     folder = False
     array = True
-    known_tasks = (TASK,)
     scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
         """See ``Format.read``. Ids are the rows' own, else their places."""
+        task = self.known_tasks[0]
         times: Counter[str] = Counter()
         known: dict[str, tuple[Sample, Line]] = {}
         predictions = []
         for number, line in enumerate(lines):
             name = _identifier(line, number)
-            prediction = self._prediction(name, number, times[name], line)
+            prediction = self._prediction(task, name, number, times[name], line)
             times[name] += 1
             if sample := prediction.sample:
                 first, where = known.setdefault(name, (sample, line))
@@ -64,18 +62,18 @@ class LongBenchV2Format(Format):
             for one in predictions
         ]
 
-    def _prediction(self, name: str, number: int, iteration: int, line: Line) -> Prediction:
+    def _prediction(self, task: str, name: str, number: int, iteration: int, line: Line) -> Prediction:
         if "pred" not in line.values and "judge" not in line.values and line.values.get("error") is not None:
-            return Prediction(line, TASK, name, number, None, error=str(line.values["error"]), iteration=iteration)
+            return Prediction(line, task, name, number, None, error=str(line.values["error"]), iteration=iteration)
         judge = _judge(line)
         said, letter = _letter(line, judge=judge)
         cot = line.optional_text("response_cot")
         prediction = Prediction(
             line,
-            TASK,
+            task,
             name,
             number,
-            _sample(name, line, letter, judge=judge),
+            _sample((self.name, task, name), line, letter, judge=judge),
             output=_output(line, letter),
             iteration=iteration,
             steps=[{"output": cot}] if cot else None,
@@ -156,12 +154,10 @@ def _letter(line: Line, *, judge: bool) -> tuple[object, str | None]:
     return said, letter if letter in LETTERS else None
 
 
-def _sample(name: str, line: Line, letter: str | None, *, judge: bool) -> Sample:
+def _sample(names: tuple[str, str, str], line: Line, letter: str | None, *, judge: bool) -> Sample:
     answer = line.optional_text("answer")
     return Sample(
-        benchmark=LongBenchV2.name,
-        task=TASK,
-        sample_id=name,
+        *names,
         context="",
         question=line.optional_text("question"),
         # Without the answer, a right choice tells it; a wrong one leaves it unknown, and nothing matches then.

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.leval import KINDS, LEval
-from lbx.exchange.formats import (
+from lbx.benchmarks.leval_tasks import KINDS, OPEN, SCORED
+from lbx.benchmarks.prediction_lines import Line, wrong
+from lbx.benchmarks.predictions import (
     Answer,
     Format,
     Prediction,
@@ -30,10 +31,8 @@ from lbx.exchange.formats import (
     first_iterations,
     with_reasoning,
 )
-from lbx.exchange.lines import Line, wrong
 from lbx.records import Sample, canonical_json, sha256_text
 
-_SCORED = ("exam", "f1", "rouge")
 _GAP = "none"
 """``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""
 
@@ -41,9 +40,7 @@ _GAP = "none"
 class LEvalFormat(Format):
     """The format "leval"."""
 
-    name = LEval.name
     folder = True
-    known_tasks = LEval.known_tasks
     scored = ("evaluation", "topic")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
@@ -54,18 +51,53 @@ class LEvalFormat(Format):
         seen: Counter[str] = Counter()
         predictions = []
         for number, line in enumerate(lines):
-            prediction = _prediction(task, number, line, answer_key)
+            prediction = self._prediction(task, number, line, answer_key)
             seen[prediction.sample_id] += 1
             predictions.append(_numbered(prediction, seen[prediction.sample_id]))
         return predictions
 
+    def _prediction(self, task: str, number: int, line: Line, answer_key: str) -> Prediction:
+        evaluation, sample_id = line.values.get("evaluation"), "gap"
+        if evaluation is None:
+            evaluation = _expected(task)
+        if not isinstance(evaluation, str):
+            evaluation = line.text("evaluation")
+        if evaluation == _GAP and isinstance(line.values.get("error"), str):
+            return Prediction(line, task, sample_id, number, None, error=line.values["error"])
+        if evaluation in SCORED and evaluation != _expected(task):
+            raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
+        output, finish_reason = answer_text(line, answer_key)
+        note = ""
+        if finish_reason and (said := as_text(task, line.values[answer_key])) is not None:
+            output, finish_reason, note = (
+                said,
+                None,
+                "the answer is no text; as officially, what Python prints of it is",
+            )
+        reference = as_text(task, line.need("gt"))
+        meta: dict[str, Any] = {"evaluation": evaluation}
+        if KINDS[task] == "topics":
+            meta["topic"] = number % 3
+        content = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
+        sample_id = sha256_text(canonical_json(content))[:16]
+        sample = Sample(
+            benchmark=self.name,
+            task=task,
+            sample_id=sample_id,
+            context="",
+            question=line.optional_text("query"),
+            references=() if reference is None else (reference,),
+            meta=meta,
+        )
+        return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason, note=note)
+
     def identity(self, sample: Sample) -> object:
         """Question, answer, and whether it is scored at all."""
-        return sample.question, sample.references, sample.meta["evaluation"] in _SCORED
+        return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
     def free_standing(self, prediction: Prediction) -> bool:
         """Rows for a judge repeat scored questions, which a bundle's samples hold once."""
-        return prediction.sample is None or prediction.sample.meta["evaluation"] not in _SCORED
+        return prediction.sample is None or prediction.sample.meta["evaluation"] not in SCORED
 
     def same_place(self, prediction: Prediction, sample: Sample) -> bool:
         """The authors' gsm100 files put worked examples before each question, which the data have elsewhere."""
@@ -97,7 +129,7 @@ class LEvalFormat(Format):
 
 def _expected(task: str) -> str:
     kind = KINDS[task]
-    return kind if kind in ("f1", "rouge") else "exam"
+    return kind if kind in OPEN else "exam"
 
 
 def _numbered(prediction: Prediction, times: int) -> Prediction:
@@ -107,38 +139,6 @@ def _numbered(prediction: Prediction, times: int) -> Prediction:
     name = f"{prediction.sample_id}-{times}"
     sample = replace(prediction.sample, sample_id=name) if prediction.sample else None
     return replace(prediction, sample_id=name, sample=sample)
-
-
-def _prediction(task: str, number: int, line: Line, answer_key: str) -> Prediction:
-    evaluation, sample_id = line.values.get("evaluation"), "gap"
-    if evaluation is None:
-        evaluation = _expected(task)
-    if not isinstance(evaluation, str):
-        evaluation = line.text("evaluation")
-    if evaluation == _GAP and isinstance(line.values.get("error"), str):
-        return Prediction(line, task, sample_id, number, None, error=line.values["error"])
-    if evaluation in _SCORED and evaluation != _expected(task):
-        raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
-    output, finish_reason = answer_text(line, answer_key)
-    note = ""
-    if finish_reason and (said := as_text(task, line.values[answer_key])) is not None:
-        output, finish_reason, note = said, None, "the answer is no text; as officially, what Python prints of it is"
-    reference = as_text(task, line.need("gt"))
-    meta: dict[str, Any] = {"evaluation": evaluation}
-    if KINDS[task] == "topics":
-        meta["topic"] = number % 3
-    content = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
-    sample_id = sha256_text(canonical_json(content))[:16]
-    sample = Sample(
-        benchmark=LEval.name,
-        task=task,
-        sample_id=sample_id,
-        context="",
-        question=line.optional_text("query"),
-        references=() if reference is None else (reference,),
-        meta=meta,
-    )
-    return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason, note=note)
 
 
 def as_text(task: str, value: object) -> str | None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
-from lbx.exchange.formats import (
+from lbx.benchmarks.lveval_tasks import first_answers, kind_of
+from lbx.benchmarks.prediction_lines import Line, row_length
+from lbx.benchmarks.predictions import (
     Answer,
     Format,
     Prediction,
@@ -25,21 +26,43 @@ from lbx.exchange.formats import (
     first_iterations,
     with_reasoning,
 )
-from lbx.exchange.lines import Line, row_length
 from lbx.records import Sample
 
 
 class LVEvalFormat(Format):
     """The format "lveval"."""
 
-    name = LVEval.name
     folder = True
-    known_tasks = LVEval.known_tasks
     scored = ("answer_keywords", "fault")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
         """See ``Format.read``."""
-        return [_prediction(task, number, line) for number, line in enumerate(lines)]
+        return [self._prediction(task, number, line) for number, line in enumerate(lines)]
+
+    def _prediction(self, task: str, number: int, line: Line) -> Prediction:
+        kind = kind_of(task)
+        output, finish_reason = answer_text(line, "pred")
+        references, fault = first_answers(line.need("answers"))
+        keywords = line.values.get("gold_ans")
+        meta: dict[str, Any] = {"category": kind.category}
+        if keywords:
+            # NaN is no JSON; what is no text stops the official script, whatever it is.
+            meta["answer_keywords"] = [str(keywords)] if isinstance(keywords, float) else keywords
+        if fault:
+            meta["fault"] = fault
+        sample = Sample(
+            benchmark=self.name,
+            task=task,
+            sample_id=f"{number:04d}",
+            context="",
+            question=line.optional_text("input"),
+            references=references,
+            language=kind.language,
+            length=row_length(line),
+            length_unit="characters" if kind.language == "zh" else "words",
+            meta=meta,
+        )
+        return Prediction(line, task, sample.sample_id, number, sample, output, finish_reason=finish_reason)
 
     def identity(self, sample: Sample) -> object:
         """Question and answers: a level asks each question once."""
@@ -70,29 +93,3 @@ class LVEvalFormat(Format):
             for answer in first
         ]
         return Rows(f"{task}.jsonl", rows, left_out)
-
-
-def _prediction(task: str, number: int, line: Line) -> Prediction:
-    kind = kind_of(task)
-    output, finish_reason = answer_text(line, "pred")
-    references, fault = first_answers(line.need("answers"))
-    keywords = line.values.get("gold_ans")
-    meta: dict[str, Any] = {"category": kind.category}
-    if keywords:
-        # NaN is no JSON; what is no text stops the official script, whatever it is.
-        meta["answer_keywords"] = [str(keywords)] if isinstance(keywords, float) else keywords
-    if fault:
-        meta["fault"] = fault
-    sample = Sample(
-        benchmark=LVEval.name,
-        task=task,
-        sample_id=f"{number:04d}",
-        context="",
-        question=line.optional_text("input"),
-        references=references,
-        language=kind.language,
-        length=row_length(line),
-        length_unit="characters" if kind.language == "zh" else "words",
-        meta=meta,
-    )
-    return Prediction(line, task, sample.sample_id, number, sample, output, finish_reason=finish_reason)

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lbx.exchange.lines import Line
-from lbx.records import Sample
-from lbx.store.rows import as_json
+from lbx.benchmarks.prediction_lines import Line
+from lbx.records import Sample, canonical_json
 
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
@@ -66,15 +65,22 @@ class Rows:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class Format(ABC):
-    """One format. Its name is that of the benchmark family whose authors made it."""
+    """One format.
 
-    name: ClassVar[str]
+    Attributes:
+        name: of the benchmark whose authors made it.
+        known_tasks: the tasks that there can be files of.
+    """
+
+    name: str
+    known_tasks: tuple[str, ...]
+
     folder: ClassVar[bool]
     """Whether it is a folder with a file a task, else one file."""
     array: ClassVar[bool] = False
     """Whether its scorer reads a file that is one JSON array, too."""
-    known_tasks: ClassVar[tuple[str, ...]]
     scored: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in one of them are not the same."""
     filled_in: ClassVar[frozenset[str]] = frozenset()
@@ -169,4 +175,4 @@ def _same(mine: object, known: object) -> bool:
 
 
 def _stored(value: object) -> str:
-    return as_json(list(value) if isinstance(value, tuple) else value)
+    return canonical_json(value).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,4 @@
-"""L-Eval's questions as its files hold them: which are asked, in which order, and which are asked for others too."""
+"""L-Eval's tasks, and their questions as the files hold them: which are asked, in which order, which for others too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,45 @@ from typing import NamedTuple
 
 from lbx.benchmarks.files import Row, damaged
 from lbx.benchmarks.sources import Source
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "choice": ("exact_match",),
+    "choices": ("exact_match",),
+    "math": ("exact_match",),
+    "code": ("exact_match",),
+    "topics": ("exact_match",),
+    "statements": ("exact_match", "loyalty", "fact"),
+    "f1": ("f1",),
+    "rouge": ("geometric_mean", "rouge1", "rouge2", "rougeL"),
+}
+"""What a task's kind stores. A sample's geometric_mean is lbx's; the task's is made of the three means, officially."""
+
+KINDS: dict[str, str] = {
+    "coursera": "choices",
+    "gsm100": "math",
+    "quality": "choice",
+    "topic_retrieval_longchat": "topics",
+    "tpo": "choice",
+    "codeU": "code",
+    "sci_fi": "statements",
+    "financial_qa": "f1",
+    "legal_contract_qa": "f1",
+    "multidoc_qa": "f1",
+    "narrative_qa": "f1",
+    "natural_question": "f1",
+    "scientific_qa": "f1",
+    "gov_report_summ": "rouge",
+    "meeting_summ": "rouge",
+    "news_summ": "rouge",
+    "paper_assistant": "rouge",
+    "patent_summ": "rouge",
+    "review_summ": "rouge",
+    "tv_show_summ": "rouge",
+}
+"""The closed tasks, then the open ones."""
+
+OPEN = ("f1", "rouge")
+"""The kinds of the open tasks."""
 
 SCORED = ("exam", "f1", "rouge")
 """The marks of questions that auto_eval.py scores."""

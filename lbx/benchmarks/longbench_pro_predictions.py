@@ -16,22 +16,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.longbench_pro import TASK_OF, TASKS, LongBenchPro, accepted_answers
-from lbx.exchange.formats import Answer, Format, Prediction, Rows, answer_text, differences, file_part
-from lbx.exchange.lines import Line, wrong
+from lbx.benchmarks.longbench_pro_tasks import TASK_OF, TASKS, TEXT_META, accepted_answers
+from lbx.benchmarks.prediction_lines import Line, wrong
+from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, answer_text, differences, file_part
 from lbx.records import Sample
 
 _CODES = {"English": "en", "Chinese": "zh"}
-_TEXTS = ("primary_task", "secondary_task", "token_length", "contextual_requirement", "difficulty")
 
 
 class LongBenchProFormat(Format):
     """The format "longbench_pro"."""
 
-    name = LongBenchPro.name
     folder = False
-    known_tasks = LongBenchPro.known_tasks
-    scored = (*_TEXTS, "reference_is_no_text")
+    scored = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
         """See ``Format.read``. The times a question was asked must agree on it."""
@@ -39,7 +36,7 @@ class LongBenchProFormat(Format):
         answered: dict[tuple[str, str, int], Line] = {}
         predictions = []
         for line in lines:
-            sample, iteration = _sample(line, len(samples)), _iteration(line)
+            sample, iteration = _sample(self.name, line, len(samples)), _iteration(line)
             key = (sample.task, sample.sample_id)
             place, known, first = samples.setdefault(key, (len(samples), sample, line))
             if other := differences(sample, known, self.scored):
@@ -78,7 +75,7 @@ def _iteration(line: Line) -> int:
     return value - 1
 
 
-def _sample(line: Line, place: int) -> Sample:
+def _sample(benchmark: str, line: Line, place: int) -> Sample:
     name, title, language = line.need("id"), line.text("secondary_task"), line.text("language")
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise wrong(line.where, "'id' should be text or a whole number")
@@ -87,7 +84,7 @@ def _sample(line: Line, place: int) -> Sample:
     if language not in _CODES:
         raise wrong(line.where, f"the language {language!r} is neither English nor Chinese")
     references, readable = accepted_answers(line.need("answer"))
-    meta: dict[str, Any] = {key: line.text(key) for key in _TEXTS}
+    meta: dict[str, Any] = {key: line.text(key) for key in TEXT_META}
     meta |= {"question_thinking": line.optional_text("question_thinking"), "row": place}
     if not readable:
         meta["reference_is_no_text"] = True
@@ -95,7 +92,7 @@ def _sample(line: Line, place: int) -> Sample:
     if not (thousands.isascii() and thousands.isdigit() and len(thousands) < 9):
         raise wrong(line.where, f"'token_length' is {meta['token_length']!r}, not a length as \"32k\"")
     return Sample(
-        benchmark=LongBenchPro.name,
+        benchmark=benchmark,
         task=TASK_OF[title],
         sample_id=str(name),
         context="",
@@ -112,7 +109,7 @@ def _row(answer: Answer) -> dict[str, Any]:
     sample = answer.sample
     languages = {code: name for name, code in _CODES.items()}
     row: dict[str, Any] = {"id": sample.sample_id, "language": languages[sample.language]}
-    row |= {key: sample.meta.get(key, "") for key in _TEXTS}
+    row |= {key: sample.meta.get(key, "") for key in TEXT_META}
     row["secondary_task"] = TASKS[sample.task].title
     row |= {
         "question_nonthinking": sample.question,

@@ -1,0 +1,208 @@
+"""A benchmark of one's own, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own_definition``).
+
+An instance knows no more than its name. What is asked is read from the bundle; how an answer is scored goes along with
+each sample (``meta["metrics"]``), so that stored answers are scored again and added up where there is no bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from lbx.benchmarks.aggregates import Average, mean
+from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.own_definition import (
+    FILE,
+    TRUNCATIONS,
+    Definition,
+    OwnTask,
+    count_samples,
+    is_name,
+    read_definition,
+    samples_in,
+)
+from lbx.benchmarks.own_predictions import OwnFormat
+from lbx.benchmarks.templates import fill_format
+from lbx.errors import BundleError, LbxError, UsageError
+from lbx.layout import Bundle
+from lbx.metrics.named import METRICS, VERSION, Asked
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
+
+FOLDER = "benchmarks"
+"""Where such benchmarks lie under data/files, each in a folder of its name."""
+
+_JUDGING = frozenset({"yes", "no", "true", "false", "unanswerable"})
+"""Answers that judge the document; where such a word stands in it says nothing."""
+
+
+class OwnBenchmark(Benchmark):
+    """A benchmark that somebody put into the bundle."""
+
+    metric_version = VERSION
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.predictions = OwnFormat(name, ())
+
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        """In the file's order. Every line of every task's data is looked at, once while it does not change."""
+        definition = self._definition(bundle)
+        return [
+            Task(self.name, task.name, task.metrics, self._checked(bundle, task), task.language)
+            for task in (definition.tasks if definition else ())
+            if names is None or task.name in names
+        ]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """See ``Benchmark.samples``. The id is the row's, else its place in the file, from "0000"."""
+        own = self._task(bundle, task)
+        with _told_of(bundle):
+            yield from samples_in(self._data(bundle, own), self.name, own)
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """The template with its variables put in; only the document may be cut."""
+        own = self._task(bundle, sample.task)
+        source = f"{FOLDER}/{self.name}/{FILE}"
+        choices = "\n".join(f"{letter}. {text}" for letter, text in sample.meta.get("choices", {}).items())
+        values = {"document": sample.context, "question": sample.question, "choices": choices}
+        before, document, after = fill_format(own.prompt, values, document="document", source=source)
+        return Prompt(
+            before=before,
+            document=document,
+            after=after,
+            max_new_tokens=own.max_new_tokens,
+            truncation=TRUNCATIONS[own.truncation],
+            chat=own.chat,
+            stop=own.stop,
+            source=source,
+        )
+
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """The references, or the texts of the right choices; not answers such as "yes"."""
+        choices = sample.meta.get("choices", {})
+        texts = [choices.get(reference, reference) for reference in sample.references]
+        return [text for text in texts if text.strip(" .").casefold() not in _JUDGING]
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        """The task's metrics in its order; none where the sample names none that this lbx knows."""
+        named, choices = sample.meta.get("metrics"), sample.meta.get("choices")
+        letters = "".join(choices) if isinstance(choices, dict) else ""
+        asked = Asked(sample.references, sample.language, letters)
+        names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+        return [Score(name, *METRICS[name](output, asked)) for name in names if name in METRICS]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        """The mean of each metric; ``official`` is the same in percent."""
+        metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+        order = rows[0].sample.meta.get("metrics", []) if rows else []
+        values = {
+            metric: [row.scores[metric] for row in rows if metric in row.scores]
+            for metric in sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
+        }
+        return [TaskScore(metric, len(found), mean(found), mean(found, 100)) for metric, found in values.items()]
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """The mean of the tasks' headlines: by language where there are several, and overall."""
+        heads = {task: found[0] for task, rows in tasks.items() if (found := self.aggregate(task, rows))}
+        languages: dict[str, list[TaskScore]] = {}
+        for task, head in heads.items():
+            languages.setdefault(tasks[task][0].sample.language, []).append(head)
+        parts = [("language", name, found) for name, found in languages.items()] if len(languages) > 1 else []
+        parts += [("overall", "all", list(heads.values()))] if len(heads) > 1 else []
+        averages = [(grouping, name, Average.of(found, whole=True)) for grouping, name, found in parts]
+        return [average.group(grouping, name) for grouping, name, average in averages if average]
+
+    def _definition(self, bundle: Bundle) -> Definition | None:
+        path = bundle.file(f"{FOLDER}/{self.name}/{FILE}")
+        if path is None:
+            return None
+        with _told_of(bundle):
+            found = _read(path, path.stat().st_mtime_ns, path.stat().st_size)
+            if found.name != self.name:
+                raise UsageError(f"{path}: it defines {found.name!r}, and lies in the folder of {self.name!r}.")
+        return found
+
+    def _task(self, bundle: Bundle, name: str) -> OwnTask:
+        definition = self._definition(bundle)
+        task = definition.task(name) if definition else None
+        if task is None:
+            raise BundleError(
+                f"The bundle at {bundle.root} holds no task {self.name}/{name}.",
+                fix="Name a bundle that it came with.",
+                command=f"lbx tasks --bundle {bundle.root}",
+            )
+        return task
+
+    def _data(self, bundle: Bundle, task: OwnTask) -> Path:
+        path = bundle.file(f"{FOLDER}/{self.name}/{task.data}")
+        if path is None or not path.is_file():
+            raise UsageError(f"{task.where}: the bundle does not hold its data, {task.data!r}.")
+        return path
+
+    def _checked(self, bundle: Bundle, task: OwnTask) -> int:
+        with _told_of(bundle):
+            return count_samples(self._data(bundle, task), self.name, task)
+
+
+def own_benchmark(name: str) -> Benchmark:
+    """The benchmark of this name, whether or not any bundle has it. Raises KeyError: nothing can be called so."""
+    if not is_name(name):
+        raise KeyError(name)
+    return OwnBenchmark(name)
+
+
+def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
+    """Names of the benchmarks that somebody put into the bundle.
+
+    Args:
+        reserved: names that none can have -> what they mean.
+
+    Raises:
+        BundleError: one has such a name, or one that cannot be a name.
+    """
+    folder = bundle.file(FOLDER)
+    found = sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder and folder.is_dir() else []
+    for name in found:
+        if name in reserved or not is_name(name):
+            raise BundleError(
+                f"The bundle at {bundle.root} has a benchmark of the name {name!r}, which "
+                + (f"means {reserved[name]}." if name in reserved else "cannot be one."),
+                fix="Give it another name where the bundle is made, and make the bundle again.",
+            )
+    return found
+
+
+def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition, list[str]]:
+    """A definition that is to be bundled, and the names of its data files; every line of them is checked.
+
+    Raises:
+        UsageError: something is wrong; says what, and where.
+    """
+    with _told(UsageError, "Correct it: docs/own-benchmark.md explains every field.", f"lbx bundle {path} --dry-run"):
+        definition = read_definition(path, reserved)
+        for task in definition.tasks:
+            data = path.parent / task.data
+            if not data.is_file():
+                raise UsageError(f"{task.where}: there is no file {data}.")
+            count_samples(data, definition.name, task)
+    return definition, list(dict.fromkeys(task.data for task in definition.tasks))
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, changed: int, size: int) -> Definition:
+    return read_definition(path)
+
+
+@contextmanager
+def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterator[None]:
+    try:
+        yield
+    except (UsageError, BundleError) as exc:
+        raise kind(exc.cause, fix=fix, command=command) from exc
+
+
+def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
+    fix = "Correct the file where the bundle is made, and make the bundle again."
+    return _told(BundleError, fix, f"lbx verify {bundle.root}")

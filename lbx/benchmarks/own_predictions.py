@@ -1,0 +1,52 @@
+"""Prediction files of a benchmark of one's own: a folder with {task}.jsonl.
+
+    {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only where there was some"}
+
+Of a file that is read only "id" and "output" count; the bundle that has the benchmark says the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lbx.benchmarks.prediction_lines import Line, wrong
+from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, answer_text, first_iterations, with_reasoning
+from lbx.records import Sample
+
+
+class OwnFormat(Format):
+    """The format of a benchmark of one's own; ``known_tasks`` are those of the bundle, () without one."""
+
+    folder = True
+
+    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+        """See ``Format.read``."""
+        predictions = []
+        for number, line in enumerate(lines):
+            name = line.need("id")
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                raise wrong(line.where, "'id' should be text or a whole number")
+            output, finish_reason = answer_text(line, "output")
+            sample = Sample(self.name, task, str(name), context="", question="", references=())
+            predictions.append(Prediction(line, task, str(name), number, sample, output, finish_reason=finish_reason))
+        return predictions
+
+    def identity(self, sample: Sample) -> object:
+        return sample.sample_id
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """{task}.jsonl, with what was asked beside what was answered."""
+        first, left_out = first_iterations(answers)
+        rows = [
+            with_reasoning(
+                {
+                    "id": answer.sample.sample_id,
+                    "question": answer.sample.question,
+                    "references": list(answer.sample.references),
+                    "output": answer.output,
+                },
+                answer,
+            )
+            for answer in first
+        ]
+        return Rows(f"{task}.jsonl", rows, left_out)

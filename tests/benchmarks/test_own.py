@@ -1,0 +1,208 @@
+"""A benchmark of one's own: what its files say, and what is said of every mistake in them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
+from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.own import OwnBenchmark, own_names, read_for_bundle
+from lbx.errors import BundleError, UsageError
+from lbx.layout import Bundle
+from lbx.metrics.multiple_choice import letter_said
+from lbx.metrics.named import METRICS, Asked
+from lbx.records import Sample, Truncation
+
+EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
+MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
+
+TOML = """
+name = "mine"
+[[task]]
+name = "one"
+data = "one.jsonl"
+prompt = "{document}|{question}|{{x}}"
+metrics = ["f1"]
+max_new_tokens = 8
+"""
+ROW = {"id": "a", "document": "A text.", "question": "What?", "references": ["It."]}
+
+
+def lines(*rows: Any) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def written(folder: Path, toml: str | bytes = TOML, data: bytes = lines(ROW)) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "benchmark.toml").write_bytes(toml if isinstance(toml, bytes) else toml.encode())
+    (folder / "one.jsonl").write_bytes(data)
+    return folder / "benchmark.toml"
+
+
+@pytest.fixture
+def handbook(make_bundle: MakeBundle) -> Bundle:
+    return make_bundle({f"files/benchmarks/handbook/{path.name}": path.read_bytes() for path in EXAMPLE.iterdir()})
+
+
+def test_the_example_is_listed_chosen_and_read(handbook: Bundle) -> None:
+    tasks = ["handbook/facts", "handbook/choices", "handbook/facts_zh"]
+    assert [task.full_name for task in everything(handbook)] == tasks
+    assert [task.full_name for task in select(handbook, ["handbook/facts*"])] == [tasks[0], tasks[2]]
+    with pytest.raises(UsageError, match="Did you mean handbook/facts"):
+        select(handbook, ["handbook/fact"])
+    family = BENCHMARKS["handbook"]
+    facts, choices, zh = (list(family.samples(handbook, task.name)) for task in everything(handbook))
+    assert [len(facts), len(choices), len(zh)] == [5, 3, 4]
+    assert [sample.references for sample in choices] == [("B",), ("A",), ("C",)], "a letter, a text, a place"
+    assert (zh[0].language, zh[0].length_unit, zh[0].sample_id) == ("zh", "characters", "tower")
+    prompt = family.prompt(handbook, choices[0])
+    assert (prompt.before, prompt.document) == ("", choices[0].context), "the document leads: it is read once"
+    assert prompt.after.endswith("B. The horn\nC. The blue book\nAnswer with one letter, such as {B}.\nAnswer:")
+    assert (prompt.max_new_tokens, prompt.truncation) == (8, Truncation.DOCUMENT_MIDDLE)
+    assert family.prompt(handbook, facts[0]).stop == ("\n",)
+
+
+def test_scores_need_the_sample_alone(handbook: Bundle) -> None:
+    family = BENCHMARKS["handbook"]
+    rows = {}
+    for task in everything(handbook):
+        samples = list(family.samples(handbook, task.name))
+        rows[task.name] = []
+        for sample in samples:
+            scores = OwnBenchmark("handbook").score(sample, f"{sample.references[0]}.")
+            assert tuple(score.metric for score in scores) == task.metrics
+            assert {score.score for score in scores} == {1.0}
+            rows[task.name].append(ScoredSample(sample, {score.metric: score.score for score in scores}))
+        assert family.score(samples[0], "")[0].score == 0
+        assert [number.official for number in family.aggregate(task.name, rows[task.name])] == [100] * len(task.metrics)
+    found = [(group.grouping, group.name, group.n, group.official) for group in family.groups(rows)]
+    assert found == [("language", "en", 8, 100), ("language", "zh", 4, 100), ("overall", "all", 12, 100)]
+
+
+HEAD, TASK = TOML.split("[[task]]")
+MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
+    "no such metric": (
+        TOML.replace('"f1"', '"f11"'), lines(ROW), r"number 1: there is no metric 'f11'. Did you mean 'f1'"),
+    "a missing field": (TOML, lines(*[ROW | {"id": str(n)} for n in range(16)], {"id": "z", "document": "x"}),
+                        r"one\.jsonl, line 17: the field 'references' is missing"),
+    "a renamed field": (TOML + 'fields = { question = "input" }', lines(ROW), "the field 'input' is missing"),
+    "a blank question": (TOML, lines(ROW | {"question": " "}), "line 1: the field 'question' should be text"),
+    "an unknown variable": (TOML.replace("{question}", "{qestion}"), lines(ROW), r"names {qestion}, and there is only"),
+    "an attribute": (TOML.replace("{question}", "{question.__class__}"), lines(ROW), r"names {question.__class__}"),
+    "an index": (TOML.replace("{question}", "{question[0]}"), lines(ROW), r"names {question\[0\]}"),
+    "a conversion": (TOML.replace("{question}", "{question!r}"), lines(ROW), "asks for a conversion"),
+    "a place": (TOML.replace("{question}", "{}"), lines(ROW), "the prompt names {0}"),
+    "a lone brace": (TOML.replace("{{x}}", "{x"), lines(ROW), "Braces that stand for themselves are written {{"),
+    "two documents": (TOML.replace("{question}", "{document}"), lines(ROW), "names {document} twice"),
+    "nothing to put in": (TOML.replace("{document}|{question}|", ""), lines(ROW), "every sample would be the same"),
+    "an id twice": (TOML, lines(ROW, ROW), r"line 2: the id 'a' is that of .*line 1"),
+    "a hidden sign": (TOML, lines(ROW | {"id": "a\u202eb"}), "line 1: the id 'a.u202eb' should be"),
+    "an endless id": (TOML, lines(ROW | {"id": "a" * 300}), "at most 200 signs"),
+    "no answer": (TOML, lines(ROW | {"references": []}), "should be a text, or a list of at least one"),
+    "a number": (TOML, lines(ROW | {"references": [4]}), "should be a text, or a list of at least one"),
+    "a built-in name": (TOML.replace("mine", "leval"), lines(ROW), "'leval' is taken: --tasks leval means a built-in"),
+    "a built-in selection": (TOML.replace("mine", "longbench_e"), lines(ROW), "is taken"),
+    "all": (TOML.replace("mine", "all"), lines(ROW), "means everything that is in the bundle"),
+    "no name": (TOML.replace("mine", "../mine"), lines(ROW), "cannot name a benchmark"),
+    "a task's name": (TOML.replace('"one"', '"a/b"'), lines(ROW), "cannot name a task"),
+    "a task twice": (TOML + "[[task]]" + TASK, lines(ROW), "there is another task 'one' before it"),
+    "a file elsewhere": (TOML.replace("one.jsonl", "../one.jsonl"), lines(ROW), "leads out of the folder"),
+    "an absolute file": (TOML.replace("one.jsonl", "/etc/passwd"), lines(ROW), "it is absolute"),
+    "another file": (TOML.replace("one.jsonl", "one.py"), lines(ROW), r"named \*\.jsonl"),
+    "no file": (TOML.replace("one.jsonl", "two.jsonl"), lines(ROW), r"there is no file .*two\.jsonl"),
+    "an unknown key": (TOML + 'stopp = ["x"]', lines(ROW), "there is no key 'stopp'. Did you mean 'stop'"),
+    "a wrong type": (TOML.replace("= 8", '= "8"'), lines(ROW), "max_new_tokens should be a whole number"),
+    "a truth for a number": (TOML.replace("= 8", "= true"), lines(ROW), "max_new_tokens should be a whole number"),
+    "no room": (TOML.replace("= 8", "= 0"), lines(ROW), "from 1 to"),
+    "an empty stop": (TOML + 'stop = [""]', lines(ROW), "would end every answer"),
+    "a rule": (TOML + 'truncation = "head"', lines(ROW), "should be one of middle, end, none"),
+    "a language": (TOML + 'language = "English"', lines(ROW), "a code such as"),
+    "a needed key": (TOML.replace("prompt", "description"), lines(ROW), "there is no key 'description'"),
+    "no metrics": (TOML.replace('["f1"]', "[]"), lines(ROW), "should name at least one"),
+    "no task": (HEAD, lines(ROW), "the key 'task' is missing"),
+    "an empty file": (TOML, b"", r"one\.jsonl: it holds no question"),
+    "not UTF-8": (TOML, b'{"id": "\xff"}', r"line 1 is damaged: it is not UTF-8"),
+    "not UTF-8 itself": (TOML.encode() + b"# \xff", lines(ROW), "line 9: it is not UTF-8"),
+    "no TOML": (TOML + "]", lines(ROW), "is not valid TOML"),
+    "no JSON": (TOML, b"{", "line 1 is damaged"),
+    "no object": (TOML, b"[]", "a JSON list where an object should be"),
+    "brackets": (TOML, b"[" * 100_000, "cannot be read"),
+    "a gigantic line": (TOML, b" " * (1 << 26) + b"xx", "has more than"),
+    "choices": (TOML.replace('"f1"', '"accuracy"'), lines(ROW), "the field 'choices' is missing"),
+    "one choice": (TOML, lines(ROW | {"choices": ["a"]}), "a list of 2 to 26"),
+    "no choice": (TOML, lines(ROW | {"choices": ["a", "b"], "references": "C"}), "should be of the choices: A, B"),
+    "a truth": (TOML, lines(ROW | {"choices": ["a", "b"], "references": True}), "should be of the choices"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_mistake_is_named(tmp_path: Path, mistake: str) -> None:
+    toml, data, words = MISTAKES[mistake]
+    path = written(tmp_path / "mine", toml, data)
+    with pytest.raises(UsageError, match=words) as caught:
+        read_for_bundle(path, reserved_names())
+    assert "docs/own-benchmark.md" in caught.value.fix
+    assert caught.value.command == f"lbx bundle {path} --dry-run"
+    # The same in a bundle that somebody made by hand: known before a model is loaded.
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tmp_path / "mine", bundle / "data" / "files" / "benchmarks" / "mine")
+    (bundle / "lbx").mkdir()
+    (bundle / "lbx" / "bundle.json").write_text("{}")
+    (bundle / "tagmanifest-sha256.txt").write_text("")
+    with pytest.raises(BundleError):
+        everything(Bundle(bundle))
+
+
+def test_names_that_a_bundle_cannot_bring(make_bundle: MakeBundle) -> None:
+    bundle = make_bundle({"files/benchmarks/leval/benchmark.toml": TOML.encode()})
+    with pytest.raises(BundleError, match="'leval', which means a built-in"):
+        own_names(bundle, reserved_names())
+    bundle = make_bundle({"files/benchmarks/a b/benchmark.toml": TOML.encode()})
+    with pytest.raises(BundleError, match="'a b', which cannot be one"):
+        own_names(bundle, {})
+
+
+def test_data_that_a_link_leads_out_to(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_bytes(lines(ROW))
+    bundle = make_bundle({"files/benchmarks/mine/benchmark.toml": TOML.encode()})
+    (bundle.file("benchmarks/mine") or tmp_path).joinpath("one.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    with pytest.raises(BundleError, match="leads out of the bundle"):
+        everything(bundle)
+
+
+@pytest.mark.parametrize(
+    ("said", "letter"),
+    [
+        ("B", "B"), (" (C) ", "C"), ("B. Paris", "B"), ("**B**", "B"), ("The answer is B.", "B"), ("Answer: (D)", "D"),
+        ("答案是C。", "C"), ("选B", "B"), ("A dog is what I see", None), ("I choose (B), surely", "B"), ("", None),
+        ("not A, the answer is C", "C"), ("either (A) or (B)", None), ("It must be D here", "D"), ("E", None),
+        ("Because", None),
+    ],
+)  # fmt: skip
+def test_which_letter_is_said(said: str, letter: str | None) -> None:
+    assert letter_said(said, "ABCD") == letter
+
+
+anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
+
+
+@given(output=anything, reference=anything, letters=st.sampled_from(["", "AB", "ABCD"]))
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_output_upsets_a_metric(metric: str, output: str, reference: str, letters: str) -> None:
+    for language in ("en", "zh"):
+        for references in ((), (reference,), (output, reference)):
+            assert 0.0 <= METRICS[metric](output, Asked(references, language, letters)).value <= 1.0
+
+
+@given(meta=st.dictionaries(st.sampled_from(["metrics", "choices"]), st.none() | st.integers() | st.lists(st.integers() | st.sampled_from(["f1", "no"]))))  # fmt: skip  # noqa: E501
+def test_a_hostile_results_file_gets_no_score(meta: dict[str, Any]) -> None:
+    for score in OwnBenchmark("x").score(Sample("x", "y", "z", "", "", ("a",), meta=meta), "a"):
+        assert score.metric == "f1"

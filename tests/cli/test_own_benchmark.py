@@ -1,0 +1,141 @@
+"""Every command line of docs/own-benchmark.md, in its order, on the example; and the same with the demo's model."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from lbx_process import Lbx, fails
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "bundle" / "examples" / "handbook"
+DOCUMENT = (ROOT / "docs" / "own-benchmark.md").read_text("utf-8")
+
+
+def commands() -> list[list[str]]:
+    lines = [line.strip() for line in DOCUMENT.split("## The job")[1].split("\n## ")[0].splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("lbx ")]
+
+
+def right_answers() -> str:
+    lines = []
+    for task in ("facts", "choices", "facts_zh"):
+        for text in (EXAMPLE / f"{task}.jsonl").read_text("utf-8").splitlines():
+            row = json.loads(text)
+            references = row.get("references", row.get("answers"))
+            said = references[0] if isinstance(references, list) else "B"
+            name = row.get("id", row.get("_id"))
+            lines.append(json.dumps({"key": f"handbook/{task}/{name}", "text": said}))
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def place(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which every command of the document has been called."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copytree(EXAMPLE, folder / "bundle" / "examples" / "handbook")
+    (folder / "models").mkdir()
+    (folder / "models" / "answers.jsonl").write_text(right_answers())
+    (folder / "models" / "my-model.toml").write_text(
+        'name = "m"\nbackend = "scripted"\ncontext_window = 4000\n[weights]\npath = "answers.jsonl"\n'
+    )
+    called = commands()
+    assert {command[0] for command in called} >= {
+        "bundle",
+        "tasks",
+        "plan",
+        "run",
+        "report",
+        "score",
+        "export",
+        "import",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        for command in called:
+            done = lbx(*command)
+            assert done.returncode == 0, (command, done.stderr)
+            (folder / f"said-{command[0]}").write_text(done.stdout)
+    return folder
+
+
+def rows(lbx: Lbx, results: Path, query: str) -> list[dict[str, object]]:
+    done = lbx("sql", results, query, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def test_the_document_is_true(lbx: Lbx, place: Path) -> None:
+    assert "handbook/facts_zh" in (place / "said-tasks").read_text()
+    assert "handbook/choices" in (place / "said-plan").read_text()
+    scores = rows(lbx, place / "results.duckdb", "SELECT run_id, task, official FROM task_scores WHERE metric IN "
+                  "('f1', 'accuracy') AND run_id = 'mine' ORDER BY task")  # fmt: skip
+    # One in three is "B"; the others' answers are scripted right.
+    assert [(row["task"], round(float(str(row["official"])), 1)) for row in scores] == [
+        ("choices", 33.3), ("facts", 100.0), ("facts_zh", 100.0),
+    ]  # fmt: skip
+    exported = (place / "predictions" / "facts.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(exported[0])["output"] == "31 metres"
+    imported = rows(
+        lbx, place / "others.duckdb", "SELECT task, official FROM task_scores WHERE metric = 'f1' ORDER BY task"
+    )
+    assert imported == [{"task": "facts", "official": 100.0}, {"task": "facts_zh", "official": 100.0}]
+    (versions,) = rows(lbx, place / "results.duckdb", "SELECT benchmark_versions FROM runs WHERE run_id = 'mine'")
+    assert "handbook" in str(versions)
+
+
+def test_two_halves_are_merged(lbx: Lbx, place: Path) -> None:
+    halves = []
+    for name in ("facts", "facts_zh"):
+        halves.append(place / f"{name}.duckdb")
+        done = lbx("run", "--bundle", place / "handbook", "--model", place / "models" / "my-model.toml", "--no-plan",
+                   "--tasks", f"handbook/{name}", "--run", "both", "-o", halves[-1])  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    done = lbx("merge", *halves, "-o", place / "all.duckdb")
+    assert done.returncode == 0, done.stderr
+    groups = rows(lbx, place / "all.duckdb", 'SELECT "grouping", name, n FROM group_scores ORDER BY ALL')
+    assert {"grouping": "overall", "name": "all", "n": 9} in groups
+
+
+def test_changed_metrics_go_into_a_file_of_their_own(lbx: Lbx, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "handbook")
+    definition = tmp_path / "handbook" / "benchmark.toml"
+    definition.write_text(definition.read_text("utf-8").replace('"contains"]', '"rouge1"]'), "utf-8")
+    assert lbx("bundle", definition, "-o", tmp_path).returncode == 0
+    assert lbx("unpack", tmp_path / "handbook.tar", "--allow-unsigned", "--to", tmp_path / "b").returncode == 0
+    done = lbx("run", "--bundle", tmp_path / "b", "--model", place / "models" / "my-model.toml", "--no-plan",
+               "--tasks", "handbook/facts", "-o", place / "results.duckdb")  # fmt: skip
+    fails(done, 1, "handbook/facts")
+
+
+def test_the_demo_model_answers_it(lbx: Lbx, place: Path, tmp_path: Path) -> None:
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library, reason="needs lbx[hf]")
+    card = tmp_path / "demo.toml"
+    card.write_text(f'name = "demo"\nbackend = "hf"\n[weights]\npath = "{ROOT / "models" / "demo" / "hf"}"\n')
+    done = lbx("run", "--bundle", place / "handbook", "--model", card, "--no-plan", "--tasks", "handbook",
+               "--max-prompt-tokens", "200", "--max-new-tokens", "4", "-o", tmp_path / "r.duckdb")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = rows(lbx, tmp_path / "r.duckdb", "SELECT count(*) FILTER (WHERE truncated) AS cut, count(*) AS n, "
+                 "max(cached_tokens) AS shared FROM generations")  # fmt: skip
+    assert (found[0]["cut"], found[0]["n"]) == (12, 12)
+    assert int(str(found[0]["shared"])) > 0, "questions on one document share what was read of it"
+
+
+def test_mistakes_and_other_names_are_told(lbx: Lbx, place: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text('name = "x"\n[[task]]\nname = "t"\n')
+    fails(lbx("bundle", bad, "-o", tmp_path), 2, "the key 'data' is missing", "docs/own-benchmark.md", "--dry-run")
+    fails(
+        lbx("export", "handbok", place / "results.duckdb", "--run", "mine", "-o", tmp_path), 2, "Did you mean handbook?"
+    )
+    fails(lbx("import", "handbook", place / "predictions", "--model", "m", "-o", tmp_path / "r"), 2,
+          "There is no prediction format 'handbook'")  # fmt: skip
+    model = place / "models" / "my-model.toml"
+    run = ("run", "--bundle", place / "handbook", "--model", model, "-o", tmp_path / "r", "--tasks")
+    fails(lbx(*run, "handbook/fact"), 2, "Did you mean handbook/facts")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lbx.benchmarks.base import ScoredSample
 from lbx.records import GroupScore, TaskScore
 
 
@@ -26,6 +27,24 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
     import numpy as np
 
     return float(np.round(100 * np.mean(values), digits))
+
+
+def task_score(name: str, rows: Iterable[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
+    """The mean of a metric over the rows that have it, officially in percent with so many digits; [] without any.
+
+    Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
+    """
+    values = [row.scores[metric] for row in rows if metric in row.scores]
+    official = round(mean(values, 100), digits) if values and digits is not None else None
+    return [TaskScore(name, len(values), mean(values), official)] if values else []
+
+
+def numbers(
+    aggregate: Callable[[str, Sequence[ScoredSample]], list[TaskScore]], tasks: Mapping[str, Sequence[ScoredSample]]
+) -> dict[str, dict[str, TaskScore]]:
+    """Task -> metric -> its number, of those tasks that have any."""
+    found = {task: {one.metric: one for one in aggregate(task, rows)} for task, rows in tasks.items()}
+    return {task: one for task, one in found.items() if one}
 
 
 @dataclass(frozen=True, slots=True)

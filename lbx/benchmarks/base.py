@@ -8,8 +8,8 @@ format of its official prediction files, ``FAMILY_tasks.py`` what both know of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
@@ -33,6 +33,14 @@ class ScoredSample:
     scores: Mapping[str, float]
     iteration: int = 0
     partial: bool = False
+
+
+def named_apart(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """The samples; one with the id of an earlier one gets "-2", the next "-3"."""
+    seen: dict[str, int] = {}
+    for sample in samples:
+        seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
+        yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
 
 
 class Benchmark(ABC):

@@ -10,19 +10,19 @@ import codecs
 import io
 import json
 import mmap
-import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, TypeVarTuple
 
 from lbx.errors import BundleError
 
 T = TypeVar("T")
+More = TypeVarTuple("More")
 
 _CHUNK = 1 << 22
 _BUFFER = 1 << 20
@@ -61,6 +61,37 @@ def damaged(where: str, what: str) -> BundleError:
     return BundleError(f"The data file {where} is damaged: {what}.", fix=_FIX, command=_COMMAND)
 
 
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, KeyError) as exc:
+        # zipfile: KeyError is a missing member, NotImplementedError an unknown compression.
+        raise damaged(where, str(exc).strip("'\"") or type(exc).__name__) from exc
+    except UnicodeDecodeError as exc:
+        raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
+    except json.JSONDecodeError as exc:
+        raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
+    except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
+        raise damaged(where, f"its JSON cannot be read ({exc})") from exc
+
+
+def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More], T]:
+    """Remember what a function found in a file, for as long as its time and size stay. Raises BundleError."""
+
+    @lru_cache(maxsize=256)
+    def remembered(_changed: int, _size: int, path: Path, *args: *More) -> T:
+        return read(path, *args)
+
+    @wraps(read)
+    def looked_up(path: Path, *args: *More) -> T:
+        with _reading(str(path)):
+            stat = path.stat()
+            return remembered(stat.st_mtime_ns, stat.st_size, path, *args)
+
+    return looked_up
+
+
 def read_jsonl(path: Path) -> Iterator[Row]:
     """Rows of a JSON lines file. Raises BundleError."""
     with _reading(str(path)), path.open("rb") as file:
@@ -80,18 +111,16 @@ def read_json_array(path: Path) -> Iterator[Row]:
         yield from _Array(file, str(path)).rows()
 
 
+@while_unchanged
 def read_json(path: Path) -> dict[str, Any]:
-    """A small JSON file that holds one object; read once while it does not change. Raises BundleError."""
-    with _reading(str(path)):
-        stat = _small(path)
-        return _read_json(path, stat.st_mtime_ns, stat.st_size)
+    """A small JSON file that holds one object. Raises BundleError."""
+    return _row(str(path), json.loads(_small(path))).values
 
 
+@while_unchanged
 def read_text(path: Path) -> str:
-    """A small UTF-8 file; read once while it does not change. Raises BundleError."""
-    with _reading(str(path)):
-        stat = _small(path)
-        return _read_text(path, stat.st_mtime_ns, stat.st_size)
+    """A small UTF-8 file. Raises BundleError."""
+    return _small(path)
 
 
 def zip_members(path: Path) -> list[str]:
@@ -100,44 +129,39 @@ def zip_members(path: Path) -> list[str]:
         return [info.filename for info in archive.infolist() if not info.is_dir()]
 
 
+@while_unchanged
 def count_zip_lines(path: Path, member: str) -> int:
     """How many lines with something on them; nothing is parsed. Raises BundleError."""
-    with _reading(f"{path}, {member}"):
-        stat = path.stat()
-        return _count_zip_lines(path, member, stat.st_mtime_ns, stat.st_size)
+    where = f"{path}, {member}"
+    with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
+        return sum(1 for line in _lines(file, where) if line.strip())
 
 
+@while_unchanged
 def count_keys(path: Path, key: str) -> int:
     """How often an object of a JSON file has the key, found without parsing. Raises BundleError.
 
     Exact for valid JSON: inside a string a quotation mark always follows a backslash.
     """
-    with _reading(str(path)):
-        stat = path.stat()
-        return _count_keys(path, key, stat.st_mtime_ns, stat.st_size)
+    if not path.stat().st_size:
+        return 0
+    needle, found = f'"{key}"'.encode(), 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        # find, not a pattern: over half a gigabyte it is many times faster.
+        at = view.find(needle)
+        while at >= 0:
+            end = at + len(needle)
+            found += view[max(at - 1, 0) : at] != b"\\" and view[end : end + 64].lstrip()[:1] == b":"
+            at = view.find(needle, end)
+    return found
 
 
-@contextmanager
-def _reading(where: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, KeyError) as exc:
-        # zipfile: KeyError is a missing member, NotImplementedError an unknown compression.
-        raise damaged(where, str(exc).strip("'\"") or type(exc).__name__) from exc
-    except UnicodeDecodeError as exc:
-        raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
-    except json.JSONDecodeError as exc:
-        raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
-    except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
-        raise damaged(where, f"its JSON cannot be read ({exc})") from exc
-
-
-def _small(path: Path) -> os.stat_result:
-    """What is known of a file that is read as one piece. Raises BundleError where it is too large for that."""
-    stat = path.stat()
-    if stat.st_size > _LIMIT:
-        raise damaged(str(path), f"it has {stat.st_size:,} bytes; {_LIMIT:,} is the most that is read of such a file")
-    return stat
+def _small(path: Path) -> str:
+    """The text of a file that is read as one piece. Raises BundleError where it is too large for that."""
+    size = path.stat().st_size
+    if size > _LIMIT:
+        raise damaged(str(path), f"it has {size:,} bytes; {_LIMIT:,} is the most that is read of such a file")
+    return path.read_text("utf-8")
 
 
 def is_zip_bomb(declared: int, size: int) -> bool:
@@ -258,35 +282,3 @@ class _Array:
 
     def _damaged(self, what: str) -> BundleError:
         return damaged(f"{self._where}, line {self._line}", what)
-
-
-@lru_cache(maxsize=64)
-def _read_json(path: Path, changed: int, size: int) -> dict[str, Any]:
-    loaded = json.loads(path.read_text("utf-8"))
-    return _row(str(path), loaded).values
-
-
-@lru_cache(maxsize=64)
-def _read_text(path: Path, changed: int, size: int) -> str:
-    return path.read_text("utf-8")
-
-
-@lru_cache(maxsize=256)
-def _count_zip_lines(path: Path, member: str, changed: int, size: int) -> int:
-    with _unzipped(path) as archive, _member(archive, member) as file:
-        return sum(1 for line in _lines(file, f"{path}, {member}") if line.strip())
-
-
-@lru_cache(maxsize=16)
-def _count_keys(path: Path, key: str, changed: int, size: int) -> int:
-    if not size:
-        return 0
-    needle, found = f'"{key}"'.encode(), 0
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        # find, not a pattern: over half a gigabyte it is many times faster.
-        at = view.find(needle)
-        while at >= 0:
-            end = at + len(needle)
-            found += view[max(at - 1, 0) : at] != b"\\" and view[end : end + 64].lstrip()[:1] == b":"
-            at = view.find(needle, end)
-    return found

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from lbx.benchmarks.aggregates import Average, mean
+from lbx.benchmarks.aggregates import Average, mean, numbers, task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import damaged, read_jsonl
 from lbx.benchmarks.leval_predictions import LEvalFormat
 from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, Question, read_questions
-from lbx.benchmarks.sources import Source, find_jsonl
+from lbx.benchmarks.sources import JsonLines, Source, find
 from lbx.benchmarks.templates import fill_format
 from lbx.layout import Bundle
 from lbx.metrics import exam
@@ -177,31 +177,30 @@ class LEval(Benchmark):
                 f"exact_match/{name}": [row for row in rows if row.sample.meta["topic"] == place]
                 for place, name in enumerate(_TOPICS)
             }
-            return _averaged([part for name, group in groups.items() for part in _part(name, group, "exact_match")])
+            return _averaged(
+                [part for name, group in groups.items() for part in task_score(name, group, "exact_match", 4)]
+            )
         if kind == "statements":
-            return _averaged(_part("loyalty", rows, "loyalty") + _part("fact", rows, "fact"))
+            return _averaged(task_score("loyalty", rows, "loyalty", 4) + task_score("fact", rows, "fact", 4))
         metric = METRICS[kind][0]
-        return _part(metric, rows, metric)
+        return task_score(metric, rows, metric, 4)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The tables' averages: grouping "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
 
         ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
         """
-        numbers = {
-            task: {number.metric: number for number in self.aggregate(task, rows)} for task, rows in tasks.items()
-        }
-        numbers = {task: found for task, found in numbers.items() if found}
+        found_in = numbers(self.aggregate, tasks)
         tables = [("closed", "exact_match", [t for t, kind in KINDS.items() if kind not in OPEN and t != _APART])]
         tables += [("open", "f1", [task for task, kind in KINDS.items() if kind == "f1"])]
         summaries = [task for task, kind in KINDS.items() if kind == "rouge"]
         tables += [("open", metric, summaries) for metric in METRICS["rouge"][1:]]
         found = []
         for grouping, metric, members in tables:
-            parts = [numbers[task][metric] for task in members if task in numbers]
+            parts = [found_in[task][metric] for task in members if task in found_in]
             if average := Average.of(parts, whole=len(parts) == len(members)):
                 found.append(average.group(grouping, "all", metric, digits=2))
-        heads = [numbers[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in numbers]
+        heads = [found_in[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in found_in]
         if average := Average.of(heads, whole=False):
             found.append(average.group("overall", "all"))
         return found
@@ -270,11 +269,6 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     ]
 
 
-def _part(name: str, rows: Sequence[ScoredSample], metric: str) -> list[TaskScore]:
-    values = [row.scores[metric] for row in rows if metric in row.scores]
-    return [TaskScore(name, len(values), mean(values), round(mean(values, 100.0), 4))] if values else []
-
-
 def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
     if not parts:
         return []
@@ -305,4 +299,4 @@ def _sample(task: str, asked: Question) -> Sample:
 
 def _data(bundle: Bundle, task: str) -> Source | None:
     group = "Generation" if KINDS[task] in OPEN else "Exam"
-    return find_jsonl(bundle.snapshot("dataset", REPO), f"LEval/{group}/{task}.jsonl", config=task)
+    return find(bundle.snapshot("dataset", REPO), f"LEval/{group}/{task}.jsonl", task, JsonLines)

@@ -15,22 +15,13 @@ differ in a few questions, so without a bundle a sample is named by a hash of wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.leval_tasks import KINDS, OPEN, SCORED
 from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import (
-    Answer,
-    Format,
-    Prediction,
-    Rows,
-    answer_text,
-    file_part,
-    first_iterations,
-    with_reasoning,
-)
+from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, file_part
 from lbx.records import Sample, canonical_json, sha256_text
 
 _GAP = "none"
@@ -66,14 +57,6 @@ class LEvalFormat(Format):
             return Prediction(line, task, sample_id, number, None, error=line.values["error"])
         if evaluation in SCORED and evaluation != _expected(task):
             raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
-        output, finish_reason = answer_text(line, answer_key)
-        note = ""
-        if finish_reason and (said := as_text(task, line.values[answer_key])) is not None:
-            output, finish_reason, note = (
-                said,
-                None,
-                "the answer is no text; as officially, what Python prints of it is",
-            )
         reference = as_text(task, line.need("gt"))
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
@@ -89,7 +72,12 @@ class LEvalFormat(Format):
             references=() if reference is None else (reference,),
             meta=meta,
         )
-        return Prediction(line, task, sample_id, number, sample, output, finish_reason=finish_reason, note=note)
+        prediction = self.answered(line, number, sample, answer_key)
+        said = as_text(task, line.values[answer_key])
+        if prediction.finish_reason is None or said is None:
+            return prediction
+        note = "the answer is no text; as officially, what Python prints of it is"
+        return replace(prediction, output=said, finish_reason=None, note=note)
 
     def identity(self, sample: Sample) -> object:
         """Question, answer, and whether it is scored at all."""
@@ -107,24 +95,29 @@ class LEvalFormat(Format):
             {key: sample.meta.get(key) for key in mine.meta},
         )
 
+    def file_name(self, model: str, task: str) -> str:
+        return f"{task}.pred.jsonl"
+
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        return {
+            "query": answer.sample.question,
+            "gt": answer.sample.references[0] if answer.sample.references else "",
+            f"{file_part(model)}_pred": answer.output,
+            "evaluation": answer.sample.meta.get("evaluation") or _expected(task),
+        }
+
     def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
-        """{task}.pred.jsonl. Where a row's place counts, rows without an answer keep the place of missing ones."""
-        first, left_out = first_iterations(answers)
-        key = f"{file_part(model)}_pred"
-        rows: list[dict[str, Any]] = []
-        for answer in first:
-            topic = answer.sample.meta.get("topic")
+        """Where a row's place counts, rows without an answer keep the place of missing ones."""
+        made = Format.export(self, model, task, answers)
+        gap = {"query": "", "gt": "", f"{file_part(model)}_pred": "", "evaluation": _GAP}
+        gap["error"] = "keeps the place of an answer that is not there"
+        rows: list[Mapping[str, Any]] = []
+        topics = [answer.sample.meta.get("topic") for answer in answers if answer.iteration == 0]
+        for topic, row in zip(topics, made.rows, strict=True):
             while topic is not None and len(rows) % 3 != topic:
-                gap = "keeps the place of an answer that is not there"
-                rows.append({"query": "", "gt": "", key: "", "evaluation": _GAP, "error": gap})
-            row = {
-                "query": answer.sample.question,
-                "gt": answer.sample.references[0] if answer.sample.references else "",
-                key: answer.output,
-                "evaluation": answer.sample.meta.get("evaluation") or _expected(task),
-            }
-            rows.append(with_reasoning(row, answer))
-        return Rows(f"{task}.pred.jsonl", rows, left_out)
+                rows.append(gap)
+            rows.append(row)
+        return replace(made, rows=rows)
 
 
 def _expected(task: str) -> str:

@@ -18,9 +18,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lbx.benchmarks.aggregates import mean, numpy_percent
-from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.benchmarks.files import Row, damaged, read_json
+from lbx.benchmarks.aggregates import mean, numbers, numpy_percent, task_score
+from lbx.benchmarks.base import Benchmark, ScoredSample, named_apart
+from lbx.benchmarks.files import Row, damaged, read_json, zip_members
 from lbx.benchmarks.longbench_answers import (
     ODD_ANSWERS,
     accepted_answers,
@@ -31,11 +31,12 @@ from lbx.benchmarks.longbench_answers import (
 from lbx.benchmarks.longbench_groups import groups
 from lbx.benchmarks.longbench_predictions import LongBenchFormat
 from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, Kind, kind_of
-from lbx.benchmarks.sources import Source, find_zipped
+from lbx.benchmarks.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import UsageError
 from lbx.layout import Bundle
-from lbx.metrics import classification, code, f1, numbers, rouge_l
+from lbx.metrics import classification, code, f1, rouge_l
+from lbx.metrics.numbers import count, retrieval
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 
 T = TypeVar("T")
@@ -87,11 +88,7 @@ class LongBench(Benchmark):
         if source is None:
             raise self.no_data(bundle, f"{REPO}, {task}")
         classes = _classes(source) if kind_of(task).metric == "classification" else ()
-        seen: dict[str, int] = {}
-        for number, row in enumerate(source.rows()):
-            sample = make_sample(task, row, number, classes)
-            seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
-            yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
+        return named_apart(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def check_mode(self, task: str, mode: Mode) -> None:
         """Retrieval is for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
@@ -181,24 +178,16 @@ class LongBench(Benchmark):
         An E task has numbers "{metric}/0-4k", "/4-8k" and "/8k+" beside it, rounded by numpy as there. A bucket
         without samples, which is NaN officially, is left out.
         """
-        found = []
+        found: list[TaskScore] = []
         for metric in METRICS[kind_of(task).metric]:
-            scored = [(row.sample.length, row.scores[metric]) for row in rows if metric in row.scores]
-            if not scored:
-                continue
-            values = [value for _, value in scored]
-            # Officially 100 * sum / n, not 100 * (sum / n): the last digit can differ.
-            found.append(TaskScore(metric, len(values), mean(values), round(mean(values, 100), 2)))
+            found += task_score(metric, rows, metric, 2)
             if task.endswith("_e"):
-                found += _buckets(metric, scored)
+                found += _buckets(metric, rows)
         return found
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The authors' tables of averages, see ``lbx.benchmarks.longbench_groups``."""
-        numbers = {
-            task: {number.metric: number for number in self.aggregate(task, rows)} for task, rows in tasks.items()
-        }
-        return groups({task: found for task, found in numbers.items() if found})
+        return groups(numbers(self.aggregate, tasks))
 
 
 def _scores(kind: Kind, sample: Sample, answer: str) -> list[Score]:
@@ -213,17 +202,18 @@ def _scores(kind: Kind, sample: Sample, answer: str) -> list[Score]:
             classes = class_names(sample)
             return [Score("classification", classification.classification(answer, references, classes))]
         case "count", _:
-            return [Score("count", numbers.count(answer, references))]
+            return [Score("count", count(answer, references))]
         case "retrieval", language:
-            return [Score("retrieval", numbers.retrieval(answer, references, language=language))]
+            return [Score("retrieval", retrieval(answer, references, language=language))]
         case _, language:
             return [Score("f1", (f1.qa_f1_zh if language == "zh" else f1.qa_f1)(answer, references))]
 
 
-def _buckets(metric: str, scored: Sequence[tuple[int, float]]) -> list[TaskScore]:
+def _buckets(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
     groups: dict[str, list[float]] = {bucket: [] for bucket in BUCKETS}
-    for length, value in scored:
-        groups[BUCKETS[(length >= 4000) + (length >= 8000)]].append(value)
+    for row in rows:
+        if metric in row.scores:
+            groups[BUCKETS[(row.sample.length >= 4000) + (row.sample.length >= 8000)]].append(row.scores[metric])
     return [
         TaskScore(f"{metric}/{bucket}", len(values), mean(values), numpy_percent(values, 2))
         for bucket, values in groups.items()
@@ -232,7 +222,13 @@ def _buckets(metric: str, scored: Sequence[tuple[int, float]]) -> list[TaskScore
 
 
 def _data(bundle: Bundle, task: str) -> Source | None:
-    return find_zipped(bundle.snapshot("dataset", REPO), "data.zip", f"data/{task}.jsonl", config=task)
+    member = f"data/{task}.jsonl"
+    return find(
+        bundle.snapshot("dataset", REPO),
+        "data.zip",
+        task,
+        lambda path: ZippedJsonLines(path, member) if member in zip_members(path) else None,
+    )
 
 
 def _classes(source: Source) -> tuple[str, ...]:

@@ -16,17 +16,7 @@ from typing import Any
 from lbx.benchmarks.longbench_answers import ODD_ANSWERS, accepted_answers, odd_answers
 from lbx.benchmarks.longbench_tasks import kind_of
 from lbx.benchmarks.prediction_lines import Line, row_length
-from lbx.benchmarks.predictions import (
-    Answer,
-    Format,
-    Prediction,
-    Rows,
-    answer_text,
-    differences,
-    file_part,
-    first_iterations,
-    with_reasoning,
-)
+from lbx.benchmarks.predictions import Answer, Format, Prediction, differences, file_part
 from lbx.records import Sample
 
 
@@ -52,7 +42,6 @@ class LongBenchFormat(Format):
 
     def _prediction(self, task: str, number: int, line: Line, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)
-        output, finish_reason = answer_text(line, "pred")
         answers = line.need("answers")
         if odd := odd_answers(answers):
             meta = {**meta, ODD_ANSWERS: odd}
@@ -68,7 +57,7 @@ class LongBenchFormat(Format):
             length_unit="characters" if kind.language == "zh" else "words",
             meta=meta,
         )
-        return Prediction(line, task, sample.sample_id, number, sample, output, finish_reason=finish_reason)
+        return self.answered(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
         """Answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
@@ -81,22 +70,16 @@ class LongBenchFormat(Format):
             return False
         return not differences(mine, sample, self.scored, self.filled_in)
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
-        """Where eval.py, started in the folder, looks: pred/MODEL/{task}.jsonl, pred_e/MODEL/{task}.jsonl."""
-        first, left_out = first_iterations(answers)
-        rows = [
-            with_reasoning(
-                {
-                    "pred": answer.output,
-                    "answers": list(answer.sample.references),
-                    "all_classes": answer.sample.meta.get("all_classes"),
-                    "length": answer.sample.length,
-                },
-                answer,
-            )
-            for answer in first
-        ]
-        return Rows(self.place(model, task, f"{task.removesuffix('_e')}.jsonl"), rows, left_out)
+    def file_name(self, model: str, task: str) -> str:
+        return self.place(model, task, f"{task.removesuffix('_e')}.jsonl")
+
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        return {
+            "pred": answer.output,
+            "answers": list(answer.sample.references),
+            "all_classes": answer.sample.meta.get("all_classes"),
+            "length": answer.sample.length,
+        }
 
     def place(self, model: str, task: str | None, name: str) -> str:
         """Where eval.py looks, by its name and whether it is E's."""

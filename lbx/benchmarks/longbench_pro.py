@@ -18,11 +18,10 @@ and a reference that is no text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark, ScoredSample, named_apart
 from lbx.benchmarks.files import Row, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
 from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
@@ -99,11 +98,7 @@ class LongBenchPro(Benchmark):
         data = _data(bundle)
         if data is None:
             raise self.no_data(bundle, REPO)
-        seen: dict[str, int] = {}
-        for number, row in data.rows(TASKS[task].title):
-            sample = _sample(task, row, number)
-            seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
-            yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
+        return named_apart(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The document, four line ends, the question; white space at both ends is dropped before anything is cut.

@@ -14,11 +14,12 @@ A run in several shards has several files: put them behind each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.longbench_pro_tasks import TASK_OF, TASKS, TEXT_META, accepted_answers
 from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, answer_text, differences, file_part
+from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, differences, file_part
 from lbx.records import Sample
 
 _CODES = {"English": "en", "Chinese": "zh"}
@@ -44,28 +45,38 @@ class LongBenchProFormat(Format):
             earlier = answered.setdefault((*key, iteration), line)
             if earlier is not line:
                 raise wrong(line.where, f"'id' and 'bon_idx' are those of {earlier.where}")
-            output, finish_reason = answer_text(line, "prediction")
             thinking = line.values.get("thinking")
-            predictions.append(
-                Prediction(
-                    line,
-                    *key,
-                    place,
-                    known,
-                    output,
-                    iteration=iteration,
-                    reasoning=thinking if isinstance(thinking, str) else None,
-                    finish_reason=finish_reason,
-                )
-            )
+            reasoning = thinking if isinstance(thinking, str) else None
+            prediction = self.answered(line, place, known, "prediction")
+            predictions.append(replace(prediction, iteration=iteration, reasoning=reasoning))
         return predictions
 
     def identity(self, sample: Sample) -> object:
         return sample.sample_id
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+    def file_name(self, model: str, task: str) -> str:
         """MODEL.jsonl. main.py --only_eval wants it under the name that its other options make up."""
-        return Rows(f"{file_part(model)}.jsonl", [_row(answer) for answer in answers])
+        return f"{file_part(model)}.jsonl"
+
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        sample = answer.sample
+        languages = {code: name for name, code in _CODES.items()}
+        row: dict[str, Any] = {"id": sample.sample_id, "language": languages[sample.language]}
+        row |= {key: sample.meta.get(key, "") for key in TEXT_META}
+        row["secondary_task"] = TASKS[sample.task].title
+        row |= {
+            "question_nonthinking": sample.question,
+            "question_thinking": sample.meta.get("question_thinking", ""),
+            "answer": list(sample.references),
+            "bon_idx": answer.iteration + 1,
+            "prediction": answer.output,
+            "thinking": answer.reasoning,
+        }
+        return row
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """Every iteration, the reasoning under the official key."""
+        return Rows(self.file_name(model, task), [self.row(model, task, answer) for answer in answers])
 
 
 def _iteration(line: Line) -> int:
@@ -103,20 +114,3 @@ def _sample(benchmark: str, line: Line, place: int) -> Sample:
         length_unit="tokens",
         meta=meta,
     )
-
-
-def _row(answer: Answer) -> dict[str, Any]:
-    sample = answer.sample
-    languages = {code: name for name, code in _CODES.items()}
-    row: dict[str, Any] = {"id": sample.sample_id, "language": languages[sample.language]}
-    row |= {key: sample.meta.get(key, "") for key in TEXT_META}
-    row["secondary_task"] = TASKS[sample.task].title
-    row |= {
-        "question_nonthinking": sample.question,
-        "question_thinking": sample.meta.get("question_thinking", ""),
-        "answer": list(sample.references),
-        "bon_idx": answer.iteration + 1,
-        "prediction": answer.output,
-        "thinking": answer.reasoning,
-    }
-    return row

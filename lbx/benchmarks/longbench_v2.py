@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, read_text
 from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
-from lbx.benchmarks.sources import Source, find_json_array
+from lbx.benchmarks.sources import JsonArray, Source, find
 from lbx.benchmarks.templates import fill_marks
 from lbx.errors import UsageError
 from lbx.layout import Bundle
@@ -179,10 +179,10 @@ class LongBenchV2(Benchmark):
         said = [row for row in rows if not row.scores.get("empty")]
         found = []
         for metric in ("accuracy", "compensated"):
-            found += _task_score(metric, said, metric)
+            found += task_score(metric, said, metric, 1)
             for group, belongs in _GROUPS.items():
-                found += _task_score(f"{metric}/{group}", [row for row in said if belongs(row.sample)], metric)
-        return found + _task_score("accuracy_all", rows, "accuracy") + _task_score("empty", rows, "empty")
+                found += task_score(f"{metric}/{group}", [row for row in said if belongs(row.sample)], metric, 1)
+        return [*found, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
@@ -229,19 +229,12 @@ def _group(grouping: str, name: str, rows: Sequence[ScoredSample], *, official: 
     return [
         GroupScore(grouping, name, metric, found.n, found.score, found.official if official else None)
         for metric in ("accuracy", "compensated")
-        for found in _task_score(metric, rows, metric)
+        for found in task_score(metric, rows, metric, 1)
     ]
 
 
-def _task_score(name: str, rows: Sequence[ScoredSample], metric: str) -> list[TaskScore]:
-    values = [row.scores[metric] for row in rows if metric in row.scores]
-    if not values:
-        return []
-    return [TaskScore(name, len(values), mean(values), round(mean(values, 100), 1))]
-
-
 def _data(bundle: Bundle) -> Source | None:
-    return find_json_array(bundle.snapshot("dataset", REPO), "data.json", key="_id", config="default")
+    return find(bundle.snapshot("dataset", REPO), "data.json", "default", lambda path: JsonArray(path, "_id"))
 
 
 def _sample(task: str, row: Row) -> Sample:

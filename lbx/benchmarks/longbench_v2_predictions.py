@@ -19,16 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import (
-    Answer,
-    Format,
-    Prediction,
-    Rows,
-    differences,
-    file_part,
-    first_iterations,
-    with_reasoning,
-)
+from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, differences, file_part
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import Sample
 
@@ -109,16 +100,31 @@ class LongBenchV2Format(Format):
             return f"{model}_no_context"
         return f"{model}_cot" if settings.get("cot") else model
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
-        """One file, MODEL.jsonl. Empty answers are dropped, as in pred.py.
+    def file_name(self, model: str, task: str) -> str:
+        return f"{file_part(model)}.jsonl"
 
-        Documents are not in a results file: ``context``, of which pred.py writes the beginning, is "".
-        """
-        first, left_out = first_iterations(answers)
-        said = [answer for answer in first if answer.output]
-        if len(said) < len(first):
-            left_out["empty answers"] = len(first) - len(said)
-        return Rows(f"{file_part(model)}.jsonl", [_row(answer) for answer in said], left_out)
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        """Documents are not in a results file: ``context``, of which pred.py writes the beginning, is ""."""
+        sample, response = answer.sample, answer.output.strip()
+        choices = sample.meta.get("choices") or {}
+        letter = chosen_letter(response)
+        right = sample.references[0] if sample.references else None
+        row: dict[str, Any] = {"_id": sample.sample_id}
+        row |= {key: sample.meta.get(key, "") for key in ("domain", "sub_domain", "difficulty", "length")}
+        row |= {"question": sample.question}
+        row |= {f"choice_{key}": choices.get(key, "") for key in LETTERS}
+        row |= {"answer": right, "context": ""}
+        if answer.steps:
+            row["response_cot"] = str(answer.steps[0].get("output") or "").strip()
+        row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
+        return row
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """Empty answers are dropped, as in pred.py."""
+        said = [answer for answer in answers if answer.output or answer.iteration]
+        made = Format.export(self, model, task, said)
+        empty = {"empty answers": len(answers) - len(said)} if len(said) < len(answers) else {}
+        return replace(made, left_out={**made.left_out, **empty})
 
 
 def _identifier(line: Line, number: int) -> str:
@@ -190,19 +196,3 @@ def _output(line: Line, letter: str | None) -> str:
     if isinstance(response, str) and chosen_letter(response) == letter:
         return response or " "
     return " " if letter is None else f"The correct answer is ({letter})"
-
-
-def _row(answer: Answer) -> dict[str, object]:
-    sample, response = answer.sample, answer.output.strip()
-    choices = sample.meta.get("choices") or {}
-    letter = chosen_letter(response)
-    right = sample.references[0] if sample.references else None
-    row: dict[str, object] = {"_id": sample.sample_id}
-    row |= {key: sample.meta.get(key, "") for key in ("domain", "sub_domain", "difficulty", "length")}
-    row |= {"question": sample.question}
-    row |= {f"choice_{key}": choices.get(key, "") for key in LETTERS}
-    row |= {"answer": right, "context": ""}
-    if answer.steps:
-        row["response_cot"] = str(answer.steps[0].get("output") or "").strip()
-    row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
-    return with_reasoning(row, replace(answer, output=response))

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from lbx.benchmarks.aggregates import Average, mean
+from lbx.benchmarks.aggregates import Average, task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import Row, damaged, zip_members
 from lbx.benchmarks.literals import read_literals
@@ -35,7 +35,7 @@ from lbx.benchmarks.lveval_tasks import (
     kind_of,
     split_task,
 )
-from lbx.benchmarks.sources import Source, ZippedJsonLines, find_parquet
+from lbx.benchmarks.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.templates import fill_format
 from lbx.layout import Bundle
 from lbx.metrics import f1, keyword_gate
@@ -134,15 +134,9 @@ class LVEval(Benchmark):
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then the others."""
-        found = []
-        headline, *_ = METRICS[kind_of(task).metric]
-        for metric in METRICS[kind_of(task).metric]:
-            values = [row.scores[metric] for row in rows if metric in row.scores]
-            if values:
-                # Officially 100 * sum / n, not 100 * (sum / n): the last digit can differ.
-                official = round(mean(values, 100), 2) if metric == headline else None
-                found.append(TaskScore(metric, len(values), mean(values), official))
-        return found
+        headline, *others = METRICS[kind_of(task).metric]
+        beside = (one for metric in others for one in task_score(metric, rows, metric, None))
+        return [*task_score(headline, rows, headline, 2), *beside]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The published averages: of each level over the datasets, and of each dataset over the levels.
@@ -186,15 +180,12 @@ def _group(
 
 
 def _data(bundle: Bundle, task: str) -> Source | None:
-    folder = bundle.snapshot("dataset", REPO)
-    if folder is None:
-        return None
-    path = folder / f"{split_task(task)[0]}.zip"
-    if not path.is_file():
-        return find_parquet(folder, task)
-    # By its name alone: whether a zip was packed with its folder is up to whoever packed it.
-    member = next((name for name in zip_members(path) if PurePosixPath(name).name == f"{task}.jsonl"), None)
-    return ZippedJsonLines(path, member) if member else None
+    def member_of(path: Path) -> Source | None:
+        # By its name alone: whether a zip was packed with its folder is up to whoever packed it.
+        member = next((name for name in zip_members(path) if PurePosixPath(name).name == f"{task}.jsonl"), None)
+        return ZippedJsonLines(path, member) if member else None
+
+    return find(bundle.snapshot("dataset", REPO), f"{split_task(task)[0]}.zip", task, member_of)
 
 
 def _sample(task: str, row: Row, number: int) -> Sample:

@@ -16,16 +16,7 @@ from typing import Any
 
 from lbx.benchmarks.lveval_tasks import first_answers, kind_of
 from lbx.benchmarks.prediction_lines import Line, row_length
-from lbx.benchmarks.predictions import (
-    Answer,
-    Format,
-    Prediction,
-    Rows,
-    answer_text,
-    differences,
-    first_iterations,
-    with_reasoning,
-)
+from lbx.benchmarks.predictions import Answer, Format, Prediction, differences
 from lbx.records import Sample
 
 
@@ -41,7 +32,6 @@ class LVEvalFormat(Format):
 
     def _prediction(self, task: str, number: int, line: Line) -> Prediction:
         kind = kind_of(task)
-        output, finish_reason = answer_text(line, "pred")
         references, fault = first_answers(line.need("answers"))
         keywords = line.values.get("gold_ans")
         meta: dict[str, Any] = {"category": kind.category}
@@ -62,7 +52,7 @@ class LVEvalFormat(Format):
             length_unit="characters" if kind.language == "zh" else "words",
             meta=meta,
         )
-        return Prediction(line, task, sample.sample_id, number, sample, output, finish_reason=finish_reason)
+        return self.answered(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
         """Question and answers: a level asks each question once."""
@@ -75,21 +65,16 @@ class LVEvalFormat(Format):
             return False
         return not differences(mine, sample, self.scored)
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+    def file_name(self, model: str, task: str) -> str:
         """{dataset}_{level}.jsonl, as evaluation.py looks for it in its --input-dir."""
-        first, left_out = first_iterations(answers)
-        rows = [
-            with_reasoning(
-                {
-                    "pred": answer.output,
-                    "answers": list(answer.sample.references),
-                    "gold_ans": answer.sample.meta.get("answer_keywords"),
-                    "input": answer.sample.question,
-                    "all_classes": None,
-                    "length": answer.sample.length,
-                },
-                answer,
-            )
-            for answer in first
-        ]
-        return Rows(f"{task}.jsonl", rows, left_out)
+        return f"{task}.jsonl"
+
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        return {
+            "pred": answer.output,
+            "answers": list(answer.sample.references),
+            "gold_ans": answer.sample.meta.get("answer_keywords"),
+            "input": answer.sample.question,
+            "all_classes": None,
+            "length": answer.sample.length,
+        }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 from lbx.benchmarks.aggregates import Average, mean
 from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.files import while_unchanged
 from lbx.benchmarks.own_definition import (
     FILE,
     TRUNCATIONS,
@@ -35,6 +35,11 @@ FOLDER = "benchmarks"
 
 _JUDGING = frozenset({"yes", "no", "true", "false", "unanswerable"})
 """Answers that judge the document; where such a word stands in it says nothing."""
+
+
+@while_unchanged
+def _read(path: Path) -> Definition:
+    return read_definition(path)
 
 
 class OwnBenchmark(Benchmark):
@@ -119,7 +124,7 @@ class OwnBenchmark(Benchmark):
         if path is None:
             return None
         with _told_of(bundle):
-            found = _read(path, path.stat().st_mtime_ns, path.stat().st_size)
+            found = _read(path)
             if found.name != self.name:
                 raise UsageError(f"{path}: it defines {found.name!r}, and lies in the folder of {self.name!r}.")
         return found
@@ -188,11 +193,6 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
                 raise UsageError(f"{task.where}: there is no file {data}.")
             count_samples(data, definition.name, task)
     return definition, list(dict.fromkeys(task.data for task in definition.tasks))
-
-
-@lru_cache(maxsize=64)
-def _read(path: Path, changed: int, size: int) -> Definition:
-    return read_definition(path)
 
 
 @contextmanager

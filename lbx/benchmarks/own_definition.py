@@ -22,12 +22,11 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from lbx.benchmarks.files import Row, read_jsonl
+from lbx.benchmarks.files import Row, read_jsonl, while_unchanged
 from lbx.benchmarks.templates import template_fields
 from lbx.errors import UsageError
 from lbx.inputs import read_input
@@ -225,14 +224,9 @@ def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
         raise _wrong(path, "it holds no question")
 
 
+@while_unchanged
 def count_samples(path: Path, benchmark: str, task: OwnTask) -> int:
-    """How many samples a task's file has; every one is looked at, once while the file does not change."""
-    stat = path.stat()
-    return _count(path, benchmark, task, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=256)
-def _count(path: Path, benchmark: str, task: OwnTask, changed: int, size: int) -> int:
+    """How many samples a task's file has; every one is looked at."""
     return sum(1 for _ in samples_in(path, benchmark, task))
 
 

@@ -8,9 +8,10 @@ Of a file that is read only "id" and "output" count; the bundle that has the ben
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, answer_text, first_iterations, with_reasoning
+from lbx.benchmarks.predictions import Answer, Format, Prediction
 from lbx.records import Sample
 
 
@@ -26,27 +27,21 @@ class OwnFormat(Format):
             name = line.need("id")
             if not isinstance(name, str | int) or isinstance(name, bool):
                 raise wrong(line.where, "'id' should be text or a whole number")
-            output, finish_reason = answer_text(line, "output")
             sample = Sample(self.name, task, str(name), context="", question="", references=())
-            predictions.append(Prediction(line, task, str(name), number, sample, output, finish_reason=finish_reason))
+            predictions.append(self.answered(line, number, sample, "output"))
         return predictions
 
     def identity(self, sample: Sample) -> object:
         return sample.sample_id
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
-        """{task}.jsonl, with what was asked beside what was answered."""
-        first, left_out = first_iterations(answers)
-        rows = [
-            with_reasoning(
-                {
-                    "id": answer.sample.sample_id,
-                    "question": answer.sample.question,
-                    "references": list(answer.sample.references),
-                    "output": answer.output,
-                },
-                answer,
-            )
-            for answer in first
-        ]
-        return Rows(f"{task}.jsonl", rows, left_out)
+    def file_name(self, model: str, task: str) -> str:
+        return f"{task}.jsonl"
+
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        """What was asked beside what was answered."""
+        return {
+            "id": answer.sample.sample_id,
+            "question": answer.sample.question,
+            "references": list(answer.sample.references),
+            "output": answer.output,
+        }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,15 +158,25 @@ def _past(text: str, at: int, signs: str) -> int:
 
 
 def _element(where: str, text: str, at: int) -> tuple[dict[str, Any], int]:
-    try:
+    with _json(where):
         values, end = json.JSONDecoder().raw_decode(text, at)
+    return _object(where, values), end
+
+
+@contextmanager
+def _json(where: str) -> Iterator[None]:
+    try:
+        yield
     except json.JSONDecodeError as exc:
-        raise wrong(where, f"it is not JSON ({exc.msg})") from exc
+        raise wrong(where, f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
     except (ValueError, RecursionError) as exc:
         raise wrong(where, f"it is not JSON that can be read ({exc})") from exc
+
+
+def _object(where: str, values: object) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise wrong(where, f"it holds {_kind(values)} where an object should be")
-    return values, end
+    return values
 
 
 def _lines(path: Path, pieces: list[str], separator: str) -> Iterator[Line]:
@@ -189,15 +200,8 @@ def _bare(raw: str) -> str:
 
 
 def _parsed(where: str, text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as exc:
-        raise wrong(where, f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
-    except (ValueError, RecursionError) as exc:
-        raise wrong(where, f"it is not JSON that can be read ({exc})") from exc
-    if not isinstance(values, dict):
-        raise wrong(where, f"it holds {_kind(values)} where an object should be")
-    return values
+    with _json(where):
+        return _object(where, json.loads(text))
 
 
 def _kind(value: object) -> str:

@@ -122,11 +122,29 @@ class Format(ABC):
         return model
 
     @abstractmethod
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
-        """A task's answers as a file; ``answers`` are in the data's order, then by iteration.
+    def file_name(self, model: str, task: str) -> str:
+        """Where a task's answers go; in a format of one file the same for every task."""
 
-        A format of one file calls the same name for every task; the rows are then put behind each other.
+    @abstractmethod
+    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+        """One answer as its scorer reads it."""
+
+    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+        """A task's answers as a file, the first of each question; rows for the same file are put behind each other.
+
+        Args:
+            answers: in the data's order, then by iteration.
         """
+        first = [answer for answer in answers if answer.iteration == 0]
+        rows = [with_reasoning(self.row(model, task, answer), answer) for answer in first]
+        others = len(answers) - len(first)
+        return Rows(self.file_name(model, task), rows, {"further iterations": others} if others else {})
+
+    def answered(self, line: Line, place: int, sample: Sample, key: str) -> Prediction:
+        """The prediction of a row that has its answer under ``key``; what is no text is "" and marked."""
+        output = line.need(key)
+        said = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
+        return Prediction(line, sample.task, sample.sample_id, place, sample, said[0], finish_reason=said[1])
 
 
 def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: Collection[str] = frozenset()) -> str:
@@ -146,22 +164,9 @@ def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: C
     return ", ".join(found)
 
 
-def answer_text(line: Line, name: str) -> tuple[str, str | None]:
-    """A row's answer and its finish_reason: what is no text is "" and marked."""
-    value = line.need(name)
-    return (value, None) if isinstance(value, str) else ("", NOT_TEXT)
-
-
 def file_part(model: str) -> str:
     """A model's name as a part of a path, as the official scripts take it: what follows the last slash."""
     return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
-
-
-def first_iterations(answers: Sequence[Answer]) -> tuple[list[Answer], dict[str, int]]:
-    """For formats with one answer a question: the first ones, and how many others there are."""
-    first = [answer for answer in answers if answer.iteration == 0]
-    others = len(answers) - len(first)
-    return first, {"further iterations": others} if others else {}
 
 
 def with_reasoning(row: dict[str, Any], answer: Answer) -> dict[str, Any]:

@@ -6,7 +6,7 @@ sites whose mirror carries only that can bundle it, and get the same samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,6 @@ from lbx.benchmarks.files import (
     read_json_array,
     read_jsonl,
     read_zip_jsonl,
-    zip_members,
 )
 from lbx.database import count_parquet_rows, parquet_rows
 
@@ -92,30 +91,12 @@ class Parquet:
             raise damaged(str(self.paths[0].parent), str(exc)) from exc
 
 
-def find_jsonl(folder: Path | None, place: str, config: str) -> Source | None:
-    """The JSON lines file at ``place``, else the parquet of ``config``, else None."""
+def find(folder: Path | None, place: str, config: str, make: Callable[[Path], Source | None]) -> Source | None:
+    """What ``make`` makes of the file at ``place`` in a data set's folder, else the parquet of ``config``."""
     if folder is None:
         return None
     path = folder / place
-    return JsonLines(path) if path.is_file() else find_parquet(folder, config)
-
-
-def find_zipped(folder: Path | None, place: str, member: str, config: str) -> Source | None:
-    """The member of the zip at ``place``, else the parquet of ``config``, else None."""
-    if folder is None:
-        return None
-    path = folder / place
-    if path.is_file():
-        return ZippedJsonLines(path, member) if member in zip_members(path) else None
-    return find_parquet(folder, config)
-
-
-def find_json_array(folder: Path | None, place: str, key: str, config: str) -> Source | None:
-    """The JSON array at ``place``, else the parquet of ``config``, else None."""
-    if folder is None:
-        return None
-    path = folder / place
-    return JsonArray(path, key) if path.is_file() else find_parquet(folder, config)
+    return make(path) if path.is_file() else find_parquet(folder, config)
 
 
 def find_parquet(folder: Path, config: str) -> Source | None:

@@ -6,13 +6,13 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.engine.pool import Answer, ScoringPool
 from lbx.engine.similarity import Similarities
 from lbx.records import GroupScore, Sample, SampleKey, Score
 from lbx.store import GroupRow, ResultRow, ScoreRow, Store
+from lbx.store.rows import stored_sample
 
 Progress = Callable[[int, int], None]
 """Called with how many outputs are scored, and of how many."""
@@ -237,19 +237,3 @@ class _Family:
             return [None] * len(samples)
         compared = [self.benchmark.compared(sample, output) for sample, output in zip(samples, outputs, strict=True)]
         return self.similarities.of(self.store, compared)
-
-
-def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
-    """A stored sample, without its document: no metric needs it."""
-    return Sample(
-        benchmark=benchmark,
-        task=task,
-        sample_id=row["sample_id"],
-        context="",
-        question=row["question"],
-        references=tuple(json.loads(row["references"])),
-        language=row["language"],
-        length=row["length"],
-        length_unit=row["length_unit"],
-        meta=json.loads(row["meta"]),
-    )

@@ -1,14 +1,13 @@
 """Predictions in the official files' formats: in from elsewhere, and out to the official scorers."""
 
 from lbx.exchange.exporting import Exported, export_predictions
-from lbx.exchange.importing import Imported, Understood, import_predictions, understand, write_predictions
+from lbx.exchange.importing import Imported, Understood, understand, write_predictions
 
 __all__ = [
     "Exported",
     "Imported",
     "Understood",
     "export_predictions",
-    "import_predictions",
     "understand",
     "write_predictions",
 ]

@@ -15,8 +15,8 @@ from lbx.benchmarks.predictions import Answer, Format, Rows
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
 from lbx.paths import inside
-from lbx.records import Sample
 from lbx.store import Store
+from lbx.store.rows import stored_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +183,7 @@ def _answers(store: Store, form: Format, run_id: str, task: str) -> Iterator[Ans
         [run_id, form.name, task],
     ).dicts()
     for row in rows:
-        sample = Sample(
-            benchmark=form.name,
-            task=task,
-            sample_id=row["sample_id"],
-            context="",
-            question=row["question"],
-            references=tuple(json.loads(row["references"])),
-            language=row["language"],
-            length=row["length"],
-            length_unit=row["length_unit"],
-            meta=json.loads(row["meta"]),
-        )
+        sample = stored_sample(form.name, task, row)
         steps = json.loads(row["steps"]) if row["steps"] else []
         yield Answer(sample, row["position"], row["iteration"], row["output"] or "", row["reasoning"], steps)
 

@@ -45,39 +45,6 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
-def import_predictions(
-    store: Store,
-    format_name: str,
-    path: Path,
-    *,
-    model: str,
-    run_id: str | None = None,
-    bundle: Bundle | None = None,
-    e: bool = False,
-) -> Imported:
-    """Write a prediction file or folder into a results file as a run; the scores are the caller's to make.
-
-    The same again replaces the same rows. Everything is read and checked before anything is written, in memory of a
-    few times the files' size.
-
-    Args:
-        format_name: the benchmark's name.
-        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro).
-        model: what the run's model is called.
-        run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
-        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample.
-        e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
-
-    Raises:
-        UsageError: the path or a line in it is wrong, or a row answers no sample of the bundle.
-        StoreError: the results file holds other samples under the same names, or another run of this name.
-        BundleError: the bundle lacks the data.
-    """
-    done = write_predictions(store, understand(format_name, path, model=model, run_id=run_id, bundle=bundle, e=e))
-    store.finish_run(done.run_id, "done")
-    return done
-
-
 @dataclass(frozen=True, slots=True)
 class Understood:
     """Predictions that are ready to be written, as the run ``name``."""
@@ -98,7 +65,20 @@ def understand(
     bundle: Bundle | None = None,
     e: bool = False,
 ) -> Understood:
-    """The first half of ``import_predictions``: nothing is written, and no results file needed."""
+    """Read and check a prediction file or folder, in memory of a few times its size; nothing is written.
+
+    Args:
+        format_name: the benchmark's name.
+        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro).
+        model: what the run's model is called.
+        run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
+        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample.
+        e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
+
+    Raises:
+        UsageError: the path or a line in it is wrong, or a row answers no sample of the bundle.
+        BundleError: the bundle lacks the data.
+    """
     form = format_named(format_name, own_names(bundle, {}) if bundle else ())
     if bundle and not form.known_tasks:
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
@@ -111,7 +91,11 @@ def understand(
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:
-    """The second half of ``import_predictions``; the run stays open until ``Store.finish_run``, to be scored."""
+    """Write predictions as a run, which stays open until ``Store.finish_run``; the same again replaces the same rows.
+
+    Raises:
+        StoreError: the results file holds other samples under the same names, or another run of this name.
+    """
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
     _refuse_other_content(store, name, reading)

@@ -6,7 +6,6 @@ Everything is checked here, before anything is written.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,7 @@ from lbx.errors import BundleError, StoreError, UsageError
 from lbx.layout import Bundle
 from lbx.records import Sample
 from lbx.store import Store
+from lbx.store.rows import stored_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +245,5 @@ def refuse_others(form: Format, store: Store, reading: Reading, *, bundle: bool)
 
 
 def _stored_samples(store: Store, benchmark: str, task: str) -> dict[str, Sample]:
-    rows = store.query(
-        'SELECT sample_id, question, "references", length, meta FROM samples WHERE benchmark = ? AND task = ?',
-        [benchmark, task],
-    ).rows
-    return {
-        sample_id: Sample(
-            benchmark,
-            task,
-            sample_id,
-            context="",
-            question=question,
-            references=tuple(json.loads(references)),
-            length=length,
-            meta=json.loads(meta),
-        )
-        for sample_id, question, references, length, meta in rows
-    }
+    rows = store.query("SELECT * FROM samples WHERE benchmark = ? AND task = ?", [benchmark, task]).dicts()
+    return {row["sample_id"]: stored_sample(benchmark, task, row) for row in rows}

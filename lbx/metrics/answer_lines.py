@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lbx.metrics.f1 import f_measure
+
 MARKERS = ("[Answer]", "[答案]")
 
 
@@ -40,11 +42,7 @@ def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
     """F1 of the two as sets: repeated lines count once, in no order."""
     expected, found = set(references), set(lines)
-    common = len(expected & found)
-    if not common:
-        return 0.0
-    precision, recall = common / len(found), common / len(expected)
-    return (2 * precision * recall) / (precision + recall)
+    return f_measure(len(expected & found), len(found), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:

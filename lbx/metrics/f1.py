@@ -60,9 +60,12 @@ def without_punctuation(text: str) -> str:
 
 def token_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
     """F1 of two bags of tokens, in 0..1; 0 where nothing is shared, two empty bags included."""
-    shared = (Counter(predicted) & Counter(expected)).total()
-    if shared == 0:
+    return f_measure((Counter(predicted) & Counter(expected)).total(), len(predicted), len(expected))
+
+
+def f_measure(shared: int, predicted: int, expected: int) -> float:
+    """The harmonic mean of precision and recall, from counts; 0 where nothing is shared."""
+    if not shared:
         return 0.0
-    precision = shared / len(predicted)
-    recall = shared / len(expected)
+    precision, recall = shared / predicted, shared / expected
     return (2 * precision * recall) / (precision + recall)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rouge_score.tokenize import tokenize
 
 from lbx.metrics import lcs
+from lbx.metrics.f1 import f_measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +35,15 @@ def rouge(prediction: str, references: Sequence[str]) -> Rouge:
         best = Rouge(
             max(best.rouge1, _ngram_f(predicted, expected, 1)),
             max(best.rouge2, _ngram_f(predicted, expected, 2)),
-            max(best.rouge_l, _f(lcs.length(predicted, expected), len(predicted), len(expected))),
+            max(best.rouge_l, f_measure(lcs.length(predicted, expected), len(predicted), len(expected))),
         )
     return best
 
 
 def _ngram_f(predicted: Sequence[str], expected: Sequence[str], n: int) -> float:
     left, right = _ngrams(predicted, n), _ngrams(expected, n)
-    return _f((left & right).total(), left.total(), right.total())
+    return f_measure((left & right).total(), left.total(), right.total())
 
 
 def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(zip(*(tokens[start:] for start in range(n)), strict=False))
-
-
-def _f(shared: int, predicted: int, expected: int) -> float:
-    if shared == 0:
-        return 0.0
-    precision = shared / predicted
-    recall = shared / expected
-    return 2 * precision * recall / (precision + recall)

@@ -237,3 +237,19 @@ class Table:
 
     def dicts(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
+    """A stored sample, without its document: no metric needs it."""
+    return Sample(
+        benchmark=benchmark,
+        task=task,
+        sample_id=row["sample_id"],
+        context="",
+        question=row["question"],
+        references=tuple(json.loads(row["references"])),
+        language=row["language"],
+        length=row["length"],
+        length_unit=row["length_unit"],
+        meta=json.loads(row["meta"]),
+    )

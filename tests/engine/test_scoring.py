@@ -31,11 +31,12 @@ from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
 from lbx.engine.pool import FEWEST, Answer, ScoringPool
-from lbx.engine.scoring import Rescoring, add_up, rescore, stored_sample
+from lbx.engine.scoring import Rescoring, add_up, rescore
 from lbx.engine.settings import RunSettings
 from lbx.errors import StoreError
 from lbx.report.views import read
 from lbx.store import GenerationRow, SampleRow, Store
+from lbx.store.rows import stored_sample
 
 SCORES = "SELECT * FROM scores ORDER BY ALL"
 RESULTS = "SELECT * FROM task_results ORDER BY ALL"

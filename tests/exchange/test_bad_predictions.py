@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from import_parts import import_predictions
 
 from lbx.errors import LbxError, StoreError, UsageError
-from lbx.exchange import export_predictions, import_predictions
+from lbx.exchange import export_predictions
 from lbx.store import Store
 
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}

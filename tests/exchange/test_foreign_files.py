@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from import_parts import import_predictions
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.exchange import export_predictions, import_predictions
+from lbx.exchange import export_predictions
 from lbx.store import Store
 
 Row = dict[str, Any]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from import_parts import import_predictions
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.exchange import import_predictions
 from lbx.store import Store
 
 Shared = Callable[[str], Path]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from import_parts import import_predictions
 
-from lbx.exchange import export_predictions, import_predictions
+from lbx.exchange import export_predictions
 from lbx.store import Store
 
 Shared = Callable[[str], Path]

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from import_parts import import_predictions
 from linking import link_tree
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import split
 from lbx.errors import UsageError
-from lbx.exchange import export_predictions, import_predictions
+from lbx.exchange import export_predictions
 from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store

@@ -113,6 +113,16 @@ def test_changed_metrics_go_into_a_file_of_their_own(lbx: Lbx, place: Path, tmp_
     fails(done, 1, "handbook/facts")
 
 
+def test_a_recipe_takes_the_folder_along(lbx: Lbx, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "handbook")
+    source = '[[source]]\nkind = "path"\npath = "handbook"\nto = "benchmarks/handbook"\n'
+    (tmp_path / "recipe.toml").write_text('name = "x"\n' + source)
+    assert lbx("bundle", tmp_path / "recipe.toml", "-o", tmp_path).returncode == 0
+    assert lbx("unpack", tmp_path / "x.tar", "--allow-unsigned", "--to", tmp_path / "b").returncode == 0
+    listed = lbx("tasks", "--bundle", tmp_path / "b", "--json")
+    assert [row["task"].partition("/")[0] for row in json.loads(listed.stdout)] == ["handbook"] * 3
+
+
 def test_the_demo_model_answers_it(lbx: Lbx, place: Path, tmp_path: Path) -> None:
     for library in ("torch", "transformers"):
         pytest.importorskip(library, reason="needs lbx[hf]")

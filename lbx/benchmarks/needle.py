@@ -70,29 +70,22 @@ class NeedleSettings:
     value_digits: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("seed", "samples_per_cell", "multikey_needles", "multiquery_needles", "multiquery_asked"):
-            _check(_is_int(getattr(self, name)), name, getattr(self, name), "a whole number")
+        _check(_is_int(self.seed), "seed", self.seed, "a whole number")
         _check_list("languages", self.languages, lambda x: x in LANGUAGES, 'of "en" and "zh"')
         _check_list("lengths", self.lengths, lambda x: _is_int(x) and x > 0, "of whole numbers over 0")
         _check_list("depths", self.depths, _is_share, "of numbers from 0 to 1")
         percents = {round(100 * x) for x in self.depths}
         _check(len(percents) == len(self.depths), "depths", self.depths, "at least a hundredth apart")
-        _check(1 <= self.samples_per_cell <= 1000, "samples_per_cell", self.samples_per_cell, "from 1 to 1000")
         most = min(len(LANGUAGES[name].keys) for name in self.languages)
-        _check(2 <= self.multikey_needles <= most, "multikey_needles", self.multikey_needles, f"from 2 to {most}")
-        _check(2 <= self.multiquery_needles <= most, "multiquery_needles", self.multiquery_needles, f"from 2 to {most}")
-        _check(
-            2 <= self.multiquery_asked <= self.multiquery_needles,
-            "multiquery_asked",
-            self.multiquery_asked,
-            f"from 2 to multiquery_needles ({self.multiquery_needles})",
-        )
-        _check(
-            _is_int(self.value_digits) and 3 <= self.value_digits <= 12,
-            "value_digits",
-            self.value_digits,
-            "a whole number from 3 to 12",
-        )
+        for name, least, limit in (
+            ("samples_per_cell", 1, 1000),
+            ("multikey_needles", 2, most),
+            ("multiquery_needles", 2, most),
+            ("multiquery_asked", 2, self.multiquery_needles),
+            ("value_digits", 3, 12),
+        ):
+            value = getattr(self, name)
+            _check(_is_int(value) and least <= value <= limit, name, value, f"a whole number from {least} to {limit}")
         self._check_room()
 
     def _check_room(self) -> None:

@@ -28,7 +28,9 @@ def _format_names() -> list[str]:
 
 Format = Annotated[
     str,
-    typer.Argument(help="Whose files: the benchmark's name.", metavar="FORMAT", autocompletion=_format_names),
+    typer.Argument(
+        help="Whose files: the benchmark's name, such as longbench.", metavar="FORMAT", autocompletion=_format_names
+    ),
 ]
 OptionalBundle = Annotated[Path | None, typer.Option("--bundle", "-b", help="The folder that `lbx unpack` made.")]
 

@@ -232,6 +232,8 @@ class Completion:
         cached_tokens: prompt tokens that were not computed again, because the previous prompt shared them.
         prefill_s, decode_s: seconds.
         prompt_tokens: how many tokens the prompt had where the model counted them itself; None: those of the request.
+        output_ids: every token as it came: reasoning and its marks, those of a stop string, and the ending token
+            included; None where the backend does not show them.
     """
 
     text: str
@@ -245,6 +247,7 @@ class Completion:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     prompt_tokens: int | None = None
+    output_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ class Decoding:
         self._endings = self._eos_ids | stops
         self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
         self._sampler = Sampler(request)
-        self._ids: list[int] = []
+        self._made: list[int] = []  # every token as it came
+        self._ids: list[int] = []  # those that count: without an ending token, cut back to an ending that was put off
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
         self._answer_stop: StopStrings | None = None
         self._put_off: _Ending | None = None
@@ -91,6 +92,7 @@ class Decoding:
 
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""
+        self._made.append(token)
         if token in self._eos_ids:
             self._end(self._put_off or _Ending(len(self._ids), len(self._ids), None, "stop"))
             return False
@@ -107,11 +109,6 @@ class Decoding:
             self._end(ending)
         return ending is None
 
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The tokens so far, an end of sequence left out, one that completed a stop string included."""
-        return tuple(self._ids)
-
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
         """What was said."""
         made = len(self._ids)
@@ -123,6 +120,7 @@ class Decoding:
             cached_tokens=cached_tokens,
             prefill_s=prefill_s,
             decode_s=decode_s,
+            output_ids=tuple(self._made),
         )
         return self._apart(said, ending) if self._block.found else said
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 from collections.abc import Sequence
@@ -28,10 +27,10 @@ from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.backends import ModelCard
-    from lbx.engine.checking.parity import Parity, Side
-    from lbx.engine.checking.parity_prompts import ParityPrompt
     from lbx.engine.selection import Choice
     from lbx.layout import Bundle
+    from lbx.parity.measuring import Parity, Side
+    from lbx.parity.prompts import ParityPrompt
     from lbx.report.views import Column
 
 _LIMIT = 10
@@ -83,17 +82,22 @@ def parity(
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
-    from lbx.engine.checking.parity import measure
     from lbx.engine.offline import offline
     from lbx.engine.selection import Choice
     from lbx.layout import Bundle
-    from lbx.runs.loading import server_of
+    from lbx.parity.measuring import make_side, measure
+    from lbx.runs.loading import load_model, server_of
 
     if (bundle is None) != (task_names is None):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
     opened = Bundle(bundle) if bundle else None
     cards = [_card(name, opened, threads) for name in (first, second)]
-    asked = _Asked(opened, chat, max_prompt_tokens, max_new_tokens)
+
+    def loaded(card: ModelCard) -> Side:
+        wrapped = card.chat if chat else None
+        backend = load_model(card, opened).backend
+        return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
+
     choice = Choice(limit, documents, sample, seed, names_of_samples(ids))
     prompts = _prompts(opened, task_names or (), choice)
     with (
@@ -103,44 +107,13 @@ def parity(
     ):
         found = measure(
             prompts,
-            (lambda: asked.load(cards[0]), lambda: asked.load(cards[1])),
+            (lambda: loaded(cards[0]), lambda: loaded(cards[1])),
             positions=positions,
             folder=Path(folder),
             progress=progress,
         )
     _show(found, (first, second), as_json=as_json)
     _judge(found, fail_above)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """How both models are asked."""
-
-    bundle: Bundle | None
-    chat: bool
-    max_prompt_tokens: int | None
-    max_new_tokens: int | None
-
-    def load(self, card: ModelCard) -> Side:
-        from lbx.engine.checking.parity import Side
-        from lbx.prompts import ChatTemplate, Prompter
-        from lbx.runs.loading import load_model
-
-        backend = load_model(card, self.bundle).backend
-        tokenizer, info = backend.tokenizer, backend.info
-        source = card.chat.choose(tokenizer.chat_template) if self.chat and not info.wraps_prompts else None
-        template = None
-        if source:
-            bos, eos = tokenizer.bos_token, tokenizer.eos_token
-            template = ChatTemplate(source, bos_token=bos, eos_token=eos, kwargs=card.chat.kwargs)
-        prompter = Prompter(
-            tokenizer,
-            context_window=info.context_window,
-            template=template,
-            max_prompt_tokens=self.max_prompt_tokens,
-            max_new_tokens=self.max_new_tokens,
-        )
-        return Side(backend, prompter)
 
 
 def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
@@ -154,9 +127,9 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: Choice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.checking.parity_prompts import built_in_prompts, bundle_prompts
     from lbx.engine.selection import Choice
     from lbx.engine.settings import RunSettings
+    from lbx.parity.prompts import built_in_prompts, bundle_prompts
     from lbx.runs.loading import choose_samples, choose_tasks
 
     if bundle is None:
@@ -170,7 +143,7 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: Choice) -> lis
 
 
 def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
-    from lbx.engine.checking.parity_summary import by_task, to_json
+    from lbx.parity.summary import by_task, to_json
     from lbx.report import render
     from lbx.report.views import View
     from lbx.store import Table
@@ -229,7 +202,7 @@ def _answer_columns() -> tuple[Column, ...]:
 
 
 def _judge(found: Parity, bound: float | None) -> None:
-    from lbx.engine.checking.parity_summary import excess
+    from lbx.parity.summary import excess
 
     if bound is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.planning.shards import ShardPlan
 from lbx.engine.scoring import add_up
-from lbx.errors import UsageError
+from lbx.errors import StoreError, UsageError
 from lbx.records import SampleKey
 from lbx.store import Store
 from lbx.store.merging import Merging, merge_files
@@ -81,6 +82,9 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     if output.exists() and not force:
         raise UsageError(f"{output} is there already.", fix="Give another file with -o, or --force to replace it.")
     Store.check(output)
+    for source in sources if plan is not None else ():
+        with contextlib.suppress(StoreError):  # merging says better what is wrong with it
+            Store(source).close()  # an older lbx may have made a shard of a submitted run
     part = output.with_name(f".{output.name}.part")
     _remove(part)
     try:

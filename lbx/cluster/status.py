@@ -75,7 +75,7 @@ def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
         copy = Path(scratch) / path.name
         try:
             shutil.copyfile(path, copy)
-            with Store(copy, read_only=True) as store:
+            with Store(copy) as store:  # an older version's shard is brought up to date, in the copy alone
                 rows = store.query(
                     "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "
                     "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))",

@@ -40,6 +40,7 @@ class Step:
             "output_tokens": self.completion.output_tokens,
             "prompt_sha256": self.request.prompt_sha256,
             "prompt_source": self.prompt.source,
+            "output_ids": self.completion.output_ids,
         }
 
 
@@ -181,6 +182,7 @@ def _row(run_id: str, steps: Sequence[Step], cut: bool | None) -> GenerationRow:
         reference_cut=cut,
         bos_tokens=max(one.bos_tokens for one in read),
         steps=[step.to_json() for step in steps[:-1]] or None,
+        output_ids=last.completion.output_ids,
     )
 
 

@@ -18,42 +18,11 @@ from lbx.engine.scoring import add_up, catch_up, score_rows
 from lbx.engine.work import Agenda
 from lbx.records import SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
+from lbx.store.verifications import Verification
 
 BATCH_ROWS = 64
 BATCH_SECONDS = 2.0
 """How long an answer may wait for others to be committed with it."""
-
-
-@dataclass(slots=True)
-class Verification:
-    """What asking answers again alone has found.
-
-    Attributes:
-        checked: samples asked again, by this call and earlier ones.
-        flips: prompts whose answer alone is another one.
-        prompts: how many were asked again; a chain of thought has two.
-        median_gap, max_gap: of the flips with a logit gap; None without any.
-        problems: of samples that could not be asked again, in words.
-    """
-
-    checked: int = 0
-    prompts: int = 0
-    flips: int = 0
-    median_gap: float | None = None
-    max_gap: float | None = None
-    problems: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        text = f"{self.checked:,} answers asked again alone: "
-        if not self.flips:
-            text += "all the same" if self.checked else "none could be"
-        else:
-            text += f"{self.flips:,} of {self.prompts:,} differ ({100 * self.flips / self.prompts:.2g}%)"
-        if self.median_gap is not None:
-            text += f"; logit gap at the flip: median {self.median_gap:.3g}, largest {self.max_gap:.3g}"
-        if self.problems:
-            text += f"; {len(self.problems)} could not be asked again: {self.problems[0]}"
-        return text
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
 from lbx.engine.askers import Asker, Here
-from lbx.engine.checking.verifying import refuse_unverifiable, verify
 from lbx.engine.jobs import JobSize
 from lbx.engine.offline import offline
 from lbx.engine.planning.memory_use import Free
@@ -26,6 +25,7 @@ from lbx.engine.work import Agenda
 from lbx.engine.workers.crew import Crew
 from lbx.errors import LbxError, UsageError
 from lbx.layout import Bundle
+from lbx.parity.verifying import refuse_unverifiable, verify
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, check_embedding_model, finder_for, server_of

@@ -33,6 +33,14 @@ _KEYED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "retrievals": (("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"), ("score",)),
 }
 """{table: (primary key, columns in which two computations of the same thing may differ)}."""
+_UNEQUAL = {
+    "output_ids": "coalesce(old.output_ids <> new.output_ids, false)",
+    "steps": " IS DISTINCT FROM ".join(
+        f"list_transform(json_extract({row}.steps, '$[*]'), lambda s: json_merge_patch(s, '{{\"output_ids\": null}}'))"
+        for row in ("old", "new")
+    ),
+}
+"""How columns are compared that older versions of lbx left without token ids."""
 _ADDED_UP = ("task_results", "group_results")
 
 
@@ -103,6 +111,11 @@ def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, mer
         compared = [name for name in columns[table] if name not in (*key, *may_differ)]
         _refuse_other_row(connection, table, key, compared, source)
         _insert(connection, table)
+    connection.execute(
+        f"UPDATE generations old SET output_ids = new.output_ids, steps = new.steps FROM {_SOURCE}.generations new "
+        f"WHERE old.output_ids IS NULL AND new.output_ids IS NOT NULL AND "
+        + " AND ".join(f"old.{name} = new.{name}" for name in _ANSWER)
+    )
     _insert(connection, "embeddings")  # the same text's vectors differ in their last bits from machine to machine
     for table in _ADDED_UP:
         _insert(connection, table)
@@ -206,8 +219,9 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path) -> None:
 def _refuse_other_row(
     connection: duckdb.DuckDBPyConnection, table: str, key: Sequence[str], compared: Sequence[str], source: Path
 ) -> None:
-    unequal = " OR ".join(f'old."{name}" IS DISTINCT FROM new."{name}"' for name in compared)
-    names = ", ".join(f'CASE WHEN old."{name}" IS DISTINCT FROM new."{name}" THEN \'{name}\' END' for name in compared)
+    tests = {name: _UNEQUAL.get(name, f'old."{name}" IS DISTINCT FROM new."{name}"') for name in compared}
+    unequal = " OR ".join(tests.values())
+    names = ", ".join(f"CASE WHEN {test} THEN '{name}' END" for name, test in tests.items())
     found = connection.execute(
         f"""
         SELECT {", ".join(f'new."{name}"' for name in key)}, list_filter([{names}], lambda x: x IS NOT NULL)

@@ -152,5 +152,15 @@ TASK_SAMPLES = "ALTER TABLE runs ADD COLUMN task_samples JSON;"
 
 SESSION_SPECS = "ALTER TABLE sessions ADD COLUMN spec JSON;"
 
-MIGRATIONS: tuple[str, ...] = (INITIAL, MARKS_AND_GROUPS, SESSIONS, VERIFICATIONS, TASK_SAMPLES, SESSION_SPECS)
+OUTPUT_IDS = "ALTER TABLE generations ADD COLUMN output_ids INTEGER[];"
+
+MIGRATIONS: tuple[str, ...] = (
+    INITIAL,
+    MARKS_AND_GROUPS,
+    SESSIONS,
+    VERIFICATIONS,
+    TASK_SAMPLES,
+    SESSION_SPECS,
+    OUTPUT_IDS,
+)
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

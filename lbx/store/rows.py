@@ -96,6 +96,8 @@ class GenerationRow(Row):
         bos_tokens: BOS tokens that the prompt begins with, as the model read it; more than one is a fault.
         steps: of an answer that took several prompts, the earlier ones; token counts of the row cover them all.
         source_row: of an imported answer, its line in the file it came from, verbatim.
+        output_ids: of the last prompt's answer, every generated token as it came (``Completion.output_ids``); None
+            where they are not known: imports, servers, answers of older versions.
     """
 
     run_id: str
@@ -126,6 +128,7 @@ class GenerationRow(Row):
     bos_tokens: int | None = None
     steps: Sequence[Mapping[str, Any]] | None = None
     source_row: str | None = None
+    output_ids: Sequence[int] | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

@@ -111,7 +111,7 @@ def test_a_budget_of_its_own(opened, thinking, budget):
 @pytest.mark.parametrize("budget", range(1, 12))
 def test_without_a_block_the_answers_budget_holds_from_the_first_token(text, budget):
     plain = run(text, max_new_tokens=budget)
-    assert run(text, max_new_tokens=budget, thinking_tokens=50) == plain
+    assert facts(run(text, max_new_tokens=budget, thinking_tokens=50)) == facts(plain)
     assert plain.text == text[:budget]
     assert plain.output_tokens == min(budget, len(text))
     assert plain.finish_reason == ("length" if budget <= len(text) else "stop")
@@ -124,13 +124,13 @@ def test_a_lone_close_does_not_lengthen_the_whole():
     assert facts(said) == ("y" * 30, "x" * 20, 58, 28, "length")
 
 
-def test_token_ids_end_where_the_answer_does():
-    """Tokens that were made only to see whether a block begins are no part of it."""
+def test_an_answer_ends_before_tokens_that_are_kept():
+    """Tokens that were made only to see whether a block begins are no part of it, but were made."""
     request = Request(KEY, (1,), max_new_tokens=2, thinking_tokens=20)
     decoding = Decoding(request, BYTES, {EOS})
     assert [decoding.push(token) for token in b"<th."] == [True, True, True, False]
-    assert decoding.token_ids == tuple(b"<t")
-    assert decoding.completion().output_tokens == 2
+    said = decoding.completion()
+    assert (said.text, said.output_tokens, said.output_ids) == ("<t", 2, tuple(b"<th."))
 
 
 def test_all_three_parts_must_fit_the_window():
@@ -277,7 +277,9 @@ def test_budgets_cut_the_same_answer_shorter(tokens, opened, thinking, budget):
     said = feed(PIECES, tokens, opens_reasoning=opened, thinking_tokens=thinking, max_new_tokens=budget)
     made = said.output_tokens
     assert said == dataclasses.replace(
-        feed(PIECES, tokens[:made], opens_reasoning=opened), finish_reason=said.finish_reason
+        feed(PIECES, tokens[:made], opens_reasoning=opened),
+        finish_reason=said.finish_reason,
+        output_ids=said.output_ids,
     ) or (said.reasoning is None and said.text == PIECES.decode(tokens[:made]))
     assert made <= thinking + budget
     if said.reasoning is None:
@@ -288,6 +290,8 @@ def test_budgets_cut_the_same_answer_shorter(tokens, opened, thinking, budget):
     elif made < len(tokens):
         assert made >= thinking
     assert (said.finish_reason == "stop") <= (made == len(tokens))
+    assert said.output_ids is not None
+    assert said.output_ids[:made] == tuple(tokens[:made])
 
 
 @given(

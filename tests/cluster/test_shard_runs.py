@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pytest
 from conftest import Lbx
 from same_rows import same_rows
 
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.engine.planning.shards import read_shards
+from lbx.store.migrations import MIGRATIONS
 
 Answers = Callable[[float], Path]
 
@@ -40,6 +43,8 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
     shard = ["--shards", folder.plan_file, "--scratch", tmp_path, "--no-plan"]
     assert lbx(*what, *shard, "--shard", 0, "-o", folder.shard(0)).returncode == 0
+    todays = folder.shard(0).read_bytes()
+    by_an_older_lbx(folder.shard(0))
     half = lbx("merge", folder.root, "--json")
     assert half.returncode == 3, half.stderr
     told = json.loads(half.stdout)
@@ -47,8 +52,10 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     names = [f"{task}/{name}" for task, found in places.items() for name, _ in found.values()]
     assert told["gaps"] == [{"shard": 1, "run_id": "whole", "missing": names}]
     assert told["missing"] == len(names) == 12
+    by_an_older_lbx(folder.shard(0))
     looked = lbx("status", folder.root, "--json")
     assert [(one["state"], one["answered"]) for one in json.loads(looked.stdout)] == [("done", 12), ("missing", 0)]
+    folder.shard(0).write_bytes(todays)
 
     assert lbx(*what, *shard, "--shard", 1, "-o", folder.shard(1)).returncode == 0
     refused = lbx("merge", folder.root)
@@ -58,6 +65,23 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     assert same_rows(folder.results, tmp_path / "one.duckdb")["generations"] == 24
     left = [path.name for path in tmp_path.iterdir()]
     assert sorted(left) == ["one.duckdb", "one.duckdb.log"], "scratch folders are tidied away"
+
+
+def by_an_older_lbx(path: Path) -> None:
+    """As the version before the newest migration left the file."""
+    with duckdb.connect(str(path)) as connection:
+        rows = connection.execute("SELECT * EXCLUDE (output_ids) FROM generations ORDER BY ALL").fetchall()
+        assert MIGRATIONS[-1] == "ALTER TABLE generations ADD COLUMN output_ids INTEGER[];"
+        connection.execute("CREATE TEMP TABLE held AS SELECT * EXCLUDE (output_ids) FROM generations")
+        for (view,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
+            connection.execute(f"DROP VIEW {view}")
+        connection.execute("DROP TABLE generations")
+        connection.execute(re.search(r"CREATE TABLE generations .*?;", MIGRATIONS[0], re.DOTALL).group())
+        for step in re.findall(r"ALTER TABLE generations .*?;", "".join(MIGRATIONS[:-1])):
+            connection.execute(step)
+        connection.execute("INSERT INTO generations BY NAME SELECT * FROM held")
+        connection.execute("DELETE FROM lbx_schema WHERE version = ?", [len(MIGRATIONS)])
+        assert connection.execute("SELECT * FROM generations ORDER BY ALL").fetchall() == rows
 
 
 def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: Path) -> subprocess.Popen[str]:

@@ -17,8 +17,8 @@ from gguf_copy import gguf_copy
 
 from lbx.backends import load, resolve_model
 from lbx.chat_template import ChatTemplate
-from lbx.engine.checking.tracing import forced
 from lbx.errors import UsageError
+from lbx.parity.tracing import forced
 from lbx.prompts import Prompter
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
 

@@ -52,7 +52,7 @@ def make_shard(path: Path, ids: Sequence[str], run_id: str, began: datetime, sta
     with Store(path) as store:
         store.begin_run(run)
         for one in ids:
-            row = dataclasses.replace(generation(run_id, one), created_at=began)
+            row = dataclasses.replace(generation(run_id, one), created_at=began, output_ids=[1, 2])
             store.write(samples=[sample(one)], generations=[row], scores=[score(run_id, one)])
             keep_verifications(store, [VerificationRow(run_id, *row_key(one), 0, True, None, None, "here", began)])
             keep_retrieved(store, "bm25", [(sample(one).sample, [Chunk(0, 0, 1.5, "piece")])])
@@ -151,6 +151,8 @@ REFUSED = {
         "UPDATE generations SET output = 'there', output_tokens = 3 WHERE sample_id = 's1'",
         "generations .*sample_id s1, iteration 0.* differ in output, output_tokens",
     ),
+    "other tokens": ("UPDATE generations SET output_ids = [1, 3]", "sample_id s1, iteration 0.* differ in output_ids"),
+    "another first answer": ('UPDATE generations SET steps = \'[{"output": "x"}]\'', "differ in steps"),
     "another score": ("UPDATE scores SET score = 0.5 WHERE sample_id = 's1'", "scores .*sample_id s1.* in score"),
     "another chunk": ("UPDATE retrievals SET text = 'x' WHERE sample_id = 's1'", "retrievals .*sample_id s1.* text"),
     "another document": (
@@ -178,6 +180,23 @@ def test_seconds_and_versions_may_differ_and_versions_are_told(tmp_path: Path) -
     changed(other, "UPDATE runs SET backend_version = '2'")
     merging = merge(tmp_path / "merged.duckdb", one, other)
     assert merging.notes == [f"r1: backend_version is 1 in {one} and 2 in {other}."]
+
+
+ANSWER = {"output": "here", "output_tokens": 2}
+FIRST = {"output": "thought", "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_an_answer_stored_before_token_ids_is_that_answer(tmp_path: Path, order: str) -> None:
+    newer = generation(**ANSWER, output_ids=[7, 8], steps=[FIRST | {"output_ids": [5, 6]}])
+    for name, row in (("a", generation(**ANSWER, steps=[FIRST])), ("b", newer)):
+        with Store(tmp_path / f"{name}.duckdb") as store:
+            store.begin_run(RUN)
+            store.write(samples=[sample()], generations=[row])
+    target = tmp_path / "merged.duckdb"
+    assert merge(target, *(tmp_path / f"{name}.duckdb" for name in order)).rows["generations"] == 1
+    with Store(target, read_only=True) as store:
+        assert store.query("SELECT output_ids, steps->'$[0].output_ids' FROM generations").rows == [([7, 8], "[5,6]")]
 
 
 def test_a_row_that_knows_more_completes_one_that_knows_less(tmp_path: Path) -> None:

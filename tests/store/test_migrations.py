@@ -127,7 +127,10 @@ def test_its_runs_go_on(path: Path) -> None:
         assert store.begin_run(row) == {SampleKey("longbench", "qasper", name) for name in "ab"}
         versions = store.query("SELECT benchmark_versions::VARCHAR, lbx_version FROM runs WHERE run_id = 'r1'").rows
         assert [(json.loads(text), lbx) for text, lbx in versions] == [({"longbench": 1, "leval": 1}, "0.2")]
-        store.write(samples=[sample()], generations=[generation("r1")], scores=[score("r1")])
+        answer = generation("r1", output="here", output_ids=[4, 2])
+        store.write(samples=[sample()], generations=[answer], scores=[score("r1")])
+        held = store.query("SELECT output_ids FROM generations WHERE run_id = 'r1' ORDER BY created_at").rows
+        assert held == [(None,), (None,), ([4, 2],)], "of old answers they are not known"
         assert store.query("SELECT count(*) FROM task_scores WHERE run_id = 'r1'").rows == [(2,)]
 
 

@@ -14,7 +14,6 @@ from tiny_families.configs import WINDOW
 
 from lbx.backends import load, resolve_model
 from lbx.engine.batching import Batch
-from lbx.engine.checking.flips import Choice, StoredAnswer, find_flip
 from lbx.records import Completion, Request, SampleKey
 
 CHUNK = 64
@@ -145,7 +144,7 @@ def look(folder: Path) -> Found:
     backend = load(hf_card(folder))
     try:
         requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
-        compare = _Comparing(backend, requests, expected)
+        compare = _Comparing(expected)
         first = [compare(n, backend.generate(requests[n])) for n in (0,)]
         after = [compare(n, backend.generate(requests[n])) for n in (1, 0, 2, 3, 0)]
         cold = [*first, *(compare(n, _afresh(backend, requests[n])) for n in (1, 2, 3))]
@@ -177,16 +176,13 @@ def _afresh(backend: Any, request: Request) -> Completion:
 
 @dataclass
 class _Comparing:
-    backend: Any
-    requests: Sequence[Request]
     expected: Sequence[Reference]
 
     def __call__(self, number: int, said: Completion) -> Said:
-        request, (tokens, logits) = self.requests[number], self.expected[number]
-        stored = StoredAnswer(request, self.backend.tokenizer, self.backend.eos_ids, said.text, said.reasoning)
-        choices = [Choice.of(row, token, len(row)) for row, token in zip(logits, tokens, strict=True)]
-        flip = find_flip(stored, tokens, choices)
-        if flip is None:
-            return Said(True)
-        span = float(np.ptp(logits[flip.place]))
-        return Said(False, None if flip.gap is None else flip.gap / span)
+        tokens, logits = self.expected[number]
+        parts = (place for place, (a, b) in enumerate(zip(tokens, said.output_ids, strict=False)) if a != b)
+        place = next(parts, None)
+        if place is None:
+            return Said(len(said.output_ids) >= len(tokens))
+        row = logits[place]
+        return Said(False, float(row[tokens[place]] - row[said.output_ids[place]]) / float(np.ptp(row)))

@@ -13,10 +13,10 @@ import pytest
 from engine_parts import scripted
 
 from lbx.backends import Backend, load, read_card
-from lbx.engine.checking import parity_summary
-from lbx.engine.checking.parity import Parity, Side, measure
-from lbx.engine.checking.parity_prompts import ParityPrompt, built_in_prompts
-from lbx.engine.checking.tracing import SteppingBackend, forced, trace
+from lbx.parity import summary
+from lbx.parity.measuring import Parity, Side, measure
+from lbx.parity.prompts import ParityPrompt, built_in_prompts
+from lbx.parity.tracing import SteppingBackend, forced, trace
 from lbx.prompts import Prompter
 from lbx.records import Sampling
 
@@ -88,15 +88,15 @@ def test_one_model_in_two_formats(gguf: Path, tmp_path: Path) -> None:
     loads, prompts = Loads(), short()
     hf = card(tmp_path, "hf", DEMO / "hf")
     found = measure(prompts, (loads(hf), loads(gguf)), positions=8, folder=tmp_path)
-    *_, whole = parity_summary.by_task(found)
+    *_, whole = summary.by_task(found)
     assert (found.same_vocabulary, found.not_compared, loads.most, loads.held) == (True, (), 1, 0)
     assert whole.same_ids == whole.same_prompts == whole.same_outputs == whole.compared == len(prompts)
     assert whole.logits.max_abs < 0.01
     assert whole.logits.kl < 1e-6
     assert whole.logits.top_agreement == 1
     assert whole.logits.positions == sum(min(9, tokens) for tokens in answer_lengths(gguf, prompts))
-    assert parity_summary.excess(found, 0.01) == ""
-    assert "largest difference of logits" in parity_summary.excess(found, 1e-9)
+    assert summary.excess(found, 0.01) == ""
+    assert "largest difference of logits" in summary.excess(found, 1e-9)
     assert not list(tmp_path.glob("*.npy"))
 
 
@@ -106,7 +106,7 @@ def answer_lengths(path: Path, prompts: Sequence[ParityPrompt]) -> list[int]:
     assert isinstance(one.backend, SteppingBackend)
     try:
         requests = [one.prompter.request(p.key, p.prompt, Sampling()) for p in prompts]
-        return [len(trace(one.backend, request, lambda *_: None).tokens) for request in requests]
+        return [len(trace(one.backend, request, lambda *_: None).output_ids) for request in requests]
     finally:
         one.backend.close()
 
@@ -114,7 +114,7 @@ def answer_lengths(path: Path, prompts: Sequence[ParityPrompt]) -> list[int]:
 def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None:
     prompts = short()
     found = measure(prompts, (Loads()(gguf), Loads()(q4)), positions=8, folder=tmp_path)
-    *tasks, whole = parity_summary.by_task(found)
+    *tasks, whole = summary.by_task(found)
     assert whole.same_ids == whole.compared == len(prompts)
     assert 0.1 < whole.logits.mean_abs < whole.logits.max_abs
     assert 0 < whole.logits.kl < whole.logits.max_kl
@@ -125,9 +125,9 @@ def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None
     assert all(
         0 <= task.score_a <= 1 and task.difference == task.score_b - task.score_a for task in tasks if task.metric
     )
-    assert "largest difference of logits" in parity_summary.excess(found, 0.1)
+    assert "largest difference of logits" in summary.excess(found, 0.1)
     check_by_hand(found, gguf, q4)
-    told = json.loads(json.dumps(parity_summary.to_json(found)))
+    told = json.loads(json.dumps(summary.to_json(found)))
     assert told["all"]["logits"]["max_abs"] == whole.logits.max_abs
     assert len(told["prompts"]) == len(prompts)
 
@@ -142,7 +142,7 @@ def check_by_hand(found: Parity, first: Path, second: Path) -> None:
         for number in chosen:
             prompt = found.prompts[number].prompt
             request = one.prompter.request(prompt.key, prompt.prompt, Sampling())
-            own = trace(one.backend, request, lambda *_: None).tokens
+            own = trace(one.backend, request, lambda *_: None).output_ids
             followed = rows[first][number][0] if path == second else list(own)
             logits = np.stack(list(forced(one.backend, request, followed[:-1])))
             rows[path][number] = (list(own), logits)
@@ -166,14 +166,14 @@ def test_strangers_are_compared_as_far_as_they_can_be(gguf: Path, tiny: Path, tm
     prompts = short()[:6] + [one for one in built_in_prompts() if one.sample and one.sample.length == 1024][:1]
     other = card(tmp_path, "llamacpp", tiny / "tiny.gguf")
     found = measure(prompts, (Loads()(gguf), Loads()(other)), positions=4, folder=tmp_path)
-    *_, whole = parity_summary.by_task(found)
+    *_, whole = summary.by_task(found)
     assert found.same_vocabulary is False
     (reason,) = found.not_compared
     assert "different vocabularies" in reason
     assert (whole.same_ids, whole.logits.positions, whole.compared) == (0, 0, len(prompts) - 1)
     assert all(one.first_id_difference is not None and not one.same_prompt for one in found.prompts)
     assert "context window is 2048" in found.prompts[-1].problem
-    assert "were not answered by both" in parity_summary.excess(found, 100)
+    assert "were not answered by both" in summary.excess(found, 100)
 
 
 def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
     said = {str(one.key): f"It is {one.sample.references[0]}." for one in prompts if one.sample}
     scripted(tmp_path / "m", said)
     found = measure(prompts, (Loads()(tmp_path / "m" / "model.toml"), Loads()(gguf)), positions=4, folder=tmp_path)
-    task, _ = parity_summary.by_task(found)
+    task, _ = summary.by_task(found)
     assert "the backend scripted of scripted shows none" in found.not_compared[0]
     assert (task.logits.positions, task.compared, task.score_a) == (0, 3, 1.0)
     assert [one.outputs[0] for one in found.prompts if one.outputs] == list(said.values())
@@ -191,9 +191,9 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
         positions=4,
         folder=tmp_path,
     )
-    *_, whole = parity_summary.by_task(same)
+    *_, whole = summary.by_task(same)
     assert (same.same_vocabulary, whole.same_outputs) == (True, 3)
-    assert parity_summary.excess(same, 1.0) == "no logits could be compared"
+    assert summary.excess(same, 1.0) == "no logits could be compared"
 
 
 def test_a_smaller_window_is_fed_the_same_ids(gguf: Path, tmp_path: Path) -> None:

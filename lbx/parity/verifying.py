@@ -11,26 +11,25 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import median
 from typing import TypeVar
 
 from lbx.backends.base import ConcurrentBackend
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.asking import prepare
-from lbx.engine.checking.flips import Choice, Flip, StoredAnswer, find_flip, gap_in
-from lbx.engine.checking.tracing import SteppingBackend, forced, forget, trace
 from lbx.engine.completing import LEAST_SEQUENCES
-from lbx.engine.runner import Verification
 from lbx.engine.work import Agenda, Work
 from lbx.errors import LbxError, UsageError
-from lbx.records import Request, Sample, SampleKey
+from lbx.parity.tracing import FlipWatch, SteppingBackend, forget, trace
+from lbx.records import Completion, Request, Sample, SampleKey
 from lbx.store import GenerationRow, Store
 from lbx.store.verifications import (
     StoredStep,
+    Verification,
     VerificationRow,
     answered,
     keep_verifications,
     stored_steps,
+    summary,
     verified,
 )
 
@@ -106,15 +105,15 @@ def verify(
     chosen = choose(store, agenda, count)
     done = verified(store, agenda.run_id)
     left = [key for key in chosen if key not in done]
-    found = Verification()
+    problems: list[str] = []
     for number, again in enumerate(_samples(store, agenda, left, run), start=len(chosen) - len(left) + 1):
         rows = call(functools.partial(ask_again, again))
         if isinstance(rows, str):
-            found.problems.append(rows)
+            problems.append(rows)
         else:
             keep_verifications(store, rows)
         progress(number, len(chosen))
-    return _summary(store, agenda.run_id, chosen, found)
+    return summary(store, agenda.run_id, chosen, problems)
 
 
 def choose(store: Store, agenda: Agenda, count: int) -> list[SampleKey]:
@@ -192,46 +191,27 @@ def _requests(work: Work, again: Again) -> Iterator[Request]:
 
 def _check(work: Work, request: Request, step: StoredStep, number: int) -> VerificationRow:
     backend = work.backend
+    assert isinstance(backend, SteppingBackend)  # refuse_unverifiable
     forget(backend, request.token_ids[0])
-    alone = backend.generate(request)
-    stored = StoredAnswer(
-        request, backend.tokenizer, backend.eos_ids, step.output, step.reasoning, step.finish_reason, step.output_tokens
-    )
-    equal = stored.equals(alone)
-    flip = None if equal or not isinstance(backend, SteppingBackend) else _flip(backend, stored)
+    parting = FlipWatch(step.output_ids or ())
+    alone = trace(backend, request, parting)
+    flip = parting.flip
     return VerificationRow(
         work.run_id,
         *request.key,
         step=number,
-        equal=equal,
+        equal=_is_stored(alone, step),
         first_difference=flip.place if flip else None,
-        logit_gap=flip.gap if flip else None,
+        logit_gap=flip.gap if flip and not request.sampling.temperature else None,
         output_alone=alone.text,
         checked_at=datetime.now(UTC),
     )
 
 
-def _flip(backend: SteppingBackend, stored: StoredAnswer) -> Flip | None:
-    """Where the answer parts from the stored one, made once more with its logits in view."""
-    request = stored.request
-    choices: list[Choice] = []
-    traced = trace(backend, request, lambda _place, logits, token: choices.append(Choice.of(logits, token)))
-    flip = find_flip(stored, traced.tokens, choices)
-    if flip is None or flip.gap is not None or request.sampling.temperature:
-        return flip
-    *_, logits = forced(backend, request, traced.tokens[: flip.place])
-    return flip._replace(gap=gap_in(stored, traced.tokens, logits, flip.place))
-
-
-def _summary(store: Store, run_id: str, chosen: Sequence[SampleKey], found: Verification) -> Verification:
-    """Of the chosen samples, whenever they were asked again."""
-    rows = store.query(
-        "SELECT benchmark, task, sample_id, iteration, equal, logit_gap FROM verifications WHERE run_id = ?", [run_id]
-    ).rows
-    wanted = set(chosen)
-    mine = [row for row in rows if SampleKey(*row[:4]) in wanted]
-    gaps = [row[5] for row in mine if row[5] is not None]
-    found.checked = len({row[:4] for row in mine})
-    found.prompts, found.flips = len(mine), sum(not row[4] for row in mine)
-    found.median_gap, found.max_gap = (median(gaps), max(gaps)) if gaps else (None, None)
-    return found
+def _is_stored(alone: Completion, step: StoredStep) -> bool:
+    """Whether an answer is the stored one in all that was stored of it."""
+    return (
+        (alone.text, alone.reasoning, alone.output_tokens) == (step.output, step.reasoning, step.output_tokens)
+        and step.finish_reason in (None, alone.finish_reason)
+        and (step.output_ids is None or tuple(step.output_ids) == alone.output_ids)
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.engine.checking.differences import NO_DIFFERENCE, LogitDifference, compare, merge
+from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
 
 ROWS = st.lists(st.floats(-30, 30, width=32), min_size=4, max_size=4).map(lambda row: np.array(row, np.float32))
 

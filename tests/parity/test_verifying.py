@@ -23,16 +23,16 @@ from engine_parts import (
 from lbx.backends import Backend, load, read_card
 from lbx.backends.loop import Decoding
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.checking.tracing import SteppingBackend, trace
-from lbx.engine.checking.verifying import Verification, choose, refuse_unverifiable, verify
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.errors import UsageError
 from lbx.layout import Bundle
+from lbx.parity.tracing import SteppingBackend, trace
+from lbx.parity.verifying import choose, refuse_unverifiable, verify
 from lbx.records import Request, SampleKey
 from lbx.store import Store
-from lbx.store.verifications import stored_steps
+from lbx.store.verifications import Verification, stored_steps
 
 Tokens = dict[SampleKey, tuple[int, ...]]
 
@@ -73,15 +73,15 @@ def flips(store: Store) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def batched(monkeypatch: pytest.MonkeyPatch) -> Tokens:
-    """The tokens of every answer that is made, the last one of each request."""
+    """The tokens of every answer as they are chosen, by request; those of one that is made again follow."""
     tokens: Tokens = {}
-    completion = Decoding.completion
+    push = Decoding.push
 
-    def remember(self: Any, **times: Any) -> Any:
-        tokens[self._request.key] = self.token_ids
-        return completion(self, **times)
+    def remember(self: Any, token: int) -> bool:
+        tokens[self._request.key] = (*tokens.get(self._request.key, ()), token)
+        return push(self, token)
 
-    monkeypatch.setattr(Decoding, "completion", remember)
+    monkeypatch.setattr(Decoding, "push", remember)
     return tokens
 
 
@@ -108,6 +108,8 @@ def test_flash_attention_flips_near_ties_and_they_are_found(
         work = work_on(bundle, model, max_new_tokens=96)
         run(store, work)
         together = dict(batched)
+        held = store.query("SELECT benchmark, task, sample_id, output_ids FROM generations").rows
+        assert {SampleKey(*row[:3]): tuple(row[3]) for row in held} == together
         found = again(store, work, 48)
         rows = flips(store)
         assert 0 < len(rows) < 48
@@ -133,10 +135,10 @@ def request_of(work: Work, key: SampleKey) -> Request:
 def exact(model: SteppingBackend, request: Request, together: tuple[int, ...]) -> tuple[int, float]:
     """Place and gap of the flip, from the tokens of both answers."""
     logits = []
-    alone = trace(model, request, lambda _place, found, _token: logits.append(found)).tokens
-    other = [*together, *model.eos_ids][: len(alone)]
-    place = next(place for place, (a, b) in enumerate(zip(alone, other, strict=True)) if a != b)
-    return place, float(logits[place][alone[place]] - logits[place][other[place]])
+    alone = trace(model, request, lambda _place, found, _token: logits.append(found)).output_ids
+    assert alone is not None
+    place = next(place for place, (a, b) in enumerate(zip(alone, together, strict=False)) if a != b)
+    return place, float(logits[place][alone[place]] - logits[place][together[place]])
 
 
 def test_an_answer_that_was_never_given_is_found(tiny: Path, bundle: Bundle, tmp_path: Path) -> None:
@@ -145,7 +147,10 @@ def test_an_answer_that_was_never_given_is_found(tiny: Path, bundle: Bundle, tmp
         work = work_on(bundle, model, limit=4, max_new_tokens=24)
         run(store, work)
         with store.transaction() as connection:
-            connection.execute("UPDATE generations SET output = output[:9] || '¿' WHERE sample_id = 'id1'")
+            connection.execute(
+                "UPDATE generations SET output = output[:9] || '¿', output_ids = output_ids[:4] || [77] WHERE "
+                "sample_id = 'id1'"
+            )
             connection.execute("UPDATE generations SET output_tokens = output_tokens - 1 WHERE sample_id = 'id2'")
             connection.execute("UPDATE generations SET prompt_sha256 = 'other' WHERE sample_id = 'id3'")
         found = again(store, work, 4)
@@ -154,9 +159,36 @@ def test_an_answer_that_was_never_given_is_found(tiny: Path, bundle: Bundle, tmp
     assert "another prompt today" in found.problems[0]
     assert (one["sample_id"], two["sample_id"]) == ("id1", "id2")
     assert one["logit_gap"] > 0.1
-    assert 0 <= one["first_difference"] < 10
+    assert one["first_difference"] == 4
     assert (two["first_difference"], two["logit_gap"]) == (None, None)  # the same text, but not of as many tokens
     assert "2 of 3 differ (67%); logit gap" in str(found)
+
+
+def test_answers_without_token_ids_are_compared_by_text_and_that_is_said(
+    tiny: Path, bundle: Bundle, tmp_path: Path
+) -> None:
+    """As a version of lbx left them that did not store ids."""
+    with loaded(tiny, "llamacpp") as model, Store(tmp_path / "r.duckdb") as store:
+        work = work_on(bundle, model, limit=3, max_new_tokens=12)
+        run(store, work)
+        with store.transaction() as connection:
+            connection.execute("UPDATE generations SET output_ids = NULL WHERE sample_id <> 'id2'")
+            connection.execute("UPDATE generations SET output = 'other' WHERE sample_id = 'id1'")
+        found = again(store, work, 3)
+        (flip,) = flips(store)
+    assert (found.checked, found.flips, found.by_text) == (3, 1, 2)
+    assert (flip["sample_id"], flip["first_difference"], flip["logit_gap"]) == ("id1", None, None)
+    assert str(found).endswith("; 2 were stored without token ids, and only their text was compared")
+
+
+def test_other_tokens_of_the_same_text_are_another_answer(tiny: Path, bundle: Bundle, tmp_path: Path) -> None:
+    with loaded(tiny, "llamacpp") as model, Store(tmp_path / "r.duckdb") as store:
+        work = work_on(bundle, model, limit=1, max_new_tokens=12)
+        run(store, work)
+        with store.transaction() as connection:
+            connection.execute("UPDATE generations SET output_ids = list_concat(output_ids[:11], [77])")
+        assert again(store, work, 1).flips == 1
+        assert [row["first_difference"] for row in flips(store)] == [11]
 
 
 def test_what_was_asked_again_is_not_asked_a_third_time(tiny: Path, bundle: Bundle, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.backends.base import Backend, BackendInfo
-from lbx.engine.checking.differences import NO_DIFFERENCE, LogitDifference, compare, merge
-from lbx.engine.checking.flips import Flip
-from lbx.engine.checking.parity_prompts import ParityPrompt
-from lbx.engine.checking.tracing import SteppingBackend, forced, trace
+from lbx.backends.cards import Chat
 from lbx.engine.prefix import common_prefix
 from lbx.errors import BackendError, PromptError
-from lbx.prompts import Prompter
+from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
+from lbx.parity.prompts import ParityPrompt
+from lbx.parity.tracing import Flip, FlipWatch, SteppingBackend, forced, trace
+from lbx.prompts import ChatTemplate, Prompter
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
@@ -45,20 +45,43 @@ class Side:
         return self.backend.info.counts_tokens
 
 
+def make_side(
+    backend: Backend, chat: Chat | None, *, max_prompt_tokens: int | None = None, max_new_tokens: int | None = None
+) -> Side:
+    """A loaded model that is asked as a run would ask it.
+
+    Args:
+        chat: of the model's card; None feeds prompts as they are.
+        max_prompt_tokens, max_new_tokens: see ``Prompter``.
+    """
+    tokenizer, info = backend.tokenizer, backend.info
+    server_wraps = info.settings.get("api") == "chat"
+    template = None
+    if chat and not server_wraps and (source := chat.choose(tokenizer.chat_template)):
+        bos, eos = tokenizer.bos_token, tokenizer.eos_token
+        template = ChatTemplate(source, bos_token=bos, eos_token=eos, kwargs=chat.kwargs)
+    prompter = Prompter(
+        tokenizer,
+        context_window=info.context_window,
+        template=template,
+        max_prompt_tokens=max_prompt_tokens,
+        max_new_tokens=max_new_tokens,
+    )
+    return Side(backend, prompter)
+
+
 @dataclass(frozen=True, slots=True)
 class _First:
     """What the first model made of a prompt.
 
     Attributes:
         plain: ids of the prompt's whole text, without BOS and chat template; None without a tokenizer.
-        tokens: of the answer, its end included; None where the backend does not show them.
         logits: a file of shape (positions, vocabulary).
     """
 
     plain: tuple[int, ...] | None
     request: Request | None = None
     said: Completion | None = None
-    tokens: tuple[int, ...] | None = None
     logits: Path | None = None
     problem: str = ""
 
@@ -174,11 +197,11 @@ def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) ->
             if at <= positions:
                 kept.append(logits)
 
-        traced = trace(side.backend, request, keep)
+        said = trace(side.backend, request, keep)
     except (PromptError, BackendError) as exc:
         return _First(plain, problem=f"{side.backend.info.model}: {exc.cause}")
     np.save(place, np.stack(kept))
-    return _First(plain, request, traced.completion, traced.tokens, place)
+    return _First(plain, request, said, place)
 
 
 def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
@@ -218,7 +241,7 @@ def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -
     try:
         own = _own_request(side, prompt, required=not shared)
         same_prompt = None if same_ids is None else own is not None and own.token_ids == first.request.token_ids
-        if shared and isinstance(side.backend, SteppingBackend) and first.tokens is not None:
+        if shared and isinstance(side.backend, SteppingBackend) and first.said.output_ids is not None:
             logits, flip, said = _follow(side.backend, first)
         else:
             request = first.request if shared or own is None else own
@@ -248,25 +271,20 @@ def _follow(backend: SteppingBackend, first: _First) -> tuple[LogitDifference, F
     """
     import numpy as np
 
-    assert first.request is not None and first.tokens is not None and first.logits is not None
-    request, tokens = first.request, first.tokens
+    assert first.request is not None and first.said is not None and first.logits is not None
+    request, tokens = first.request, first.said.output_ids or ()
     kept = np.load(first.logits, mmap_mode="r")
     parts: list[LogitDifference] = []
-    flips: list[Flip] = []
+    parting = FlipWatch(tokens)
 
     def watch(place: int, logits: Logits, token: int) -> None:
-        if flips or place >= len(tokens):
-            return
-        if place < len(kept):
+        if parting.flip is None and place < len(kept):
             parts.append(compare(kept[place], logits))
-        other = tokens[place]
-        if token != other:
-            gap = float(logits[token] - logits[other]) if other < len(logits) else None
-            flips.append(Flip(place, gap))
+        parting(place, logits, token)
 
-    said = trace(backend, request, watch).completion
+    said = trace(backend, request, watch)
     if len(parts) < len(kept):
         for place, logits in enumerate(forced(backend, request, tokens[: len(kept) - 1])):
             if place >= len(parts):
                 parts.append(compare(kept[place], logits))
-    return merge(parts), flips[0] if flips else None, said
+    return merge(parts), parting.flip, said

@@ -9,8 +9,8 @@ from typing import Any
 
 from lbx.backends.base import BackendInfo
 from lbx.benchmarks.base import ScoredSample
-from lbx.engine.checking.differences import LogitDifference, merge
-from lbx.engine.checking.parity import Parity, PromptParity
+from lbx.parity.differences import LogitDifference, merge
+from lbx.parity.measuring import Parity, PromptParity
 
 ALL = "all"
 

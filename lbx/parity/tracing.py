@@ -1,11 +1,11 @@
-"""One answer token by token, its logits in view: what comparing two ways of decoding needs beyond an answer's text."""
+"""One answer token by token, its logits in view, and where it parts from another answer to the same prompt."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from lbx.backends.base import Backend
 from lbx.backends.loop import Decoding, Stepper, check_fits
@@ -22,23 +22,40 @@ class SteppingBackend(Backend, Stepper, Protocol):
     """A backend that hands out the logits of one sequence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """An answer and its tokens.
+class Flip(NamedTuple):
+    """Where two answers to one prompt part.
 
     Attributes:
-        tokens: as they were chosen, the one that ended the answer included.
+        place: index of the first differing token.
+        gap: how far the logit of the token chosen there lies above that of the other answer's; None where the model
+            has no such token.
     """
 
-    completion: Completion
-    tokens: tuple[int, ...]
+    place: int
+    gap: float | None
 
 
 Watch = Callable[[int, "Logits", int], None]
 """Told of each token: its place in the answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
 
 
-def trace(backend: SteppingBackend, request: Request, watch: Watch) -> Trace:
+class FlipWatch:
+    """Watches an answer for the first token that is not another answer's.
+
+    Attributes:
+        flip: where they part; None as long as they do not.
+    """
+
+    def __init__(self, other: Sequence[int]) -> None:
+        self._other = other
+        self.flip: Flip | None = None
+
+    def __call__(self, place: int, logits: Logits, token: int) -> None:
+        if self.flip is None and place < len(self._other) and token != (other := self._other[place]):
+            self.flip = Flip(place, float(logits[token] - logits[other]) if other < len(logits) else None)
+
+
+def trace(backend: SteppingBackend, request: Request, watch: Watch) -> Completion:
     """Answer one request as ``Backend.generate`` does, and say what was chosen from what.
 
     Raises:
@@ -47,16 +64,15 @@ def trace(backend: SteppingBackend, request: Request, watch: Watch) -> Trace:
     """
     check_fits(request, backend.info.context_window)
     decoding = Decoding(request, backend.tokenizer, backend.eos_ids)
-    tokens: list[int] = []
     with _failures(backend, request):
         logits = backend.prefill(request.token_ids).logits
-        while True:
+        for place in itertools.count():
             token = decoding.choose(logits)
-            watch(len(tokens), logits, token)
-            tokens.append(token)
+            watch(place, logits, token)
             if not decoding.push(token):
-                return Trace(decoding.completion(), tuple(tokens))
+                break
             logits = backend.step(token)
+    return decoding.completion()
 
 
 def forced(backend: SteppingBackend, request: Request, tokens: Sequence[int]) -> Iterator[Logits]:

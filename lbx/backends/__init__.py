@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from lbx.backends.base import Backend, BackendInfo
 from lbx.backends.cards import NOTHING, Chat, ModelCard, Weights, read_card
-from lbx.backends.embedding import EMBEDDERS, Embedder, EmbedderInfo, load_embedder
+from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
+from lbx.backends.loading import load_by_kind
+from lbx.backends.options import KINDS
 from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_model, weights_path
-from lbx.errors import BackendError
 
 if TYPE_CHECKING:
     from lbx.layout import Bundle
 
 __all__ = [
-    "BACKENDS",
-    "EMBEDDERS",
+    "KINDS",
     "Backend",
     "BackendInfo",
     "Chat",
@@ -34,15 +33,6 @@ __all__ = [
     "resolve_model",
     "weights_path",
 ]
-
-BACKENDS = {
-    "llamacpp": "lbx.backends.llama.backend:load",
-    "hf": "lbx.backends.hf.backend:load",
-    "scripted": "lbx.backends.scripted:load",
-    "endpoint": "lbx.backends.endpoint.backend:load",
-}
-
-_EXTRAS = {"llamacpp": "llama", "hf": "hf"}
 
 
 def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) -> Backend:
@@ -59,14 +49,5 @@ def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) 
     """
     refuse_embedding(card)
     weights = weights_path(card, bundle) if card.weights != NOTHING else None
-    module, _, function = BACKENDS[card.backend].partition(":")
-    try:
-        loaded: Backend = getattr(importlib.import_module(module), function)(card, weights, debug=debug)
-    except ImportError as exc:
-        extra = _EXTRAS.get(card.backend, card.backend)
-        raise BackendError(
-            f"The backend {card.backend} needs a library that is not installed ({exc}).",
-            fix=f"Install lbx[{extra}].",
-            command=f"pip install 'lbx[{extra}]'",
-        ) from exc
+    loaded: Backend = load_by_kind(card, weights, debug=debug)
     return loaded

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS, Options
+from lbx.backends.options import KINDS, Kind, Options
 from lbx.backends.sampling import RANGES, out_of_range
 from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError
@@ -102,7 +102,7 @@ class ModelCard:
 
     Attributes:
         name: what reports call it.
-        backend: a key of ``lbx.backends.BACKENDS``, or of ``EMBEDDERS`` for an embedding model.
+        backend: a key of ``KINDS``.
         weights: where they are; of an endpoint, where its tokenizer is, ``NOTHING`` without one.
         options: of that backend.
         context_window: tokens, or None for what the model says.
@@ -122,7 +122,11 @@ class ModelCard:
     @property
     def embeds(self) -> bool:
         """Whether the model turns texts into vectors; the others write text."""
-        return self.backend in EMBEDDING_OPTIONS
+        return self.kind.embeds
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.backend]
 
 
 def read_card(path: Path) -> ModelCard:
@@ -145,10 +149,10 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     where = f"The model card {path}:"
     check_keys(table, _KEYS, where)
     backend = typed(table.get("backend", ""), str, f"{where} backend")
-    kinds = {**OPTIONS, **EMBEDDING_OPTIONS}
-    if backend not in kinds:
-        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, kinds))
-    if backend in EMBEDDING_OPTIONS:
+    if backend not in KINDS:
+        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, KINDS))
+    kind = KINDS[backend]
+    if kind.embeds:
         _check_embedding(table, where)
     window = table.get("context_window")
     if window is not None and typed(window, int, f"{where} context_window") < 1:
@@ -161,8 +165,8 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     return ModelCard(
         name=name,
         backend=backend,
-        weights=_tokenizer(table, path) if backend == "endpoint" else _weights_of_model(table, path),
-        options=from_table(kinds[backend], options, f"{where} [options]"),
+        weights=_tokenizer(table, path) if kind.remote else _weights_of_model(table, path),
+        options=from_table(kind.options, options, f"{where} [options]"),
         context_window=window,
         chat=_chat(typed(table.get("chat", {}), dict, f"{where} chat"), path),
         sampling=None if sampling is None else _sampling(typed(sampling, dict, f"{where} sampling"), where),

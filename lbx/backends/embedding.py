@@ -11,13 +11,13 @@ text: a card is for one or the other.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lbx.backends.cards import ModelCard
+from lbx.backends.loading import load_by_kind, not_installed
 from lbx.backends.weights import refuse_generation, weights_path
 from lbx.errors import BackendError
 from lbx.records import canonical_json
@@ -32,13 +32,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 
-EMBEDDERS = {
-    "sentence_transformers": "lbx.backends.hf.embedding:load",
-    "llamacpp_embedding": "lbx.backends.llama.embedding:load",
-}
-_LIBRARIES = {"sentence_transformers": "sentence_transformers", "llamacpp_embedding": "llama_cpp"}
-_EXTRAS = {"sentence_transformers": "hf", "llamacpp_embedding": "llama"}
-
 
 @dataclass(frozen=True, slots=True)
 class EmbedderInfo:
@@ -46,7 +39,7 @@ class EmbedderInfo:
 
     Attributes:
         name: the card's name.
-        backend: a key of ``EMBEDDERS``.
+        backend: a key of ``KINDS``.
         version: of the library, e.g. "sentence-transformers 6.2.0".
         fingerprint: hex digest of the weights and of every setting that changes a vector. Vectors of equal
             fingerprints may be compared and kept; the device and the library's version only move their rounding.
@@ -108,11 +101,7 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
     """
     refuse_generation(card)
     weights = weights_path(card, bundle)
-    module, _, function = EMBEDDERS[card.backend].partition(":")
-    try:
-        loaded: Embedder = getattr(importlib.import_module(module), function)(card, weights, debug=debug)
-    except ImportError as exc:
-        raise _not_installed(card, str(exc)) from exc
+    loaded: Embedder = load_by_kind(card, weights, debug=debug)
     return loaded
 
 
@@ -125,18 +114,9 @@ def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
     """
     refuse_generation(card)
     weights_path(card, bundle)
-    library = _LIBRARIES[card.backend]
+    library = card.kind.library
     if importlib.util.find_spec(library) is None:
-        raise _not_installed(card, f"No module named {library!r}")
-
-
-def _not_installed(card: ModelCard, why: str) -> BackendError:
-    extra = _EXTRAS[card.backend]
-    return BackendError(
-        f"The backend {card.backend} needs a library that is not installed ({why}).",
-        fix=f"Install lbx[{extra}].",
-        command=f"pip install 'lbx[{extra}]'",
-    )
+        raise not_installed(card, f"No module named {library!r}")
 
 
 def fingerprint_of(backend: str, weights: str, settings: Mapping[str, Any]) -> str:

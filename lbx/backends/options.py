@@ -268,21 +268,60 @@ class LlamaEmbeddingOptions:
         _one_of("pooling", self.pooling, POOLINGS)
 
 
-OPTIONS: dict[str, type[LlamaOptions] | type[HfOptions] | type[ScriptedOptions] | type[EndpointOptions]] = {
-    "llamacpp": LlamaOptions,
-    "hf": HfOptions,
-    "scripted": ScriptedOptions,
-    "endpoint": EndpointOptions,
-}
-
-EMBEDDING_OPTIONS: dict[str, type[SentenceTransformersOptions] | type[LlamaEmbeddingOptions]] = {
-    "sentence_transformers": SentenceTransformersOptions,
-    "llamacpp_embedding": LlamaEmbeddingOptions,
-}
-
 Options = (
     LlamaOptions | HfOptions | ScriptedOptions | EndpointOptions | SentenceTransformersOptions | LlamaEmbeddingOptions
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What lbx knows of a backend before its library is loaded.
+
+    Attributes:
+        options: what a card's ``[options]`` may hold.
+        load: "module:function", imported when a model is loaded.
+        library, extra: what it imports, and the extra of lbx that installs it; "" for none.
+        embeds: its models turn texts into vectors; the others write text.
+        gguf: its weights are a GGUF file.
+        remote: a server has the weights; the card may have a tokenizer.
+    """
+
+    options: type[Options]
+    load: str
+    library: str = ""
+    extra: str = ""
+    embeds: bool = False
+    gguf: bool = False
+    remote: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "llamacpp": Kind(
+        options=LlamaOptions, load="lbx.backends.llama.backend:load", library="llama_cpp", extra="llama", gguf=True
+    ),
+    "hf": Kind(options=HfOptions, load="lbx.backends.hf.backend:load", library="transformers", extra="hf"),
+    "scripted": Kind(options=ScriptedOptions, load="lbx.backends.scripted:load"),
+    "endpoint": Kind(options=EndpointOptions, load="lbx.backends.endpoint.backend:load", remote=True),
+    "sentence_transformers": Kind(
+        options=SentenceTransformersOptions,
+        load="lbx.backends.hf.embedding:load",
+        library="sentence_transformers",
+        extra="hf",
+        embeds=True,
+    ),
+    "llamacpp_embedding": Kind(
+        options=LlamaEmbeddingOptions,
+        load="lbx.backends.llama.embedding:load",
+        library="llama_cpp",
+        extra="llama",
+        embeds=True,
+        gguf=True,
+    ),
+}
+"""Every backend, by the name that cards give it. A new one is its row here, its options above, and its module."""
+
+OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
+EMBEDDING_OPTIONS = {name: kind.options for name, kind in KINDS.items() if kind.embeds}
 
 
 def thread_count(wanted: int) -> int:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.options import EMBEDDING_OPTIONS, MOST_THREADS, OPTIONS, EndpointOptions, ScriptedOptions
+from lbx.backends.options import KINDS, MOST_THREADS, OPTIONS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
@@ -91,7 +91,7 @@ def refuse_embedding(card: ModelCard) -> None:
 def refuse_generation(card: ModelCard) -> None:
     """Raise UsageError for the card of a model that writes text where an embedding model is needed."""
     if not card.embeds:
-        other = "llamacpp_embedding" if card.backend == "llamacpp" else "sentence_transformers"
+        other = "llamacpp_embedding" if card.kind.gguf else "sentence_transformers"
         raise UsageError(
             f"{card.name} is no embedding model: its card says backend = {card.backend!r}.",
             fix=f"Name an embedding model; its card says backend = {other!r}.",
@@ -117,7 +117,7 @@ def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
 def _bare(name: str, weights: Weights, place: Path, kind: Kind) -> ModelCard:
     """A card for weights that were named directly: the backend follows from what lies there."""
     backend = kind(place)
-    options = {**OPTIONS, **EMBEDDING_OPTIONS}[backend]()
+    options = KINDS[backend].options()
     return ModelCard(name=name if place.is_dir() else place.stem, backend=backend, weights=weights, options=options)
 
 
@@ -190,12 +190,8 @@ def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
         BackendError: it is not there.
     """
     place = _place(card, bundle)
-    wants_gguf = card.backend in ("llamacpp", "llamacpp_embedding") or bool(
-        card.backend == "endpoint" and card.weights.file
-    )
-    if not wants_gguf or place.is_file():
-        return place
-    return _gguf(card, place)
+    wants_gguf = card.kind.gguf or bool(card.kind.remote and card.weights.file)
+    return _gguf(card, place) if wants_gguf and not place.is_file() else place
 
 
 def _place(card: ModelCard, bundle: Bundle | None) -> Path:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from lbx.backends import BACKENDS, EMBEDDERS, read_card
+from lbx.backends import KINDS, read_card
 from lbx.backends.options import (
-    EMBEDDING_OPTIONS,
-    OPTIONS,
     HfOptions,
     LlamaEmbeddingOptions,
     LlamaOptions,
@@ -36,7 +37,7 @@ def card(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.toml")), ids=lambda p: p.name)
 def test_cards_of_the_project_are_valid(path):
-    assert read_card(path).backend in {**BACKENDS, **EMBEDDERS}
+    assert read_card(path).backend in KINDS
 
 
 def test_the_example_card_shows_the_defaults():
@@ -115,9 +116,13 @@ def test_bad_cards_are_explained(card, text, message):
     assert caught.value.exit_code == 2
 
 
-def test_registries_name_the_same_backends():
-    assert list(BACKENDS) == list(OPTIONS)
-    assert list(EMBEDDERS) == list(EMBEDDING_OPTIONS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_is_registered_is_there(kind):
+    module, _, function = kind.load.partition(":")
+    place = importlib.util.find_spec(module).origin
+    assert re.search(rf"^def {function}\(", Path(place).read_text("utf-8"), re.MULTILINE)
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert kind.extra in ("", *extras["optional-dependencies"])
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:3"])

@@ -134,7 +134,7 @@ def _of_card(card: ModelCard, path: Path) -> Recipe:
         )
     files: tuple[str, ...]
     optional: tuple[str, ...] = _BESIDE_WEIGHTS
-    if card.backend in ("llamacpp", "llamacpp_embedding") or weights.file:
+    if card.kind.gguf or weights.file:
         files, optional = (weights.file or "*.gguf",), ("LICENSE*",)
     else:
         files = ("tokenizer*",)

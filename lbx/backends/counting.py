@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
-from lbx.backends.base import Backend, BackendInfo
+from lbx.backends.base import Backend
 from lbx.backends.cards import ModelCard
 from lbx.backends.options import LlamaOptions
 from lbx.errors import DoesNotFitError
-from lbx.prompts import Tokenizer
 from lbx.records import Request
 
 _SMALL = 256
@@ -31,22 +30,11 @@ class CountingBackend:
 
     def __init__(self, small: Backend, card: ModelCard) -> None:
         self._small = small
+        self.tokenizer, self.eos_ids = small.tokenizer, small.eos_ids
         info = small.info
         window = card.context_window or int(info.settings.get("trained_context", _SMALL))
         cells = getattr(card.options, "kv_cells", 0) or window
-        self._info = replace(info, context_window=window, kv_cells=cells)
-
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._small.tokenizer
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return self._small.eos_ids
+        self.info = replace(info, context_window=window, kv_cells=cells)
 
     def generate(self, request: Request) -> NoReturn:
         """Never: there is no room.
@@ -54,7 +42,7 @@ class CountingBackend:
         Raises:
             DoesNotFitError: always.
         """
-        raise DoesNotFitError(f"{self._info.model} is loaded to count tokens only; {request.key} cannot be asked.")
+        raise DoesNotFitError(f"{self.info.model} is loaded to count tokens only; {request.key} cannot be asked.")
 
     def sequences(self) -> None:
         """None: there is no room."""

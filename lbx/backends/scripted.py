@@ -81,25 +81,15 @@ class ByteTokenizer:
 class ScriptedBackend:
     """Answers from a table; everything around an answer (window, stop rules, token counts) is as for a real model."""
 
+    eos_ids = frozenset((EOS,))
+
     def __init__(self, entries: Mapping[str, Entry], tokenizer: ByteTokenizer, info: BackendInfo) -> None:
         self._entries = entries
-        self._tokenizer = tokenizer
-        self._info = info
-
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
-    @property
-    def tokenizer(self) -> ByteTokenizer:
-        return self._tokenizer
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return frozenset((EOS,))
+        self.tokenizer = tokenizer
+        self.info = info
 
     def generate(self, request: Request) -> Completion:
-        check_fits(request, self._info.context_window)
+        check_fits(request, self.info.context_window)
         entry = self._entries.get(str(request.key)) or self._entries.get("*")
         if entry is None:
             raise BackendError(
@@ -113,8 +103,8 @@ class ScriptedBackend:
             os.kill(os.getpid(), signal.SIGKILL)
         if entry.error:
             raise BackendError(entry.error)
-        decoding = Decoding(request, self._tokenizer, (EOS,))
-        for token in (*self._tokenizer.encode(entry.text, special=False), EOS):
+        decoding = Decoding(request, self.tokenizer, (EOS,))
+        for token in (*self.tokenizer.encode(entry.text, special=False), EOS):
             if not decoding.push(token):
                 break
         return decoding.completion(decode_s=time.perf_counter() - start)

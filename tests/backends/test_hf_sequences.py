@@ -513,7 +513,7 @@ def in_lock_step(backend, requests: list[Request]) -> list[str]:
     fill(memory, 0, prompts[0][:shared])
     memory.fork(0, shared, range(1, len(prompts)))
     logits = [fill(memory, i, prompt[shared:]) for i, prompt in enumerate(prompts)]
-    decodings = [Decoding(request, backend.tokenizer, backend._eos_ids) for request in requests]
+    decodings = [Decoding(request, backend.tokenizer, backend.eos_ids) for request in requests]
     running = dict(enumerate(logits))
     while running:
         chosen = {i: decodings[i].take(row) for i, row in running.items()}

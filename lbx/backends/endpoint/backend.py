@@ -51,6 +51,8 @@ class EndpointBackend:
         chat_kwargs: further variables for the server's chat template.
     """
 
+    eos_ids: frozenset[int] = frozenset()
+
     def __init__(
         self,
         server: Server,
@@ -66,27 +68,15 @@ class EndpointBackend:
         self._server = server
         self._facts = facts
         self._wire = wire
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._text = PromptText(tokenizer)
-        self._info = info
+        self.info = info
         self._free = free
         self._concurrency = concurrency
         self._chat_kwargs = chat_kwargs
         self._lock = threading.Lock()
         self._unanswered = 0
         self._workers = 0
-
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return frozenset()
 
     def sequences(self) -> None:
         """None: the server shares its own memory."""
@@ -99,13 +89,13 @@ class EndpointBackend:
             BackendError: the server failed at this request.
             EndpointError: the server is gone, or refuses every request.
         """
-        check_fits(request, self._info.context_window)
+        check_fits(request, self.info.context_window)
         prompt = self._prompt(request)
         sends_stop = bool(request.stop) and not request.min_new_tokens
         reply = self._ask(request, prompt, with_stop=sends_stop)
-        if sends_stop and stopped_early(request, reply, self._tokenizer):
+        if sends_stop and stopped_early(request, reply, self.tokenizer):
             reply = self._ask(request, prompt, with_stop=False)
-        return completion(request, reply, self._tokenizer, drops_first_space=self._drops_first_space)
+        return completion(request, reply, self.tokenizer, drops_first_space=self._drops_first_space)
 
     def generate_many(self, requests: Sequence[Request]) -> Iterator[tuple[int, Outcome]]:
         """Answer many, several at once, those with a common beginning close together.
@@ -180,7 +170,7 @@ class EndpointBackend:
         ids = list(request.token_ids)
         if self._wire.ids:
             return {"prompt": ids}
-        first = ids[:1] == [self._tokenizer.bos_id]
+        first = ids[:1] == [self.tokenizer.bos_id]
         if self._wire.adds_bos or self._wire.api == "chat":
             ids = ids[1:] if first else ids
         text = self._text.of(ids, special=self._wire.api == "completions")

@@ -64,10 +64,10 @@ class HfBackend:
         from lbx.backends.hf.single import Forward
 
         self._model = model
-        self._tokenizer = tokenizer
-        self._info = info
+        self.tokenizer = tokenizer
+        self.info = info
         self._chunk = chunk
-        self._eos_ids = eos_ids
+        self.eos_ids = eos_ids
         self._cache: Any = None
         self._kept: list[int] = []
         self._max_sequences = max_sequences
@@ -77,27 +77,15 @@ class HfBackend:
         self._advance: Forward | None = Forward(model)
         self._held = 0
 
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
-    @property
-    def tokenizer(self) -> HfTokenizer:
-        return self._tokenizer
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return self._eos_ids
-
     def generate(self, request: Request) -> Completion:
-        window = self._info.context_window
+        window = self.info.context_window
         try:
-            return answer(self, request, tokenizer=self._tokenizer, eos_ids=self._eos_ids, window=window)
+            return answer(self, request, tokenizer=self.tokenizer, eos_ids=self.eos_ids, window=window)
         except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
             self._cache, self._kept = None, []
             give_back_memory(exc)
             raise BackendError(
-                f"The model {self._info.model} failed on {request.key} ({len(request.token_ids)} tokens): "
+                f"The model {self.info.model} failed on {request.key} ({len(request.token_ids)} tokens): "
                 f"{first_line(exc)}",
                 fix="If memory ran out, lower context_window, prefill_chunk or kv_cells in the model card.",
             ) from exc
@@ -133,7 +121,7 @@ class HfBackend:
                 max_cells=self._kv_cells,
                 max_step=self._chunk,
                 parts=packing.parts,
-                name=self._info.model,
+                name=self.info.model,
                 claim=self._yield_cache,
             )
         return self._sequences
@@ -165,7 +153,7 @@ class HfBackend:
 
     def _refuse_closed(self) -> None:
         if self._model is None:
-            raise BackendError(f"The model {self._info.model} is closed.")
+            raise BackendError(f"The model {self.info.model} is closed.")
 
     def _cut_back(self, length: int) -> int:
         """Forget all but the first tokens of the cache; returns how many were kept.

@@ -47,29 +47,25 @@ class SentenceTransformersEmbedder:
         self, model: Any, info: EmbedderInfo, options: SentenceTransformersOptions, prompts: Mapping[bool, str | None]
     ) -> None:
         self._model = model
-        self._info = info
+        self.info = info
         self._options = options
         self._prompts = prompts
-
-    @property
-    def info(self) -> EmbedderInfo:
-        return self._info
 
     def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
         import numpy as np
 
         if self._model is None:
-            raise BackendError(f"The embedding model {self._info.name} is closed.")
+            raise BackendError(f"The embedding model {self.info.name} is closed.")
         clean = [encodable(text) for text in texts]
         prompt = self._prompts[query]
-        found = np.zeros((len(clean), self._info.dimensions), np.float32)
+        found = np.zeros((len(clean), self.info.dimensions), np.float32)
         done = 0
         for batch in batches(self._lengths(clean, prompt), self._options.batch_tokens):
             found[batch] = self._encode([clean[i] for i in batch], prompt)
             done += len(batch)
             if progress is not None:
                 progress(done)
-        return unit_rows(found, self._info.name)
+        return unit_rows(found, self.info.name)
 
     def close(self) -> None:
         self._model = None
@@ -82,7 +78,7 @@ class SentenceTransformersEmbedder:
         if not texts:
             return []
         ids = self._model.tokenizer([before + text for text in texts], truncation=False, verbose=False)["input_ids"]
-        return [min(len(row), self._info.max_tokens) for row in ids]
+        return [min(len(row), self.info.max_tokens) for row in ids]
 
     def _encode(self, texts: list[str], prompt: str | None) -> Any:
         """The vectors of one batch, shape (texts, dimensions), float32."""
@@ -95,12 +91,12 @@ class SentenceTransformersEmbedder:
             return vectors.float().cpu().numpy()
         except torch.OutOfMemoryError as exc:
             raise BackendError(
-                f"Memory ran out while {self._info.name} computed {len(texts)} texts: {first_line(exc)}",
+                f"Memory ran out while {self.info.name} computed {len(texts)} texts: {first_line(exc)}",
                 fix="Lower batch_tokens or max_length in its card, or use dtype = 'bfloat16'.",
             ) from exc
         except (RuntimeError, TypeError, ValueError, IndexError) as exc:
             raise BackendError(
-                f"The embedding model {self._info.name} failed on {len(texts)} texts: {first_line(exc)}",
+                f"The embedding model {self.info.name} failed on {len(texts)} texts: {first_line(exc)}",
                 fix="If memory ran out, lower batch_tokens or max_length in its card.",
             ) from exc
 

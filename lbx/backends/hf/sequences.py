@@ -48,6 +48,8 @@ class HfSequences:
             where the model is closed.
     """
 
+    grain = 1
+
     def __init__(
         self,
         model: Any,
@@ -66,43 +68,20 @@ class HfSequences:
         self._claim = claim
         self._parts = parts
         self._device = input_device(model)
-        self._max_step = max(max_step, max_sequences)
-        self._cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
+        self.max_step = max(max_step, max_sequences)
+        self.cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence looks at its own cells only, whoever else grows in the same pass.
-        self._pass_price = NO_STRANGERS if parts else _PASS_TOKENS[self._device.type == "cuda"] * self._cheap_cells
+        self.pass_price = NO_STRANGERS if parts else _PASS_TOKENS[self._device.type == "cuda"] * self.cheap_cells
         self._table = CellTable(max_sequences, max_cells)
+        self.max_sequences, self.max_cells = max_sequences, max_cells
         self._store = CellStore(layers)
         self._cell_bytes = 0
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @property
-    def max_sequences(self) -> int:
-        return self._table.max_sequences
-
-    @property
-    def max_cells(self) -> int:
-        return self._table.max_cells
-
-    @property
-    def cheap_cells(self) -> int:
-        return self._cheap_cells
-
-    @property
-    def pass_price(self) -> int:
-        return self._pass_price
-
-    @property
-    def max_step(self) -> int:
-        return self._max_step
-
-    @property
     def used_cells(self) -> int:
         """How many tokens the memory holds now, shared ones counted once."""
         return self._table.used
-
-    @property
-    def grain(self) -> int:
-        return 1
 
     @property
     def cell_bytes(self) -> int:
@@ -156,12 +135,12 @@ class HfSequences:
                 fix="Raise kv_cells in the model card's [options], or lower max_sequences.",
             )
         self._room_for(int(self._table.lowest_free(tokens)[-1]) + 1)
-        max_step = self._max_step
+        max_step = self.max_step
         try:
             return self._extend(items)
         except BaseException:  # an interruption, too: some layers have the new tokens, others not
             self._table.drop([item.sequence for item in items])
-            self._max_step = max_step
+            self.max_step = max_step
             raise
 
     def _extend(self, items: Sequence[Extend]) -> list[Logits | None]:
@@ -179,7 +158,7 @@ class HfSequences:
                 ) from exc
         # Here the exception is gone, and with it the tensors that its frames held.
         self._table.take_back(cells)
-        self._max_step = max(self.max_sequences, min(self._max_step, tokens // 2))
+        self.max_step = max(self.max_sequences, min(self.max_step, tokens // 2))
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         return self._in_halves(items)
@@ -328,8 +307,8 @@ class HfSequences:
         if len({item.sequence for item in items}) < len(items):
             raise ValueError("a sequence is named twice")
         tokens = sum(len(item.tokens) for item in items)
-        if tokens > self._max_step:
-            raise ValueError(f"{tokens} tokens are more than a step takes: {self._max_step}")
+        if tokens > self.max_step:
+            raise ValueError(f"{tokens} tokens are more than a step takes: {self.max_step}")
 
     def _check_number(self, sequence: int) -> None:
         if not 0 <= sequence < self.max_sequences:

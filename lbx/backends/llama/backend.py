@@ -60,8 +60,9 @@ class LlamaBackend:
         self._model = model
         self._context = context
         self._memory = llama_cpp.llama_get_memory(context)
-        self._tokenizer = tokenizer
-        self._info = info
+        self.tokenizer = tokenizer
+        self.eos_ids = tokenizer.eos_ids
+        self.info = info
         self._chunk = chunk
         self._keeps_prefix = room.keeps_prefix
         self._pass_size = room.pass_size or PassSize()
@@ -87,26 +88,9 @@ class LlamaBackend:
                 filler=self._filler,
             )
 
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
-    @property
-    def tokenizer(self) -> LlamaTokenizer:
-        return self._tokenizer
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return self._tokenizer.eos_ids
-
     def generate(self, request: Request) -> Completion:
-        return answer(
-            self,
-            request,
-            tokenizer=self._tokenizer,
-            eos_ids=self._tokenizer.eos_ids,
-            window=self._info.context_window,
-        )
+        window = self.info.context_window
+        return answer(self, request, tokenizer=self.tokenizer, eos_ids=self.eos_ids, window=window)
 
     def sequences(self) -> LlamaSequences | None:
         return self._sequences
@@ -134,7 +118,7 @@ class LlamaBackend:
         if self._context is not None:
             if self._sequences is not None:
                 self._sequences.close()
-            self._tokenizer.close()
+            self.tokenizer.close()
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._model = self._memory = None
@@ -163,7 +147,7 @@ class LlamaBackend:
         padded with tokens of another sequence, and as many rows of logits are computed; see ``AlignedCells``.
         """
         if self._context is None:
-            raise BackendError(f"The model {self._info.model} is closed.")
+            raise BackendError(f"The model {self.info.model} is closed.")
         count, padding = len(tokens), self._pass_size.padding(len(tokens))
         last = count - 1
         rows = [last, *range(last), *range(count, count + padding)][: self._pass_size.padded(1)]
@@ -178,7 +162,7 @@ class LlamaBackend:
         if code != 0:
             self._kept = []
             raise BackendError(
-                f"llama.cpp failed with code {code} at position {self._position} of {self._info.context_window}: "
+                f"llama.cpp failed with code {code} at position {self._position} of {self.info.context_window}: "
                 f"{log.said()}.",
                 fix="With a GPU, its memory may be full: lower context_window or n_gpu_layers in the model card.",
             )
@@ -194,7 +178,7 @@ class LlamaBackend:
         pointer = self._lib.llama_get_logits_ith(self._context, self._last_row)
         if not pointer:
             raise BackendError(f"llama.cpp gave no logits: {log.said()}.")
-        return np.ctypeslib.as_array(pointer, shape=(self._tokenizer.size,)).copy()
+        return np.ctypeslib.as_array(pointer, shape=(self.tokenizer.size,)).copy()
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend:

@@ -54,7 +54,7 @@ class LlamaEmbedder:
         self._lib = llama_cpp
         self._model = model
         self._kind = kind
-        self._info = info
+        self.info = info
         self._options = options
         self._vocab = llama_cpp.llama_model_get_vocab(model)
         self._closing = self._closing_tokens()
@@ -62,25 +62,21 @@ class LlamaEmbedder:
         self._batch: Any = None
         self._room = 0
 
-    @property
-    def info(self) -> EmbedderInfo:
-        return self._info
-
     def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
         import numpy as np
 
         if self._model is None:
-            raise BackendError(f"The embedding model {self._info.name} is closed.")
+            raise BackendError(f"The embedding model {self.info.name} is closed.")
         prefix = self._options.query_prefix if query else self._options.document_prefix
         tokens = [self._tokens(prefix + text) for text in texts]
-        found = np.zeros((len(tokens), self._info.dimensions), np.float32)
+        found = np.zeros((len(tokens), self.info.dimensions), np.float32)
         longest_first = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))  # one context serves them all
         for done, index in enumerate(longest_first, 1):
             if tokens[index]:
                 found[index] = self._vector(tokens[index])
             if progress is not None:
                 progress(done)
-        return unit_rows(found, self._info.name)
+        return unit_rows(found, self.info.name)
 
     def close(self) -> None:
         self._drop_context()
@@ -96,8 +92,8 @@ class LlamaEmbedder:
         ids = _tokenize(self._lib, self._vocab, text)
         if self._closing and ids[-len(self._closing) :] != self._closing:
             ids = ids + self._closing
-        if len(ids) > self._info.max_tokens:
-            ids = ids[: self._info.max_tokens - len(self._closing)] + self._closing
+        if len(ids) > self.info.max_tokens:
+            ids = ids[: self.info.max_tokens - len(self._closing)] + self._closing
         return ids
 
     def _closing_tokens(self) -> list[int]:
@@ -123,7 +119,7 @@ class LlamaEmbedder:
         pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
         if not pointer:
             raise BackendError(f"llama.cpp gave no vector for {len(ids)} tokens: {log.said()}.")
-        return np.ctypeslib.as_array(pointer, shape=(self._info.dimensions,)).copy()
+        return np.ctypeslib.as_array(pointer, shape=(self.info.dimensions,)).copy()
 
     def _compute(self, ids: list[int], start: int) -> None:
         batch = self._batch
@@ -140,7 +136,7 @@ class LlamaEmbedder:
         if code != 0:
             raise BackendError(
                 f"llama.cpp failed with code {code} on a text of {start + len(ids)} tokens: {log.said()}.",
-                fix=f"If memory ran out, lower max_length or n_gpu_layers in the card of {self._info.name}.",
+                fix=f"If memory ran out, lower max_length or n_gpu_layers in the card of {self.info.name}.",
             )
 
     def _make_room(self, tokens: int) -> None:
@@ -148,11 +144,11 @@ class LlamaEmbedder:
         if tokens <= self._room:
             return
         self._drop_context()
-        room = min(max(_LEAST_CONTEXT, 1 << (tokens - 1).bit_length()), max(self._info.max_tokens, tokens))
+        room = min(max(_LEAST_CONTEXT, 1 << (tokens - 1).bit_length()), max(self.info.max_tokens, tokens))
         piece = min(self._options.prefill_chunk, room) if self._kind.splits else room
         self._check_memory(room, piece)
         self._context = _new_context(
-            self._lib, self._model, self._options, tokens=room, piece=piece, name=self._info.name
+            self._lib, self._model, self._options, tokens=room, piece=piece, name=self.info.name
         )
         self._batch = self._lib.llama_batch_init(piece, 0, 1)
         self._room = room
@@ -172,7 +168,7 @@ class LlamaEmbedder:
         available = available_bytes()
         if available is not None and needed > available:
             raise BackendError(
-                f"A text of {room} tokens takes {self._info.name} {needed / 2**30:.1f} GiB; "
+                f"A text of {room} tokens takes {self.info.name} {needed / 2**30:.1f} GiB; "
                 f"{available / 2**30:.1f} GiB are available.",
                 fix="Lower max_length in its card.",
             )

@@ -67,10 +67,10 @@ class LlamaSequences:
         self._lib = llama_cpp
         self._context = context
         self._memory = llama_cpp.llama_get_memory(context)
-        self._max_sequences = max_sequences
-        self._max_step = max_step
-        self._cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
-        self._pass_price: int = _PASS_TOKENS[on_gpu] * self._cheap_cells
+        self.max_sequences = max_sequences
+        self.max_step = max_step
+        self.cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
+        self.pass_price: int = _PASS_TOKENS[on_gpu] * self.cheap_cells
         self._row_type = ctypes.c_float * vocabulary
         self._take_over = take_over
         twin = max_sequences + EXTRA_SEQUENCES if sliding else 0
@@ -89,37 +89,14 @@ class LlamaSequences:
                 batch=self._batch,
                 filler=filler,
             )
+        self.max_cells, self.grain = self._cells.count, self._cells.grain
         self._holds = False  # whether the cache is ours now
         self._started = False  # whether it is laid out
         self._unsure = False  # whether a change was begun and never ended
 
     @property
-    def max_sequences(self) -> int:
-        return self._max_sequences
-
-    @property
-    def max_cells(self) -> int:
-        return self._cells.count
-
-    @property
     def used_cells(self) -> int:
         return self._cells.used
-
-    @property
-    def grain(self) -> int:
-        return self._cells.grain
-
-    @property
-    def cheap_cells(self) -> int:
-        return self._cheap_cells
-
-    @property
-    def pass_price(self) -> int:
-        return self._pass_price
-
-    @property
-    def max_step(self) -> int:
-        return self._max_step
 
     @property
     def holds(self) -> bool:
@@ -231,8 +208,8 @@ class LlamaSequences:
             self._started = True
 
     def _check_number(self, sequence: int) -> None:
-        if not 0 <= sequence < self._max_sequences:
-            raise ValueError(f"sequence {sequence} is none of 0 to {self._max_sequences - 1}")
+        if not 0 <= sequence < self.max_sequences:
+            raise ValueError(f"sequence {sequence} is none of 0 to {self.max_sequences - 1}")
 
     def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
         needed = self._cells.needed(growth)
@@ -252,8 +229,8 @@ class LlamaSequences:
         if len({item.sequence for item in items}) < len(items):
             raise ValueError(f"a sequence is named twice: {[item.sequence for item in items]}")
         tokens = list(chain.from_iterable(item.tokens for item in items))
-        if len(tokens) > self._max_step:
-            raise ValueError(f"{len(tokens)} tokens in a step of at most {self._max_step}")
+        if len(tokens) > self.max_step:
+            raise ValueError(f"{len(tokens)} tokens in a step of at most {self.max_step}")
         return tokens
 
     def _fill(self, items: Sequence[Extend], tokens: list[int]) -> list[int | None]:
@@ -264,7 +241,7 @@ class LlamaSequences:
         padding = self._pass_size.padding(len(tokens))
         if padding:
             self._cells.pad(padding)
-        sequences = np.repeat([self._max_sequences + PADDING, *(item.sequence for item in items)], [padding, *counts])
+        sequences = np.repeat([self.max_sequences + PADDING, *(item.sequence for item in items)], [padding, *counts])
         positions = np.concatenate(
             [np.arange(start, start + count) for start, count in zip((0, *starts), (padding, *counts), strict=True)]
         )

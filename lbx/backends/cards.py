@@ -30,7 +30,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lbx.backends.options import KINDS, Kind, Options
 from lbx.backends.sampling import RANGES, out_of_range
@@ -42,6 +42,7 @@ from lbx.records import Sampling, sha256_text
 _KEYS = ("name", "backend", "context_window", "weights", "tokenizer", "chat", "sampling", "options")
 _PLACES = ("path", "bundle", "repo")
 _LIMIT = 16 << 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,12 @@ class ModelCard:
     @property
     def kind(self) -> Kind:
         return KINDS[self.backend]
+
+    def options_as(self, wanted: type[T]) -> T:
+        """The options, which are of this kind; TypeError says that a card reached another backend than its own."""
+        if not isinstance(self.options, wanted):
+            raise TypeError(f"a card with {type(self.options).__name__}, where {wanted.__name__} belong")
+        return self.options
 
 
 def read_card(path: Path) -> ModelCard:

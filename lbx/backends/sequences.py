@@ -31,6 +31,25 @@ class Extend(NamedTuple):
     wants_logits: bool
 
 
+def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> int:
+    """How many tokens a step has. Raises ValueError as ``SequenceMemory.extend`` does."""
+    for item in items:
+        check_number(item.sequence, max_sequences)
+        if not len(item.tokens):
+            raise ValueError(f"sequence {item.sequence} is to grow by no token")
+    if len({item.sequence for item in items}) < len(items):
+        raise ValueError(f"a sequence is named twice: {[item.sequence for item in items]}")
+    tokens = sum(len(item.tokens) for item in items)
+    if tokens > max_step:
+        raise ValueError(f"{tokens} tokens are more than a step takes: {max_step}")
+    return tokens
+
+
+def check_number(sequence: int, max_sequences: int) -> None:
+    if not 0 <= sequence < max_sequences:
+        raise ValueError(f"there is no sequence {sequence} among {max_sequences}")
+
+
 class SequenceMemory(Protocol):
     """A model with room for many sequences."""
 

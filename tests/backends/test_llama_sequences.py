@@ -492,7 +492,7 @@ def test_asking_for_lengths_takes_nothing(llama, memory):
     [
         ([Extend(0, [], True)], "no tokens"),
         ([Extend(1, [5], True), Extend(1, [6], True)], "twice"),
-        ([Extend(0, [5] * 300, True), Extend(1, [5] * 213, True)], "513 tokens in a step of at most 512"),
+        ([Extend(0, [5] * 300, True), Extend(1, [5] * 213, True)], "513 tokens are more than a step takes: 512"),
         ([Extend(32, [5], True)], "0 to 31"),
         ([Extend(-1, [5], True)], "0 to 31"),
     ],

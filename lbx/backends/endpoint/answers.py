@@ -90,8 +90,8 @@ def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
     choices = found.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BackendError("The server's answer holds no choices.", fix="Its log may say why.")
-    choice, usage, timings = choices[0], _table(found.get("usage")), _table(found.get("timings"))
-    message = _table(choice.get("message"))
+    choice, usage, timings = choices[0], table_of(found.get("usage")), table_of(found.get("timings"))
+    message = table_of(choice.get("message"))
     text = message.get("content") if message else choice.get("text")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     finish = str(choice.get("finish_reason") or "stop")
@@ -99,16 +99,16 @@ def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
         raise BackendError(f"The server broke the answer off ({finish}).", fix="Its log may say why.")
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
         raise BackendError(f"The server's answer is no text: {str(choice)[:200]}.")
-    cached = _count(_table(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))
     timed = "prompt_ms" in timings and "predicted_ms" in timings
     return Reply(
         text=text or "",
         reasoning=reasoning,
         finish_reason=_FINISHED.get(finish, "stop"),
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        reasoning_tokens=_count(_table(usage.get("completion_tokens_details")).get("reasoning_tokens")),
-        cached_tokens=_count(timings.get("cache_n")) if cached is None else cached,
+        prompt_tokens=count_of(usage.get("prompt_tokens")),
+        output_tokens=count_of(usage.get("completion_tokens")),
+        reasoning_tokens=count_of(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+        cached_tokens=count_of(timings.get("cache_n")) if cached is None else cached,
         prefill_s=float(timings["prompt_ms"]) / 1000 if timed else 0.0,
         decode_s=float(timings["predicted_ms"]) / 1000 if timed else wall_s,
     )
@@ -217,9 +217,11 @@ def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer)
     return counted if reply.output_tokens is None else min(counted, reply.output_tokens)
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def table_of(value: Any) -> Mapping[str, Any]:
+    """An object of a server's JSON; {} where something else stands in its place."""
     return value if isinstance(value, dict) else {}
 
 
-def _count(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
+    """A number of a server's JSON that counts something; None where that is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

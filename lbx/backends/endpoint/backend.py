@@ -245,9 +245,7 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
         BackendError: the tokenizer is damaged, or of another model than the server's.
         EndpointError: the server does not answer, or refuses the key.
     """
-    options = card.options
-    if not isinstance(options, EndpointOptions):
-        raise TypeError(f"a card with {type(options).__name__} reached an endpoint")
+    options = card.options_as(EndpointOptions)
     api = options.api or ("completions" if weights else "chat")
     _check_card(card, api, weights)
     server = Server(options)

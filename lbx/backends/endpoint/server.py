@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.backends.cards import ModelCard
+from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.options import EndpointOptions
 from lbx.backends.tables import nearest
@@ -45,8 +46,8 @@ def find_out(server: Server, card: ModelCard, options: EndpointOptions) -> Facts
         kind, title = _kind(server, models, options)
         entry = models.get(model, {})
         if kind == "llama-server":
-            props = _table(server.get("/props", root=True))
-            window = _number(_table(props.get("default_generation_settings")).get("n_ctx"))
+            props = table_of(server.get("/props", root=True))
+            window = _number(table_of(props.get("default_generation_settings")).get("n_ctx"))
             return Facts(kind, str(props.get("build_info", "")), model, window)
         return Facts(kind, _version(server, kind, title), model, _number(entry.get("max_model_len")))
     except (RefusedError, UnreachableError) as exc:
@@ -55,8 +56,8 @@ def find_out(server: Server, card: ModelCard, options: EndpointOptions) -> Facts
 
 def _models(listed: Any) -> dict[str, Mapping[str, Any]]:
     """The models by their names; {} where the server lists none."""
-    data = _table(listed).get("data")
-    entries = [_table(entry) for entry in data] if isinstance(data, list) else []
+    data = table_of(listed).get("data")
+    entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
     return {str(entry["id"]): entry for entry in entries if entry.get("id")}
 
 
@@ -85,7 +86,7 @@ def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: Endp
     if kind == "auto":
         kind = next((_OWNERS[owner] for owner in sorted(owners) if owner in _OWNERS), "other")
     if kind == "llama-cpp-python" or (kind == "other" and options.server == "auto" and owners == {"me"}):
-        info = _table(_table(server.get("/openapi.json", root=True)).get("info"))
+        info = table_of(table_of(server.get("/openapi.json", root=True)).get("info"))
         if kind == "llama-cpp-python" or "llama.cpp Python" in str(info.get("title", "")):
             return "llama-cpp-python", str(info.get("version", ""))
     return kind, ""
@@ -94,15 +95,11 @@ def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: Endp
 def _version(server: Server, kind: str, known: str) -> str:
     places = {"vllm": ("/version",), "sglang": ("/server_info", "/get_server_info")}.get(kind, ())
     for place in places:
-        found = _table(server.get(place, root=True)).get("version")
+        found = table_of(server.get(place, root=True)).get("version")
         if found:
             return str(found)
     return known
 
 
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return count_of(value) or 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lbx.backends.cards import Chat
 from lbx.backends.text import encodable
@@ -117,26 +116,16 @@ def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> t
 
 def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
     from lbx.backends.hf.files import refuse_unsound
-    from lbx.backends.hf.library import first_line, quiet, refuse_without_tokenizer
+    from lbx.backends.hf.library import go_offline, quiet, read_tokenizer, refuse_without_tokenizer, warnings_if
 
     refuse_unsound(place)
     refuse_without_tokenizer(place)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    go_offline()
     import transformers
 
     from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
 
     quiet(transformers, debug)
-    with warnings.catch_warnings():
-        if not debug:
-            warnings.simplefilter("ignore")
-        raw: Any
-        try:
-            raw = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-        except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
-            raise BackendError(
-                f"The tokenizer in {place} cannot be loaded: {first_line(exc)}",
-                fix="Its files may be damaged, or need code or a library that is not installed.",
-            ) from exc
+    with warnings_if(debug):
+        raw = read_tokenizer(transformers, place)
     return HfTokenizer(raw, chat.choose(own_chat_template(raw)) if own_template else None, chat.reasoning)

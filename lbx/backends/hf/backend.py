@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,9 +18,12 @@ from lbx.backends.hf.library import (
     attention_of,
     first_line,
     give_back_memory,
+    go_offline,
     length_dependent,
     quiet,
+    read_tokenizer,
     refuse_without_tokenizer,
+    warnings_if,
 )
 from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
@@ -196,12 +198,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         ImportError: torch or transformers is not installed.
         BackendError: something is missing or damaged, or the model is of a kind that transformers does not know.
     """
-    options = card.options
-    if not isinstance(options, HfOptions):
-        raise TypeError(f"a card with {type(options).__name__} reached transformers")
+    options = card.options_as(HfOptions)
     _check_folder(weights)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    go_offline()
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # a store that grows leaves no holes
     import torch
     import transformers
@@ -210,10 +209,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
 
     quiet(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
-    with warnings.catch_warnings():
-        if not debug:
-            warnings.simplefilter("ignore")
-        raw_tokenizer = _load_tokenizer(transformers, weights)
+    with warnings_if(debug):
+        raw_tokenizer = read_tokenizer(transformers, weights)
     model, dtype, device = load_model(torch, transformers, card.name, weights, options, debug=debug)
     own = own_chat_template(raw_tokenizer)
     tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
@@ -274,16 +271,6 @@ def _check_folder(folder: Path) -> None:
         )
     refuse_unsound(folder)
     refuse_without_tokenizer(folder)
-
-
-def _load_tokenizer(transformers: Any, folder: Path) -> Any:
-    try:
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
-        raise BackendError(
-            f"The tokenizer in {folder} cannot be loaded: {first_line(exc)}",
-            fix="Its files may be damaged, or need code or a library that is not installed.",
-        ) from exc
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
 from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.library import choose_device, first_line, quiet, refuse_without_tokenizer
+from lbx.backends.hf.library import choose_device, first_line, go_offline, quiet, refuse_without_tokenizer, warnings_if
 from lbx.backends.options import SentenceTransformersOptions, thread_count
 from lbx.backends.text import encodable
 from lbx.backends.weights import fingerprint
@@ -108,18 +106,13 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         ImportError: torch, transformers or sentence-transformers is not installed.
         BackendError: something is missing, damaged or unsafe, or padding_side does not suit the model.
     """
-    options = card.options
-    if not isinstance(options, SentenceTransformersOptions):
-        raise TypeError(f"a card with {type(options).__name__} reached sentence-transformers")
+    options = card.options_as(SentenceTransformersOptions)
     places = _check_folder(weights, options)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    go_offline()
     import torch
 
     torch.set_num_threads(thread_count(options.threads))
-    with warnings.catch_warnings():
-        if not debug:
-            warnings.simplefilter("ignore")
+    with warnings_if(debug):
         library, model = _load_model(weights, options, str(choose_device(torch, options.device)), debug=debug)
     if not (weights / _MODULES).is_file():
         _read_plain_text(model)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +60,36 @@ def processor_features(torch: Any) -> frozenset[str]:
     if not torch.backends.mkldnn.is_available():
         return frozenset()
     return frozenset(name for name, there in torch.cpu.get_capabilities().items() if there is True)
+
+
+def go_offline() -> None:
+    """Keep the hub's libraries from asking it anything; call it before they are imported."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+@contextmanager
+def warnings_if(debug: bool) -> Iterator[None]:
+    """Python's warnings only where they are asked for."""
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        yield
+
+
+def read_tokenizer(transformers: Any, folder: Path) -> Any:
+    """The tokenizer of transformers in a folder. No code from the folder is run.
+
+    Raises:
+        BackendError: it is damaged, or needs code.
+    """
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
+        raise BackendError(
+            f"The tokenizer in {folder} cannot be loaded: {first_line(exc)}",
+            fix="Its files may be damaged, or need code or a library that is not installed.",
+        ) from exc
 
 
 def quiet(transformers: Any, debug: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, refuse_too_large
-from lbx.backends.hf.library import choose_device, first_line, out_of_memory
+from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
 from lbx.backends.options import AUTO, HfOptions
 from lbx.errors import BackendError
 
@@ -47,9 +46,7 @@ def load_model(torch: Any, transformers: Any, name: str, folder: Path, options: 
         name, folder, _BYTES[options.quantization or dtype.name], _free(torch, device, options), str(device)
     )
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
-    with warnings.catch_warnings():
-        if not debug:
-            warnings.simplefilter("ignore")
+    with warnings_if(debug):
         model = _from_files(torch, transformers, name, folder, options, dtype=dtype.name, device=device)
     _refuse_left_over(torch, model, name)
     if not options.device_map and not options.quantization:

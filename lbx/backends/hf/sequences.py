@@ -19,7 +19,7 @@ from lbx.backends.hf.attention import InParts, Layout, Part, Rows, make_mask
 from lbx.backends.hf.cells import CellStore, Pass
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
-from lbx.backends.sequences import NO_STRANGERS, Extend
+from lbx.backends.sequences import NO_STRANGERS, Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ class HfSequences:
         return self._store.bytes
 
     def length(self, sequence: int) -> int:
-        self._check_number(sequence)
+        check_number(sequence, self.max_sequences)
         return self._table.length(sequence)
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for number in (source, *targets):
-            self._check_number(number)
+            check_number(number, self.max_sequences)
         if source in targets:
             raise ValueError(f"sequence {source} is forked onto itself")
         if not 0 <= length <= self._table.length(source):
@@ -108,7 +108,7 @@ class HfSequences:
         self._table.fork(source, length, targets)
 
     def drop(self, sequence: int) -> None:
-        self._check_number(sequence)
+        check_number(sequence, self.max_sequences)
         self._table.drop([sequence])
 
     def release(self) -> None:
@@ -122,11 +122,10 @@ class HfSequences:
         self._model = None
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
-        self._check(items)
+        tokens = check_items(items, self.max_sequences, self.max_step)
         if not items:
             return []
         self._claim()
-        tokens = sum(len(item.tokens) for item in items)
         free = self.max_cells - self._table.used
         if free < tokens:
             raise BackendError(
@@ -298,21 +297,6 @@ class HfSequences:
             f"{needed / 1e9:.2f} GB more; {(free or 0) / 1e9:.2f} GB are free.",
             fix=_FIX_MEMORY,
         )
-
-    def _check(self, items: Sequence[Extend]) -> None:
-        for item in items:
-            self._check_number(item.sequence)
-            if not len(item.tokens):
-                raise ValueError(f"sequence {item.sequence} is to grow by no token")
-        if len({item.sequence for item in items}) < len(items):
-            raise ValueError("a sequence is named twice")
-        tokens = sum(len(item.tokens) for item in items)
-        if tokens > self.max_step:
-            raise ValueError(f"{tokens} tokens are more than a step takes: {self.max_step}")
-
-    def _check_number(self, sequence: int) -> None:
-        if not 0 <= sequence < self.max_sequences:
-            raise ValueError(f"there is no sequence {sequence} among {self.max_sequences}")
 
 
 def _free_bytes(model: Any) -> int | None:

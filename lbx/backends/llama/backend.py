@@ -188,9 +188,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         ImportError: llama-cpp-python is not installed.
         BackendError: the file is no GGUF model, is damaged, or does not fit into memory.
     """
-    options = card.options
-    if not isinstance(options, LlamaOptions):
-        raise TypeError(f"a card with {type(options).__name__} reached llama.cpp")
+    options = card.options_as(LlamaOptions)
     check_gguf(weights)
     log.debug = debug
     llama_cpp = library()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
 from lbx.backends.llama.library import check_gguf, library, load_model, log
+from lbx.backends.llama.tokens import tokenize
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaEmbeddingOptions, LlamaOptions, thread_count
-from lbx.backends.text import encodable
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 
@@ -89,7 +89,7 @@ class LlamaEmbedder:
 
         Marks such as "[SEP]" inside a text count as the tokens they spell, as in sentence-transformers.
         """
-        ids = _tokenize(self._lib, self._vocab, text)
+        ids = tokenize(self._lib, self._vocab, text, ends=True, special=True)
         if self._closing and ids[-len(self._closing) :] != self._closing:
             ids = ids + self._closing
         if len(ids) > self.info.max_tokens:
@@ -98,7 +98,7 @@ class LlamaEmbedder:
 
     def _closing_tokens(self) -> list[int]:
         """The special tokens that end every text."""
-        empty = _tokenize(self._lib, self._vocab, "")
+        empty = tokenize(self._lib, self._vocab, "", ends=True, special=True)
         if empty and empty[0] == self._lib.llama_vocab_bos(self._vocab):
             empty = empty[1:]
         eos = self._lib.llama_vocab_eos(self._vocab)
@@ -122,17 +122,11 @@ class LlamaEmbedder:
         return np.ctypeslib.as_array(pointer, shape=(self.info.dimensions,)).copy()
 
     def _compute(self, ids: list[int], start: int) -> None:
-        batch = self._batch
-        batch.n_tokens = len(ids)
-        for n, token in enumerate(ids):
-            batch.token[n] = token
-            batch.pos[n] = start + n
-            batch.n_seq_id[n] = 1
-            batch.seq_id[n][0] = 0
-            batch.logits[n] = 1  # pooling takes the tokens that are asked for
+        # Pooling takes the tokens that are asked for: all.
+        self._batch.fill(ids, range(start, start + len(ids)), 0, range(len(ids)))
         log.clear()
         run = self._lib.llama_decode if self._kind.cached else self._lib.llama_encode
-        code = run(self._context, batch)
+        code = run(self._context, self._batch.native)
         if code != 0:
             raise BackendError(
                 f"llama.cpp failed with code {code} on a text of {start + len(ids)} tokens: {log.said()}.",
@@ -141,6 +135,8 @@ class LlamaEmbedder:
 
     def _make_room(self, tokens: int) -> None:
         """A context for so many tokens, the present one or a larger one in its place."""
+        from lbx.backends.llama.batch import StepBatch  # which loads numpy
+
         if tokens <= self._room:
             return
         self._drop_context()
@@ -150,12 +146,11 @@ class LlamaEmbedder:
         self._context = _new_context(
             self._lib, self._model, self._options, tokens=room, piece=piece, name=self.info.name
         )
-        self._batch = self._lib.llama_batch_init(piece, 0, 1)
+        self._batch = StepBatch(self._lib, piece)
         self._room = room
 
     def _drop_context(self) -> None:
         if self._context is not None:
-            self._lib.llama_batch_free(self._batch)
             self._lib.llama_free(self._context)
             self._context, self._batch, self._room = None, None, 0
 
@@ -181,9 +176,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
         ImportError: llama-cpp-python is not installed.
         BackendError: the file is no GGUF model, is damaged, or does not say (nor the card) how to pool.
     """
-    options = card.options
-    if not isinstance(options, LlamaEmbeddingOptions):
-        raise TypeError(f"a card with {type(options).__name__} reached llama.cpp's embeddings")
+    options = card.options_as(LlamaEmbeddingOptions)
     check_gguf(weights)
     log.debug = debug
     llama_cpp = library()
@@ -273,17 +266,3 @@ def _new_context(
             fix="Lower max_length in its card.",
         )
     return context
-
-
-def _tokenize(llama_cpp: Any, vocab: Any, text: str) -> list[int]:
-    """Tokens of a text, with the special ones that the model file asks for at both ends."""
-    data = encodable(text).encode()
-    room = len(data) + 8
-    while True:
-        tokens = (llama_cpp.llama_token * room)()
-        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, True, True)
-        if count >= 0:
-            return list(tokens[:count])
-        if -count <= room or count == -(2**31):
-            raise BackendError(f"llama.cpp cannot tokenize a text of {len(data)} bytes.")
-        room = -count

@@ -15,7 +15,7 @@ from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells
-from lbx.backends.sequences import Extend
+from lbx.backends.sequences import Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -110,18 +110,18 @@ class LlamaSequences:
         return self._cells.free
 
     def length(self, sequence: int) -> int:
-        self._check_number(sequence)
+        check_number(sequence, self.max_sequences)
         self._settle()
         return self._cells.length(sequence)
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
-        tokens = self._checked(items)
+        count = check_items(items, self.max_sequences, self.max_step)
         self._begin()
         self._check_room([(item.sequence, len(item.tokens)) for item in items])
         if not items:
             return []
         with self._changing():
-            rows = self._fill(items, tokens)
+            rows = self._fill(items)
             log.clear()
             code = self._lib.llama_decode(self._context, self._batch.native)
             if code:
@@ -134,7 +134,7 @@ class LlamaSequences:
                 self._forget()
         if failure:
             raise BackendError(
-                f"llama.cpp failed on {len(tokens)} tokens of {len(items)} sequences: {failure}.",
+                f"llama.cpp failed on {count} tokens of {len(items)} sequences: {failure}.",
                 fix="If memory ran out (on a GPU, its own), lower kv_cells, context_window or n_gpu_layers in the "
                 "model card.",
             )
@@ -142,7 +142,7 @@ class LlamaSequences:
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for sequence in (source, *targets):
-            self._check_number(sequence)
+            check_number(sequence, self.max_sequences)
         self._begin()
         has = self._cells.length(source)
         if not 0 <= length <= has or source in targets:
@@ -156,7 +156,7 @@ class LlamaSequences:
                 self._cells.share(source, length, target)
 
     def drop(self, sequence: int) -> None:
-        self._check_number(sequence)
+        check_number(sequence, self.max_sequences)
         self._settle()
         if self._cells.length(sequence):
             with self._changing():
@@ -207,10 +207,6 @@ class LlamaSequences:
                 self._cells.start()
             self._started = True
 
-    def _check_number(self, sequence: int) -> None:
-        if not 0 <= sequence < self.max_sequences:
-            raise ValueError(f"sequence {sequence} is none of 0 to {self.max_sequences - 1}")
-
     def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
         needed = self._cells.needed(growth)
         if needed > self._cells.free:
@@ -220,22 +216,10 @@ class LlamaSequences:
                 fix="Raise kv_cells under [options] in the model card, or let fewer questions be answered at once.",
             )
 
-    def _checked(self, items: Sequence[Extend]) -> list[int]:
-        """All tokens, one item's after the other's."""
-        for item in items:
-            self._check_number(item.sequence)
-            if not len(item.tokens):
-                raise ValueError(f"no tokens for sequence {item.sequence}")
-        if len({item.sequence for item in items}) < len(items):
-            raise ValueError(f"a sequence is named twice: {[item.sequence for item in items]}")
-        tokens = list(chain.from_iterable(item.tokens for item in items))
-        if len(tokens) > self.max_step:
-            raise ValueError(f"{len(tokens)} tokens in a step of at most {self.max_step}")
-        return tokens
-
-    def _fill(self, items: Sequence[Extend], tokens: list[int]) -> list[int | None]:
+    def _fill(self, items: Sequence[Extend]) -> list[int | None]:
         """Fill the batch; for each item the row of its last token, None where its logits are not wanted."""
         counts = [len(item.tokens) for item in items]
+        tokens = list(chain.from_iterable(item.tokens for item in items))
         starts = [self._cells.length(item.sequence) for item in items]
         cells = self._cells.place([(item.sequence, count) for item, count in zip(items, counts, strict=True)])
         padding = self._pass_size.padding(len(tokens))

@@ -79,19 +79,7 @@ class LlamaTokenizer:
         return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        data = encodable(text).encode()
-        if not data:
-            return []
-        room = len(data) + 8  # a token stands for at least one byte, but for SentencePiece's leading space
-        tokens = (self._lib.llama_token * room)()
-        count = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
-        if count < 0:
-            if -count <= room or count == -(2**31):
-                raise BackendError(f"llama.cpp cannot tokenize a text of {len(data)} bytes.")
-            room = -count
-            tokens = (self._lib.llama_token * room)()
-            count = self._lib.llama_tokenize(self._vocab, data, len(data), tokens, room, False, special)
-        return list(tokens[:count])
+        return tokenize(self._lib, self._vocab, text, ends=False, special=special) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
         # llama_detokenize would also "clean up" spaces before punctuation for some vocabularies: that changes text.
@@ -124,6 +112,28 @@ class LlamaTokenizer:
         if token is None:
             return ""
         return (self._lib.llama_vocab_get_text(self._vocab, token) or b"").decode("utf-8", "replace")
+
+
+def tokenize(llama_cpp: Any, vocab: Any, text: str, *, ends: bool, special: bool) -> list[int]:
+    """A text's tokens.
+
+    Args:
+        ends: with the special tokens that the model file asks for at both ends.
+        special: the text of a control token is read as that token.
+
+    Raises:
+        BackendError: llama.cpp cannot.
+    """
+    data = encodable(text).encode()
+    room = len(data) + 8  # a token stands for at least one byte, but for SentencePiece's leading space
+    while True:
+        tokens = (llama_cpp.llama_token * room)()
+        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, ends, special)
+        if count >= 0:
+            return list(tokens[:count])
+        if -count <= room or count == -(2**31):
+            raise BackendError(f"llama.cpp cannot tokenize a text of {len(data)} bytes.")
+        room = -count
 
 
 def metadata(llama_cpp: Any, model: Any, key: str) -> str | None:

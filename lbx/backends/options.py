@@ -72,18 +72,13 @@ class LlamaOptions:
     batch_invariant: bool = True
 
     def __post_init__(self) -> None:
-        _at_least("prefill_chunk", self.prefill_chunk, 1)
-        _at_least("threads", self.threads, 0)
-        _at_least("n_gpu_layers", self.n_gpu_layers, -1)
-        _at_least("yarn_original_context", self.yarn_original_context, 0)
-        _at_least("max_sequences", self.max_sequences, 1)
-        _at_most("max_sequences", self.max_sequences, MOST_SEQUENCES)
-        _at_least("kv_cells", self.kv_cells, 0)
-        _at_least("rope_freq_base", self.rope_freq_base, 0)
-        _at_least("rope_freq_scale", self.rope_freq_scale, 0)
-        _one_of("cache_type_k", self.cache_type_k, CACHE_TYPES)
-        _one_of("cache_type_v", self.cache_type_v, CACHE_TYPES)
-        _one_of("rope_scaling", self.rope_scaling, ROPE_SCALINGS)
+        _at_least(self, 1, "prefill_chunk", "max_sequences")
+        _at_least(self, 0, "threads", "yarn_original_context", "kv_cells", "rope_freq_base", "rope_freq_scale")
+        _at_least(self, -1, "n_gpu_layers")
+        if self.max_sequences > MOST_SEQUENCES:
+            raise UsageError(f"max_sequences = {self.max_sequences} is too large: it must be at most {MOST_SEQUENCES}.")
+        _one_of(self, CACHE_TYPES, "cache_type_k", "cache_type_v")
+        _one_of(self, ROPE_SCALINGS, "rope_scaling")
         if self.cache_type_v.startswith("q") and not self.flash_attention:
             raise UsageError(
                 f"cache_type_v = {self.cache_type_v!r} needs flash attention.",
@@ -130,19 +125,17 @@ class HfOptions:
 
     def __post_init__(self) -> None:
         _check_device(self.device)
-        _one_of("device_map", self.device_map, DEVICE_MAPS)
+        _one_of(self, DEVICE_MAPS, "device_map")
         if self.device_map and self.device != "auto":
             raise UsageError(
                 f"device = {self.device!r} and device_map = {self.device_map!r} exclude each other.",
                 fix="Leave device out: a device map takes every GPU there is.",
             )
-        _one_of("quantization", self.quantization, QUANTIZATIONS)
-        _one_of("dtype", self.dtype, DTYPES)
-        _one_of("attention", self.attention, ATTENTIONS)
-        _at_least("prefill_chunk", self.prefill_chunk, 1)
-        _at_least("max_sequences", self.max_sequences, 1)
-        _at_least("kv_cells", self.kv_cells, 0)
-        _at_least("threads", self.threads, 0)
+        _one_of(self, QUANTIZATIONS, "quantization")
+        _one_of(self, DTYPES, "dtype")
+        _one_of(self, ATTENTIONS, "attention")
+        _at_least(self, 1, "prefill_chunk", "max_sequences")
+        _at_least(self, 0, "kv_cells", "threads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +171,12 @@ class EndpointOptions:
 
     def __post_init__(self) -> None:
         _check_url(self.url)
-        _one_of("api", self.api, APIS)
-        _one_of("server", self.server, SERVERS)
+        _one_of(self, APIS, "api")
+        _one_of(self, SERVERS, "server")
         if not self.timeout_s > 0:
             raise UsageError(f"timeout_s = {self.timeout_s} is no number of seconds above 0.")
-        _at_least("retries", self.retries, 0)
-        _at_least("concurrency", self.concurrency, 1)
+        _at_least(self, 0, "retries")
+        _at_least(self, 1, "concurrency")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -223,13 +216,12 @@ class SentenceTransformersOptions:
 
     def __post_init__(self) -> None:
         _check_device(self.device)
-        _one_of("dtype", self.dtype, DTYPES[1:])
-        _one_of("attention", self.attention, ATTENTIONS[1:])
-        _at_least("batch_tokens", self.batch_tokens, 1)
-        _one_of("padding_side", self.padding_side, PADDING_SIDES)
-        _at_least("max_length", self.max_length, 0)
-        _one_of("pooling", self.pooling, POOLINGS)
-        _at_least("threads", self.threads, 0)
+        _one_of(self, DTYPES[1:], "dtype")
+        _one_of(self, ATTENTIONS[1:], "attention")
+        _at_least(self, 1, "batch_tokens")
+        _one_of(self, PADDING_SIDES, "padding_side")
+        _one_of(self, POOLINGS, "pooling")
+        _at_least(self, 0, "max_length", "threads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,11 +253,10 @@ class LlamaEmbeddingOptions:
     document_prefix: str = ""
 
     def __post_init__(self) -> None:
-        _at_least("prefill_chunk", self.prefill_chunk, 1)
-        _at_least("n_gpu_layers", self.n_gpu_layers, -1)
-        _at_least("threads", self.threads, 0)
-        _at_least("max_length", self.max_length, 0)
-        _one_of("pooling", self.pooling, POOLINGS)
+        _at_least(self, 1, "prefill_chunk")
+        _at_least(self, -1, "n_gpu_layers")
+        _at_least(self, 0, "threads", "max_length")
+        _one_of(self, POOLINGS, "pooling")
 
 
 Options = (
@@ -354,16 +345,13 @@ def _check_url(url: str) -> None:
         )
 
 
-def _at_least(name: str, value: float, least: int) -> None:
-    if not value >= least:
-        raise UsageError(f"{name} = {value} is too small: it must be at least {least}.")
+def _at_least(options: Options, least: int, *names: str) -> None:
+    for name in names:
+        if not (value := getattr(options, name)) >= least:
+            raise UsageError(f"{name} = {value} is too small: it must be at least {least}.")
 
 
-def _at_most(name: str, value: float, most: int) -> None:
-    if not value <= most:
-        raise UsageError(f"{name} = {value} is too large: it must be at most {most}.")
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} = {value!r} is none of {', '.join(c or repr('') for c in choices)}.")
+def _one_of(options: Options, choices: tuple[str, ...], *names: str) -> None:
+    for name in names:
+        if (value := getattr(options, name)) not in choices:
+            raise UsageError(f"{name} = {value!r} is none of {', '.join(c or repr('') for c in choices)}.")

@@ -7,7 +7,7 @@ held at a time, and what is counted as shared is what the run can share.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.engine.jobs import Item, Job, JobSize, make_jobs
+from lbx.engine.jobs import Item, JobSize, make_jobs
 from lbx.engine.work import Work
 from lbx.errors import PromptError
 from lbx.records import Request, SampleKey
@@ -137,17 +137,14 @@ def make_plan(
     counting = _Counting(works)
     samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
     counted = 0
-    for job in _jobs(works, done or [set() for _ in works], size or JobSize()):
+    left = done or [set() for _ in works]
+    for job in make_jobs(works, left, size or JobSize(), begins=lambda _task, _samples: None, found=lambda _run: None):
         for item in job:
             counting.add(item)
             counted += 1
             progress(counted, samples)
         counting.end_job()
     return counting.plan(time.perf_counter() - start)
-
-
-def _jobs(works: Sequence[Work], done: Sequence[AbstractSet[SampleKey]], size: JobSize) -> Iterator[Job]:
-    return make_jobs(works, done, size, begins=lambda _task, _samples: None, found=lambda _run: None)
 
 
 class _Held(NamedTuple):

@@ -78,15 +78,14 @@ class ByteTokenizer:
         return bytes(i for i in ids if i < BOS).decode("utf-8", "replace")
 
 
+@dataclass(eq=False)
 class ScriptedBackend:
     """Answers from a table; everything around an answer (window, stop rules, token counts) is as for a real model."""
 
-    eos_ids = frozenset((EOS,))
-
-    def __init__(self, entries: Mapping[str, Entry], tokenizer: ByteTokenizer, info: BackendInfo) -> None:
-        self._entries = entries
-        self.tokenizer = tokenizer
-        self.info = info
+    _entries: Mapping[str, Entry]
+    tokenizer: ByteTokenizer
+    info: BackendInfo
+    eos_ids: frozenset[int] = frozenset((EOS,))
 
     def generate(self, request: Request) -> Completion:
         check_fits(request, self.info.context_window)

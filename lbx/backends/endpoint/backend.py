@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|tok
 Outcome = Completion | PromptError | BackendError
 
 
+@dataclass(eq=False)
 class EndpointBackend:
     """A model that answers over HTTP. ``generate`` may be called from several threads.
 
@@ -51,29 +53,18 @@ class EndpointBackend:
         chat_kwargs: further variables for the server's chat template.
     """
 
+    _server: Server
+    _facts: Facts
+    _wire: Wire
+    tokenizer: Tokenizer
+    info: BackendInfo
+    _free: Callable[[], None]
+    _concurrency: int
+    _chat_kwargs: Mapping[str, Any]
     eos_ids: frozenset[int] = frozenset()
 
-    def __init__(
-        self,
-        server: Server,
-        facts: Facts,
-        wire: Wire,
-        tokenizer: Tokenizer,
-        info: BackendInfo,
-        *,
-        free: Callable[[], None],
-        concurrency: int,
-        chat_kwargs: Mapping[str, Any],
-    ) -> None:
-        self._server = server
-        self._facts = facts
-        self._wire = wire
-        self.tokenizer = tokenizer
-        self._text = PromptText(tokenizer)
-        self.info = info
-        self._free = free
-        self._concurrency = concurrency
-        self._chat_kwargs = chat_kwargs
+    def __post_init__(self) -> None:
+        self._text = PromptText(self.tokenizer)
         self._lock = threading.Lock()
         self._unanswered = 0
         self._workers = 0
@@ -261,16 +252,8 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
         server.close()
         free()
         raise
-    return EndpointBackend(
-        server,
-        facts,
-        wire,
-        tokenizer,
-        info,
-        free=free,
-        concurrency=options.concurrency,
-        chat_kwargs=card.chat.kwargs if api == "chat" else {},
-    )
+    chat_kwargs = card.chat.kwargs if api == "chat" else {}
+    return EndpointBackend(server, facts, wire, tokenizer, info, free, options.concurrency, chat_kwargs)
 
 
 def _check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:

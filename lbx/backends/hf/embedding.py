@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ _POOLING_MODES = {"mean": "mean", "last": "lasttoken", "cls": "cls"}
 _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
+@dataclass(eq=False)
 class SentenceTransformersEmbedder:
     """A loaded SentenceTransformer.
 
@@ -41,13 +43,10 @@ class SentenceTransformersEmbedder:
         prompts: what stands before a query (True) and before any other text (False); None leaves it to the model.
     """
 
-    def __init__(
-        self, model: Any, info: EmbedderInfo, options: SentenceTransformersOptions, prompts: Mapping[bool, str | None]
-    ) -> None:
-        self._model = model
-        self.info = info
-        self._options = options
-        self._prompts = prompts
+    _model: Any
+    info: EmbedderInfo
+    _options: SentenceTransformersOptions
+    _prompts: Mapping[bool, str | None]
 
     def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
         import numpy as np

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,40 +44,32 @@ if TYPE_CHECKING:
     from lbx.backends.sequences import SequenceMemory
 
 
+@dataclass(eq=False)
 class HfBackend:
     """A causal language model with a KV cache for one sequence, or a memory of many (``sequences``), not both at once.
 
     Args:
         chunk: tokens of a prefill step; 0 prefills each prompt at once.
         eos_ids: tokens that end an answer.
-        max_sequences, kv_cells: size of the memory of many sequences; 0 cells mean the context window.
+        max_sequences, kv_cells: size of the memory of many sequences.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: HfTokenizer,
-        info: BackendInfo,
-        *,
-        chunk: int,
-        eos_ids: frozenset[int],
-        max_sequences: int = 32,
-        kv_cells: int = 0,
-    ) -> None:
+    _model: Any
+    tokenizer: HfTokenizer
+    info: BackendInfo
+    eos_ids: frozenset[int]
+    _chunk: int
+    _max_sequences: int
+    _kv_cells: int
+
+    def __post_init__(self) -> None:
         from lbx.backends.hf.single import Forward
 
-        self._model = model
-        self.tokenizer = tokenizer
-        self.info = info
-        self._chunk = chunk
-        self.eos_ids = eos_ids
         self._cache: Any = None
         self._kept: list[int] = []
-        self._max_sequences = max_sequences
-        self._kv_cells = kv_cells or info.context_window
         self._sequences: HfSequences | None = None
         self._packing: Packing | None = None
-        self._advance: Forward | None = Forward(model)
+        self._advance: Forward | None = Forward(self._model)
         self._held = 0
 
     def generate(self, request: Request) -> Completion:
@@ -249,15 +242,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         on_gpu=device.type == "cuda",
         notes=(f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else (),
     )
-    return HfBackend(
-        model,
-        tokenizer,
-        info,
-        chunk=chunk,
-        eos_ids=eos_ids,
-        max_sequences=options.max_sequences,
-        kv_cells=kv_cells,
-    )
+    return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells)
 
 
 def _check_folder(folder: Path) -> None:

@@ -77,14 +77,11 @@ class LlamaBackend:
             self._sequences = LlamaSequences(
                 llama_cpp,
                 context,
-                cells=room.context_cells,
-                max_sequences=room.sequences,
+                room,
                 max_step=chunk,
                 vocabulary=tokenizer.size,
                 take_over=self._forget_prefix,
-                sliding=room.sliding,
                 on_gpu=info.on_gpu,
-                pass_size=room.pass_size,
                 filler=self._filler,
             )
 
@@ -225,15 +222,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
         notes=_notes(),
     )
-    return LlamaBackend(
-        llama_cpp,
-        model,
-        context,
-        tokenizer,
-        info,
-        chunk=options.prefill_chunk,
-        room=room,
-    )
+    return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, room=room)
 
 
 def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:

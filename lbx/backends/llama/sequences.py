@@ -19,6 +19,7 @@ from lbx.backends.sequences import Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
+    from lbx.backends.llama.context import Room
     from lbx.backends.sampling import Logits
 
 
@@ -36,16 +37,14 @@ class LlamaSequences:
     not known. So does a result that is no number, since attention spreads it through the cache to all sequences.
 
     Args:
-        cells: that there are in the cache.
+        room: what the context was made for. llama.cpp writes over the cells of layers whose attention slides when one
+            sequence alone holds them and their window has passed them, and they would be missing if an earlier part
+            of it is forked: there every sequence gets a twin, so that no cell is held by one alone. Where the same
+            numbers alone and among others are not to be had, cells need not be laid out for them either.
         max_step: the context's batch size.
         vocabulary: logits of a token.
         take_over: called before the context's cache is taken: what else it holds is about to be cleared.
-        sliding: the model has layers whose attention slides. llama.cpp writes over such a layer's cells when one
-            sequence alone holds them and its window has passed them, and they would be missing if an earlier part
-            of it is forked. Every sequence gets a twin then, so that no cell is held by one alone.
         on_gpu: whether the model's layers lie on a GPU.
-        pass_size: what passes are padded to; None where the same numbers alone and among others are not to be had,
-            so that cells need not be laid out for them either.
         filler: a token of the vocabulary, to pad with.
     """
 
@@ -53,37 +52,36 @@ class LlamaSequences:
         self,
         llama_cpp: Any,
         context: Any,
+        room: Room,
         *,
-        cells: int,
-        max_sequences: int,
         max_step: int,
         vocabulary: int,
         take_over: Callable[[], None],
-        sliding: bool = False,
-        on_gpu: bool = False,
-        pass_size: PassSize | None = None,
-        filler: int = 0,
+        on_gpu: bool,
+        filler: int,
     ) -> None:
         self._lib = llama_cpp
         self._context = context
         self._memory = llama_cpp.llama_get_memory(context)
-        self.max_sequences = max_sequences
+        self.max_sequences = max_sequences = room.sequences
         self.max_step = max_step
         self.cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         self.pass_price: int = _PASS_TOKENS[on_gpu] * self.cheap_cells
         self._row_type = ctypes.c_float * vocabulary
         self._take_over = take_over
-        twin = max_sequences + EXTRA_SEQUENCES if sliding else 0
-        self._pass_size, self._filler = pass_size or PassSize(), filler
+        twin = max_sequences + EXTRA_SEQUENCES if room.sliding else 0
+        self._pass_size, self._filler = room.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step), twin=twin)
         self._cells: AlignedCells | LooseCells
-        if pass_size is None:
-            self._cells = LooseCells(cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory, twin=twin)
+        if room.pass_size is None:
+            self._cells = LooseCells(
+                room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory, twin=twin
+            )
         else:
             self._cells = AlignedCells(
                 llama_cpp,
                 context,
-                cells=cells,
+                cells=room.context_cells,
                 sequences=max_sequences,
                 twin=twin,
                 batch=self._batch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,14 +36,9 @@ class LogitDifference:
         return self.same_top / self.positions if self.positions else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "positions": self.positions,
-            "max_abs": self.max_abs,
-            "mean_abs": self.mean_abs,
-            "kl": self.kl,
-            "max_kl": self.max_kl,
-            "top_agreement": self.top_agreement,
-        }
+        found = asdict(self) | {"top_agreement": self.top_agreement}
+        del found["same_top"]
+        return found
 
 
 NO_DIFFERENCE = LogitDifference()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -26,10 +26,11 @@ class TaskParity:
             could not be compared.
         logits: at the positions of all prompts.
         same_outputs: greedy answers that are equal, of ``compared``.
-        median_place: of the first differing token, where answers differ; None where none does or tokens are not known.
+        median_first_difference: place of the first differing token, where answers differ; None where none does or
+            tokens are not known.
         median_gap, max_gap: by how much the second model preferred its own token there.
         metric: the headline metric; "" where answers have none.
-        score_a, score_b: in 0..1, over the ``compared`` prompts.
+        score_first, score_second: of either model, in 0..1, over the ``compared`` prompts.
     """
 
     task: str
@@ -39,35 +40,21 @@ class TaskParity:
     same_prompts: int | None
     logits: LogitDifference
     same_outputs: int
-    median_place: float | None
+    median_first_difference: float | None
     median_gap: float | None
     max_gap: float | None
     metric: str = ""
-    score_a: float | None = None
-    score_b: float | None = None
+    score_first: float | None = None
+    score_second: float | None = None
 
     @property
     def difference(self) -> float | None:
         """Score of the second model less that of the first."""
-        return None if self.score_a is None or self.score_b is None else self.score_b - self.score_a
+        return None if self.score_first is None or self.score_second is None else self.score_second - self.score_first
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "prompts": self.prompts,
-            "compared": self.compared,
-            "same_ids": self.same_ids,
-            "same_prompts": self.same_prompts,
-            "logits": self.logits.to_json() if self.logits.positions else None,
-            "same_outputs": self.same_outputs,
-            "median_first_difference": self.median_place,
-            "median_gap": self.median_gap,
-            "max_gap": self.max_gap,
-            "metric": self.metric or None,
-            "score_first": self.score_a,
-            "score_second": self.score_b,
-            "difference": self.difference,
-        }
+        logits = self.logits.to_json() if self.logits.positions else None
+        return asdict(self) | {"logits": logits, "metric": self.metric or None, "difference": self.difference}
 
 
 def by_task(parity: Parity) -> list[TaskParity]:
@@ -82,7 +69,7 @@ def by_task(parity: Parity) -> list[TaskParity]:
 def _add_up(task: str, prompts: Sequence[PromptParity], *, scored: bool) -> TaskParity:
     gaps = [one.flip.gap for one in prompts if one.flip and one.flip.gap is not None]
     places = [one.flip.place for one in prompts if one.flip]
-    metric, score_a, score_b = _scores(prompts) if scored else ("", None, None)
+    metric, first, second = _scores(prompts) if scored else ("", None, None)
     return TaskParity(
         task=task,
         prompts=len(prompts),
@@ -91,12 +78,12 @@ def _add_up(task: str, prompts: Sequence[PromptParity], *, scored: bool) -> Task
         same_prompts=_count([one.same_prompt for one in prompts]),
         logits=merge(one.logits for one in prompts),
         same_outputs=sum(bool(one.same_output) for one in prompts),
-        median_place=median(places) if places else None,
+        median_first_difference=median(places) if places else None,
         median_gap=median(gaps) if gaps else None,
         max_gap=max(gaps) if gaps else None,
         metric=metric,
-        score_a=score_a,
-        score_b=score_b,
+        score_first=first,
+        score_second=second,
     )
 
 

@@ -123,7 +123,9 @@ def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None
     assert 0 < whole.max_gap < whole.logits.max_abs
     assert {task.metric for task in tasks} == {"recall", ""}
     assert all(
-        0 <= task.score_a <= 1 and task.difference == task.score_b - task.score_a for task in tasks if task.metric
+        0 <= task.score_first <= 1 and task.difference == task.score_second - task.score_first
+        for task in tasks
+        if task.metric
     )
     assert "largest difference of logits" in summary.excess(found, 0.1)
     check_by_hand(found, gguf, q4)
@@ -183,7 +185,7 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
     found = measure(prompts, (Loads()(tmp_path / "m" / "model.toml"), Loads()(gguf)), positions=4, folder=tmp_path)
     task, _ = summary.by_task(found)
     assert "the backend scripted of scripted shows none" in found.not_compared[0]
-    assert (task.logits.positions, task.compared, task.score_a) == (0, 3, 1.0)
+    assert (task.logits.positions, task.compared, task.score_first) == (0, 3, 1.0)
     assert [one.outputs[0] for one in found.prompts if one.outputs] == list(said.values())
     same = measure(
         prompts,

@@ -490,11 +490,11 @@ def test_asking_for_lengths_takes_nothing(llama, memory):
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([Extend(0, [], True)], "no tokens"),
+        ([Extend(0, [], True)], "grow by no token"),
         ([Extend(1, [5], True), Extend(1, [6], True)], "twice"),
         ([Extend(0, [5] * 300, True), Extend(1, [5] * 213, True)], "513 tokens are more than a step takes: 512"),
-        ([Extend(32, [5], True)], "0 to 31"),
-        ([Extend(-1, [5], True)], "0 to 31"),
+        ([Extend(32, [5], True)], "among 32"),
+        ([Extend(-1, [5], True)], "among 32"),
     ],
 )
 def test_what_cannot_be_asked(memory, items, message):

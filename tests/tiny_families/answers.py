@@ -144,7 +144,7 @@ def look(folder: Path) -> Found:
     backend = load(hf_card(folder))
     try:
         requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
-        compare = _Comparing(expected)
+        compare = _Comparing(backend.eos_ids, expected)
         first = [compare(n, backend.generate(requests[n])) for n in (0,)]
         after = [compare(n, backend.generate(requests[n])) for n in (1, 0, 2, 3, 0)]
         cold = [*first, *(compare(n, _afresh(backend, requests[n])) for n in (1, 2, 3))]
@@ -176,6 +176,7 @@ def _afresh(backend: Any, request: Request) -> Completion:
 
 @dataclass
 class _Comparing:
+    ends: frozenset[int]
     expected: Sequence[Reference]
 
     def __call__(self, number: int, said: Completion) -> Said:
@@ -183,6 +184,6 @@ class _Comparing:
         parts = (place for place, (a, b) in enumerate(zip(tokens, said.output_ids, strict=False)) if a != b)
         place = next(parts, None)
         if place is None:
-            return Said(len(said.output_ids) >= len(tokens))
+            return Said(len(said.output_ids) >= len(tokens) or said.output_ids[-1] in self.ends)
         row = logits[place]
         return Said(False, float(row[tokens[place]] - row[said.output_ids[place]]) / float(np.ptp(row)))

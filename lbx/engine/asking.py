@@ -32,6 +32,7 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """For ``generations.steps``."""
+        ids = self.completion.output_ids
         return {
             "output": self.completion.text,
             "reasoning": self.completion.reasoning,
@@ -40,7 +41,7 @@ class Step:
             "output_tokens": self.completion.output_tokens,
             "prompt_sha256": self.request.prompt_sha256,
             "prompt_source": self.prompt.source,
-            "output_ids": self.completion.output_ids,
+            "output_ids": None if ids is None else list(ids),
         }
 
 

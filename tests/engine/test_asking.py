@@ -25,6 +25,7 @@ from engine_parts import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lbx.backends.scripted import EOS
 from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
@@ -97,13 +98,16 @@ def test_two_steps_are_added_up(tmp_path: Path) -> None:
             "output_tokens": 19,
             "prompt_sha256": first.prompt_sha256,
             "prompt_source": "THUDM/LongBench/prompts/0shot_cot.txt",
+            "output_ids": [*b"It is (B), I think.", EOS],
         }
     ]
+    assert row.output_ids == (*b"It is (B), I think.", EOS)
     with Store(tmp_path / "results.duckdb") as store:
         store.begin_run(run_row())
         store.write(generations=[row])
-        ((kept,),) = store.query("SELECT steps FROM generations").rows
+        ((kept, ids),) = store.query("SELECT steps, output_ids FROM generations").rows
         assert json.loads(kept) == row.steps
+        assert tuple(ids) == row.output_ids
 
 
 def test_a_first_step_at_its_limit_marks_the_row(tmp_path: Path) -> None:

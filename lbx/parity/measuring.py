@@ -55,7 +55,7 @@ def make_side(
         max_prompt_tokens, max_new_tokens: see ``Prompter``.
     """
     tokenizer, info = backend.tokenizer, backend.info
-    server_wraps = info.settings.get("api") == "chat"
+    server_wraps = info.wraps_prompts
     template = None
     if chat and not server_wraps and (source := chat.choose(tokenizer.chat_template)):
         bos, eos = tokenizer.bos_token, tokenizer.eos_token

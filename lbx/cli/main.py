@@ -36,7 +36,6 @@ from lbx.version import __version__
 app = typer.Typer(
     name="lbx",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Measure how well local language models understand long text, on machines with no internet.\n\n"
@@ -81,9 +80,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": cluster_commands.status,
     "doctor": doctor.doctor,
 }
+
+
+def _help(command: Callable[..., None]) -> str:
+    """The docstring with each paragraph in one line, for the terminal to wrap."""
+    return "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
+
+
 _LOAD_A_MODEL = ("plan", "run", "score", "parity")
 for _name, _command in COMMANDS.items():
-    app.command(_name)(stoppable(_command, loads_model=_name in _LOAD_A_MODEL))
+    app.command(_name, help=_help(_command))(stoppable(_command, loads_model=_name in _LOAD_A_MODEL))
 app.add_typer(cluster_commands.submit)
 
 

@@ -1,7 +1,8 @@
-"""Options and arguments that several commands share, declared once."""
+"""Options and arguments that several commands share, declared once. The panels are those of ``lbx run --help``."""
 
 from __future__ import annotations
 
+import functools
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -29,10 +30,111 @@ class SamplingSource(StrEnum):
     MODEL = "model"
 
 
-BundleDir = Annotated[Path, typer.Option("--bundle", "-b", metavar="DIR", help="The folder that `lbx unpack` made.")]
+_asked = functools.partial(typer.Option, rich_help_panel="What to ask")
+_which = functools.partial(typer.Option, rich_help_panel="Which samples")
+_model = functools.partial(typer.Option, rich_help_panel="The model")
+_found = functools.partial(typer.Option, rich_help_panel="Retrieval and embeddings")
+_how = functools.partial(typer.Option, rich_help_panel="How it runs")
+_shard = functools.partial(typer.Option, rich_help_panel="One shard of many")
+_output = functools.partial(typer.Option, rich_help_panel="Output")
+
+# What to ask.
+BundleDir = Annotated[Path, _asked("--bundle", "-b", metavar="DIR", help="The folder that `lbx unpack` made.")]
+Tasks = Annotated[
+    list[str],
+    _asked(
+        "--tasks",
+        "-t",
+        metavar="NAMES",
+        help="Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all. Separate several by commas, or "
+        "repeat the option.",
+    ),
+]
+Iterations = Annotated[
+    int | None,
+    _asked("--iterations", metavar="N", min=1, help="Ask each sample N times; default: as often as its authors do."),
+]
+MaxPromptTokens = Annotated[
+    int | None,
+    _asked("--max-prompt-tokens", metavar="N", min=1, help="Longest prompt; default: the benchmark's own limit."),
+]
+MaxNewTokens = Annotated[
+    int | None,
+    _asked("--max-new-tokens", metavar="N", min=1, help="Longest answer; default: the benchmark's own limit."),
+]
+Sampling = Annotated[
+    SamplingSource,
+    _asked(
+        "--sampling",
+        metavar="KIND",
+        help="official: the benchmark's own temperature; model: what the model's makers recommend.",
+    ),
+]
+Chat = Annotated[
+    bool, _asked("--chat/--no-chat", help="Wrap prompts in the model's chat template where the benchmark does.")
+]
+Thinking = Annotated[
+    bool | None,
+    _asked(
+        "--thinking/--no-thinking",
+        help="Have the model reason before it answers, or not; default: as its chat template decides.",
+    ),
+]
+ThinkingTokens = Annotated[
+    int | None,
+    _asked(
+        "--thinking-tokens",
+        metavar="N",
+        min=1,
+        help="Token budget for reasoning, beside the answer's; implies --thinking.",
+    ),
+]
+BothKinds = Annotated[
+    bool,
+    _asked(
+        "--both-kinds",
+        help="Ask with reasoning and without it, as two runs that read each document once (LongBench Pro's two "
+        "prompts).",
+    ),
+]
+Cot = Annotated[bool, _asked("--cot", help="LongBench v2: reason about the document first, then answer.")]
+NoContext = Annotated[bool, _asked("--no-context", help="LongBench v2: ask without the document.")]
+
+# Which samples.
+Limit = Annotated[
+    int | None, _which("--limit", "-n", metavar="N", min=1, help="Only the first N samples of each task.")
+]
+Documents = Annotated[
+    int | None,
+    _which(
+        "--documents", metavar="N", min=1, help="Only the first N documents of each task, with all their questions."
+    ),
+]
+DrawSamples = Annotated[
+    int | None,
+    _which(
+        "--sample",
+        metavar="N",
+        min=1,
+        help="Draw whole documents of each task at random until they have N samples. A smaller N draws a part of a "
+        "larger one; --seed changes the draw.",
+    ),
+]
+Seed = Annotated[int, _which("--seed", metavar="N", min=0, help="Seed for sampled answers, and for --sample's draw.")]
+Ids = Annotated[
+    list[str] | None,
+    _which(
+        "--ids",
+        metavar="NAMES",
+        help="Only these samples: ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.",
+    ),
+]
+RetryFailed = Annotated[bool, _which("--retry-failed", help="Ask samples again that failed in an earlier session.")]
+
+# The model.
 Model = Annotated[
     str,
-    typer.Option(
+    _model(
         "--model",
         "-m",
         metavar="MODEL",
@@ -41,159 +143,105 @@ Model = Annotated[
 ]
 BackendName = Annotated[
     str | None,
-    typer.Option("--backend", metavar="NAME", help="llamacpp, hf or scripted, where the model leaves a choice."),
-]
-Tasks = Annotated[
-    list[str],
-    typer.Option(
-        "--tasks",
-        "-t",
-        metavar="NAMES",
-        help="Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k'; commas or repeated. 'all'.",
-    ),
-]
-Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
-Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the first N samples of each task.")
-]
-Documents = Annotated[
-    int | None,
-    typer.Option(
-        "--documents", metavar="N", min=1, help="Only the first N documents of each task, with all their questions."
-    ),
-]
-DrawSamples = Annotated[
-    int | None,
-    typer.Option(
-        "--sample",
-        metavar="N",
-        min=1,
-        help="Whole documents of each task, drawn at random until they have N samples; a smaller N is part of a "
-        "larger one, --seed draws others.",
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Seed of sampled answers, and of what --sample draws.")
-]
-Ids = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ids",
-        metavar="NAMES",
-        help="Only these samples: their ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.",
-    ),
+    _model("--backend", metavar="NAME", help="llamacpp, hf or scripted, where the model leaves a choice."),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
+    _model(
         "--threads",
         metavar="N",
         min=1,
-        help="CPU threads of each process that holds a model, whatever its card says; every core without.",
+        help="CPU threads of each process that holds a model, whatever its card says; default: all cores.",
     ),
 ]
-Iterations = Annotated[
-    int | None,
-    typer.Option("--iterations", metavar="N", min=1, help="Ask every sample so many times; as its authors do without."),
-]
-MaxPromptTokens = Annotated[
-    int | None,
-    typer.Option("--max-prompt-tokens", metavar="N", min=1, help="Prompt limit instead of the benchmark's own."),
-]
-MaxNewTokens = Annotated[
-    int | None,
-    typer.Option("--max-new-tokens", metavar="N", min=1, help="Answer budget instead of the benchmark's own."),
-]
-Chat = Annotated[bool, typer.Option("--chat/--no-chat", help="Use the model's chat template where the benchmark does.")]
-Thinking = Annotated[
-    bool | None,
-    typer.Option("--thinking/--no-thinking", help="Have the model reason first, or not; its template decides without."),
-]
-ThinkingTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--thinking-tokens", metavar="N", min=1, help="Reasoning budget apart from the answer's; implies --thinking."
-    ),
-]
-BothKinds = Annotated[
-    bool,
-    typer.Option(
-        "--both-kinds",
-        help="Ask with reasoning and without, as two runs that read each document once (LongBench Pro's two prompts).",
-    ),
-]
-Cot = Annotated[bool, typer.Option("--cot", help="LongBench v2: reason on the document, then answer.")]
-NoContext = Annotated[bool, typer.Option("--no-context", help="LongBench v2: ask without the document.")]
+
+# Retrieval and embeddings.
 Rag = Annotated[
     int,
-    typer.Option(
-        "--rag", metavar="N", min=0, help="Put the N best chunks in place of the document (LongBench v1 and v2)."
-    ),
+    _found("--rag", metavar="N", min=0, help="Put the N best chunks in place of the document (LongBench v1 and v2)."),
 ]
 Retriever = Annotated[
-    str, typer.Option("--retriever", metavar="CARD", help="What finds the chunks: bm25, or an embedding model's card.")
+    str, _found("--retriever", metavar="CARD", help="What ranks the chunks: bm25, or an embedding model's card.")
 ]
 ChunkWords = Annotated[
     int | None,
-    typer.Option(
-        "--chunk-words", metavar="N", min=1, help="Size of a chunk; 500 for bm25, 200 for embeddings without."
-    ),
+    _found("--chunk-words", metavar="N", min=1, help="Words in a chunk; default: 500 with bm25, 200 with embeddings."),
 ]
 Embedding = Annotated[
     str | None,
-    typer.Option("--embedding", metavar="CARD", help="Card of the embedding model for LongBench Pro's summaries (t4)."),
+    _found("--embedding", metavar="CARD", help="Embedding model's card, for LongBench Pro's summaries (t4)."),
 ]
+
+# How it runs.
 Batching = Annotated[
-    bool, typer.Option("--batching/--no-batching", help="Answer many prompts in lock-step, or one after the other.")
+    bool, _how("--batching/--no-batching", help="Decode many answers together, or ask one prompt after the other.")
 ]
-Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means every core.")]
 ModelWorkers = Annotated[
     int,
-    typer.Option(
+    _how(
         "--workers",
         metavar="N",
         min=0,
-        help="Processes that hold the model, each on its share of cores or GPUs: one that is killed costs no answer. "
-        "0 loads it in this process.",
+        help="Worker processes that each hold the model, on their share of cores or GPUs; losing one costs no "
+        "answer. 0 loads the model in this process.",
     ),
+]
+PlanFirst = Annotated[
+    bool, _how("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
 ]
 VerifyBatching = Annotated[
     int,
-    typer.Option(
+    _how(
         "--verify-batching",
         metavar="N",
         min=0,
-        help="Afterwards ask N answers again alone, and say how many differ and by how little.",
+        help="Afterwards ask N answers again, each alone, and report how many differ and by how much.",
     ),
 ]
 HashBundle = Annotated[
     bool,
-    typer.Option(
+    _how(
         "--hash-bundle",
-        help="First hash every file of the bundle. Without it sizes and times are checked, and the bytes of what is "
-        "younger than the manifest.",
+        help="Hash every file of the bundle first; default: compare names, sizes and times, and hash only files newer "
+        "than the manifest.",
     ),
 ]
+
+# One shard of many.
 Shards = Annotated[
-    Path | None,
-    typer.Option("--shards", metavar="FILE", help="The plan of shards that `lbx submit` wrote; goes with --shard."),
+    Path | None, _shard("--shards", metavar="FILE", help="The shard plan that `lbx submit` wrote; needs --shard.")
 ]
-ShardNumber = Annotated[
-    int | None, typer.Option("--shard", metavar="I", min=0, help="Ask only shard I of --shards, from 0.")
-]
+ShardNumber = Annotated[int | None, _shard("--shard", metavar="I", min=0, help="Run only shard I, counted from 0.")]
 Scratch = Annotated[
     Path | None,
-    typer.Option(
+    _shard(
         "--scratch",
         metavar="DIR",
-        help="A folder on this machine's own disk: write there, and copy to the results file now and then and at "
-        "the end, however that comes.",
+        help="A folder on this machine's own disk: write there, and copy to the results file at intervals and at "
+        "the end, however the run ends.",
     ),
 ]
 CopyEvery = Annotated[
     float,
-    typer.Option(
+    _shard(
         "--copy-every", metavar="MIN", min=0, help="With --scratch: minutes between copies; 0 copies at the end only."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+# Output.
+ResultsOutput = Annotated[
+    Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
+]
+RunName = Annotated[
+    str | None,
+    _output("--run", metavar="NAME", help="Name of the run; default: made from model, backend, bundle and settings."),
+]
+Log = Annotated[
+    Path | None,
+    _output("--log", metavar="FILE", help="Write a progress line every minute here; default: RESULTS.log."),
+]
+AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
+
+# Of commands that read a results file.
+Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
+Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each core.")]

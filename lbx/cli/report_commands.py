@@ -15,6 +15,11 @@ from lbx.errors import UsageError
 if TYPE_CHECKING:
     from lbx.store import Table
 
+REPORTS = (
+    "leaderboard", "task_scores", "paper", "group_scores", "length_curve", "comparison", "guards", "truncation",
+    "failures", "estimates", "verification",
+)  # fmt: skip
+"""The names in ``lbx.report.views``, for help and completion, which are not to load DuckDB."""
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
 
@@ -24,8 +29,8 @@ def report(
     view: Annotated[
         str | None,
         typer.Argument(
-            help="leaderboard, task_scores, paper, group_scores, length_curve, comparison, guards, truncation, "
-            "failures, estimates or verification; the usual ones without."
+            help=f"{', '.join(REPORTS)}; default: those usually read.",
+            autocompletion=lambda typed: [name for name in REPORTS if name.startswith(typed)],
         ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,
@@ -105,7 +110,7 @@ def _versions(named: Sequence[str]) -> dict[str, int]:
 
 def sql(
     results: Results,
-    query: Annotated[str, typer.Argument(help="One SQL query; tables and views are listed in the README.")],
+    query: Annotated[str, typer.Argument(help="One SQL query; docs/results.md lists tables and views.")],
     output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write (parquet).")] = None,
 ) -> None:

@@ -30,7 +30,7 @@ def report(
         str | None,
         typer.Argument(
             help=f"{', '.join(REPORTS)}; default: those usually read.",
-            autocompletion=lambda typed: [name for name in REPORTS if name.startswith(typed)],
+            autocompletion=lambda incomplete: [name for name in REPORTS if name.startswith(incomplete)],
         ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,

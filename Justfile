@@ -78,6 +78,11 @@ format: setup
     ruff check --fix
     ruff format
 
+# write the generated tables and cards, then a site of all pages: out/site, offline
+docs: setup
+    python docs/generate.py
+    python docs/build.py
+
 # resolve the dependencies anew, with hashes, into requirements.lock
 lock: setup
     .ci/lock.sh

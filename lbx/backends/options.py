@@ -36,13 +36,14 @@ class LlamaOptions:
             this times the window; on a GPU more may be faster.
         flash_attention: off by default, because on a CPU it moves near-ties: greedy answers then differ from
             those of Hugging Face in float32.
-        cache_type_k, cache_type_v: number format of the KV cache; a quantised V needs flash_attention.
+        cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
+            quantised V needs flash_attention.
         n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
         offload_kqv: keep the KV cache on the GPU, too.
         threads: CPU threads; 0 means every core this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
-        rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions; "" and 0 keep
-            what the model file says.
+        rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
+            or "yarn"); "" and 0 keep what the model file says.
         extend_context: allow a context_window above the one the model was trained for.
         max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them, and
             125 for models with sliding attention.
@@ -105,8 +106,8 @@ class HfOptions:
             sequences share once, by torch's kernels), "eager" (the model's own code, slow). What config.json says of
             it is passed over.
         prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.
-        max_sequences: how many sequences there may be in the memory of many at once.
-        kv_cells: how many tokens that memory may hold, shared ones counted once. 0 means as many as the context
+        max_sequences: questions that can be answered at once.
+        kv_cells: tokens the KV cache may hold, those that questions share counted once. 0 means as many as the context
             window on a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window.
         threads: CPU threads; 0 means every core this process may use.
         extend_context: allow a context_window above the model's max_position_embeddings.
@@ -148,16 +149,16 @@ class EndpointOptions:
     """Options of a model behind an OpenAI-compatible server.
 
     Attributes:
-        url: of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
-        model: which of its models; "" where it has only one.
+        url: address of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
+        model: its name on the server; "" where the server has only one.
         api: "completions" (lbx wraps and cuts the prompts; needs the card's [tokenizer]) or "chat" (the server wraps
             them in its own template); "" is completions where there is a tokenizer, else chat.
-        server: which software it is, where lbx cannot find that out ("auto"), e.g. behind a proxy; it decides which
-            sampling parameters beyond OpenAI's are sent.
+        server: "auto" finds out which software it is; behind a proxy name it: "llama-server", "llama-cpp-python",
+            "vllm", "sglang" or "other". It decides which sampling parameters beyond OpenAI's are sent.
         api_key_env: name of the environment variable that holds the key; "" sends none.
-        timeout_s: how long the server may take for one answer, waiting in its queue included.
-        retries: further attempts after a failure that may pass.
-        concurrency: requests under way at once.
+        timeout_s: seconds the server may take for one answer, waiting in its queue included.
+        retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
+        concurrency: requests under way at once; those on one document follow each other.
     """
 
     url: str = ""

@@ -1,0 +1,262 @@
+"""Writes what is read off the code: option tables, the schema, and the annotated model cards.
+
+    python docs/generate.py            write them
+    python docs/generate.py --check    say which are out of date, and end with 1
+
+A part of a page between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is replaced; a card is written whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import sys
+import tempfile
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from lbx.backends.cards import Chat, Weights
+from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS
+from lbx.cli.main import app
+from lbx.records import Sampling
+from lbx.store import Store
+from lbx.store.migrations import MIGRATIONS
+from lbx.store.views import VIEWS
+
+ROOT = Path(__file__).resolve().parent.parent
+MEANINGS = ROOT / "docs" / "schema.toml"
+_REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*): (.*)$", re.DOTALL)
+
+
+def meanings(cls: type) -> dict[str, str]:
+    """What the docstring's "Attributes" say of each field, each in one line.
+
+    Raises:
+        ValueError: a field is not described.
+    """
+    doc = inspect.getdoc(cls) or ""
+    entries = re.split(r"\n(?=    \w)", doc.partition("Attributes:\n")[2].split("\n\n")[0])
+    found = {}
+    for entry in entries:
+        if match := _ATTRIBUTE.match(" ".join(entry.split())):
+            found |= dict.fromkeys(match[1].split(", "), match[2].replace("``", "`"))
+    if lacking := [field.name for field in dataclasses.fields(cls) if field.name not in found]:
+        raise ValueError(f"{cls.__name__}'s docstring says nothing of {', '.join(lacking)}")
+    return found
+
+
+def toml_value(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (str, bool)) else repr(value)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def option_table(cls: type) -> str:
+    """The options of a backend: name, default, meaning."""
+    said = meanings(cls) if dataclasses.fields(cls) else {}
+    rows = [f"| `{f.name}` | `{toml_value(f.default)}` | {cell(said[f.name])} |" for f in dataclasses.fields(cls)]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def commented(cls: type, *, active: bool = False, given: dict[str, str] | None = None) -> str:
+    """The options as lines of a card below their meanings; commented out unless active or given."""
+    said, lines, before = meanings(cls), list[str](), ""
+    for field in dataclasses.fields(cls):
+        if said[field.name] != before:
+            before = said[field.name]
+            lines += textwrap.wrap(before, 112, initial_indent="# ", subsequent_indent="# ")
+        value = (given or {}).get(field.name)
+        line = f"{field.name} = {value or toml_value(field.default)}"
+        lines.append(line if active or value else f"# {line}")
+    return "\n".join(lines)
+
+
+def example_card() -> str:
+    others = [
+        f"\n# With backend = {json.dumps(name)} the options and their defaults are:\n\n{commented(cls)}\n"
+        for name, cls in {**OPTIONS, **EMBEDDING_OPTIONS}.items()
+        if name not in ("llamacpp", "scripted")
+    ]
+    return f"{_CARD}{commented(OPTIONS['llamacpp'], active=True)}\n{''.join(others)}"
+
+
+def endpoint_card() -> str:
+    given = {"url": '"http://127.0.0.1:8080/v1"', "model": '"Qwen/Qwen3-8B"'}
+    return f"{_ENDPOINT}{commented(OPTIONS['endpoint'], given=given)}\n{_ENDPOINT_CHAT}"
+
+
+_CARD = """\
+# A model card with every key there is. Copy it, keep what you need, and name it with --model FILE, or just --model NAME
+# where it lies in models/. Unknown keys are refused, with the nearest one that exists.
+# Written by docs/generate.py from lbx/backends.
+
+name = "qwen3-8b"               # what reports call the model; default: this file's name
+backend = "llamacpp"            # llamacpp (GGUF files), hf (config.json and safetensors), scripted (a table of answers)
+                                # or endpoint (a server: example-endpoint.toml); of embedding models
+                                # sentence_transformers or llamacpp_embedding
+context_window = 40960          # tokens that prompt and answer may take together; default: what the model says.
+                                # llama.cpp allocates the KV cache for all of it.
+
+[weights]                       # exactly one of repo, bundle and path
+repo = "Qwen/Qwen3-8B-GGUF"     # a model repository of the hub, in the bundle by a recipe or by this card
+# revision = "main"             # needed only where the bundle holds several revisions
+file = "*Q4_K_M*.gguf"          # which GGUF file of the folder; of a split model, all its parts match
+# bundle = "models/my.gguf"     # or a place under the bundle's data/files
+# path = "../weights/my.gguf"   # or a file or folder of this machine, relative to this card
+
+# [tokenizer]                   # of an endpoint only: where its tokenizer is, with the keys of [weights]
+
+[chat]
+enabled = true                  # false: use it as a base model, whatever chat template it has
+# template_file = "chat.jinja"  # a Jinja file that replaces the model's own template, relative to this card
+# template = "..."              # or the template itself
+kwargs = { enable_thinking = true }     # more variables for the template
+# reasoning = ["<think>", "</think>"]   # marks around the reasoning; default: found out from the model
+
+[sampling]                      # the makers' recommendation, for LongBench Pro and --sampling model; default: what the
+                                # model's files say
+temperature = 0.6               # 0 is greedy
+top_p = 0.95                    # in (0, 1]; 1 keeps every token
+top_k = 20                      # 0 keeps every token
+min_p = 0.0                     # drops tokens less likely than this share of the likeliest
+# seed = 0                      # each run sets it: --seed
+
+[options]                       # of the backend; these are llamacpp's, with their defaults
+"""
+_ENDPOINT = """\
+# A model behind a server: llama-server, llama-cpp-python's server, vLLM, SGLang, or a hosted one. lbx run connects to
+# this one address and to nothing else. Copy it, and name it with --model FILE.
+# Written by docs/generate.py from lbx/backends.
+
+name = "qwen3-8b-served"
+backend = "endpoint"
+context_window = 40960          # default: what the server says (llama-cpp-python's server and hosted ones do not).
+                                # Only with [tokenizer].
+
+[tokenizer]                     # exactly one of repo, bundle and path: the folder or .gguf file of the very same model,
+repo = "Qwen/Qwen3-8B"          # of which only the tokenizer is read. With it lbx wraps prompts in the chat template
+                                # and cuts them, as for models that it runs itself.
+# path = "../weights/my.gguf"
+# Without [tokenizer] the server's chat interface gets the user's words: the server's template wraps them, nothing is
+# cut (a prompt that does not fit is a failed sample), few-shot prompts become chats as well, and lbx plan counts
+# characters.
+
+[options]
+"""
+_ENDPOINT_CHAT = """
+[chat]
+kwargs = { enable_thinking = true }     # with api = "chat" they are sent to the server
+# Reasoning and answer share one budget (--thinking-tokens and the answer's added up): HTTP has no two.
+"""
+
+
+def schema() -> str:
+    """Tables with columns, types and keys as the migrations make them; views with their columns."""
+    said = tomllib.loads(MEANINGS.read_text("utf-8"))
+    parts = [f"A file of version {len(MIGRATIONS)}: so many migrations made it. Columns in bold are the table's key."]
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "results.duckdb") as store:
+        columns = store.query(
+            "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
+            "WHERE NOT internal ORDER BY table_oid, column_index"
+        ).rows
+        keys = dict(
+            store.query(
+                "SELECT table_name, constraint_column_names FROM duckdb_constraints() "
+                "WHERE constraint_type = 'PRIMARY KEY'"
+            ).rows
+        )
+    names = dict.fromkeys(name for name, *_ in columns if name != "lbx_schema" and name not in VIEWS)
+    if wrong := {*said["tables"]} ^ {*names} | {*said["views"]} ^ {*VIEWS}:
+        raise ValueError(f"{MEANINGS.name} and the results file differ in {', '.join(sorted(wrong))}")
+    for name in names:
+        meaning = dict(said["tables"][name])
+        parts.append(f"### `{name}`\n\n{meaning.pop('')}\n")
+        rows = ["| column | type | meaning |", "|---|---|---|"]
+        for _, column, kind, nullable in (row for row in columns if row[0] == name):
+            shown = f"**`{column}`**" if column in keys[name] else f"`{column}`"
+            null = ", or NULL" if nullable else ""
+            rows.append(f"| {shown} | {kind}{null} | {cell(meaning.pop(column))} |")
+        if meaning:
+            raise ValueError(f"{MEANINGS.name} describes columns that {name} has not: {', '.join(meaning)}")
+        parts[-1] += "\n" + "\n".join(rows)
+    views = ["### Views", "", "| view | what it holds | columns |", "|---|---|---|"]
+    for name in VIEWS:
+        listed = ", ".join(f"`{column}`" for view, column, *_ in columns if view == name)
+        views.append(f"| `{name}` | {cell(said['views'][name])} | {listed} |")
+    return "\n\n".join([*parts, "\n".join(views)])
+
+
+def command_table(name: str) -> str:
+    """A command's options by panel, as --help has them."""
+    command = typer.main.get_command(app)
+    for part in name.split("."):
+        command = command.commands[part]  # type: ignore[attr-defined]
+    panels: dict[str, list[str]] = {}
+    for option in command.params:
+        if option.name == "help" or not getattr(option, "help", None) or option.param_type_name != "option":
+            continue
+        spelled = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
+        value = "" if option.is_flag else f" {option.metavar or ''}".rstrip()
+        default = option.default
+        plain = default is not None and default is not False and not option.is_flag and default != ()
+        text = option.help + (f" Default: {getattr(default, 'value', default)}." if plain else "")
+        panel = getattr(option, "rich_help_panel", None) or "Options"
+        panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")
+    return "\n\n".join(
+        f"**{panel}**\n\n" + "\n".join(["| option | what it does |", "|---|---|", *rows])
+        for panel, rows in panels.items()
+    )
+
+
+REGIONS: dict[str, Callable[[], str]] = {
+    "schema": schema,
+    "options-run": lambda: command_table("run"),
+    **{f"options-{name}": lambda cls=cls: option_table(cls) for name, cls in {**OPTIONS, **EMBEDDING_OPTIONS}.items()},  # type: ignore[misc]
+    "keys-weights": lambda: key_table(Weights),
+    "keys-chat": lambda: key_table(Chat),
+    "keys-sampling": lambda: key_table(Sampling),
+}
+CARDS: dict[str, Callable[[], str]] = {
+    "models/example.toml": example_card,
+    "models/example-endpoint.toml": endpoint_card,
+}
+
+
+def key_table(cls: type) -> str:
+    """The keys of one of a card's tables."""
+    said = meanings(cls)
+    rows = [f"| `{field.name}` | {cell(said[field.name])} |" for field in dataclasses.fields(cls)]
+    return "\n".join(["| key | meaning |", "|---|---|", *rows])
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Each file that holds something generated, and what it should hold."""
+    for name, make in CARDS.items():
+        yield ROOT / name, make()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text("utf-8")
+        if _REGION.search(text):
+            yield page, _REGION.sub(lambda found: f"{found[1]}\n{REGIONS[found[2]]()}\n\n{found[3]}", text)
+
+
+def main() -> int:
+    stale = [(path, text) for path, text in generated() if not path.is_file() or path.read_text("utf-8") != text]
+    for path, text in stale:
+        print(path.relative_to(ROOT))
+        if "--check" not in sys.argv:
+            path.write_text(text, "utf-8")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

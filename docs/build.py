@@ -27,7 +27,8 @@ CONTENTS: dict[str, list[str]] = {
 """The pages by section, in reading order. README.md is the first page."""
 
 _STYLE = """
-:root { color-scheme: light dark; --line: #8886; --soft: #8882; --link: light-dark(#0550ae, #79b8ff); }
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; --link: #0550ae; }
+@media (prefers-color-scheme: dark) { :root { --link: #79b8ff; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 78rem; padding: 0 1rem; font: 1rem/1.55 system-ui, sans-serif;
        display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2.5rem; }
@@ -131,7 +132,9 @@ def rendered(name: str, known: list[str]) -> tuple[str, str]:
         if token.type == "html_block" and token.content.lstrip().startswith("<!--"):
             token.content = ""
     made = MarkdownIt("commonmark", {"html": True}).enable("table").renderer.render(tokens, _OPTIONS, {})
-    made = made.replace("<table>", '<div class="table" tabindex="0"><table>').replace("</table>", "</table></div>")
+    made = made.replace("<table>", '<div class="table" role="region" aria-label="Table" tabindex="0"><table>').replace(
+        "</table>", "</table></div>"
+    )
     return title, made.replace("<th>", '<th scope="col">')
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,8 +51,21 @@ class Line(NamedTuple):
 def blocks(page: Path) -> Iterator[str]:
     """A page's blocks of shell commands: indented ones, and fenced ones that name no other language."""
     for token in MarkdownIt().parse(page.read_text("utf-8")):
-        if token.type == "code_block" or (token.type == "fence" and token.info.strip() in _SHELL):
+        indented = token.type == "code_block" and not _is_data(token.content)
+        if indented or (token.type == "fence" and token.info.strip() in _SHELL):
             yield token.content
+
+
+def _is_data(block: str) -> bool:
+    """Whether an indented block is TOML or JSON lines."""
+    try:
+        return bool(tomllib.loads(block))
+    except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return bool([json.loads(line) for line in block.splitlines()])
+    except ValueError:
+        return False
 
 
 def commands(page: Path) -> Iterator[Line]:
@@ -95,10 +110,11 @@ def check(arguments: list[str]) -> None:
     if context.args:  # what submit passes on to run
         context = Root.commands["run"].make_context("run", [*context.args, "--output", "-"])
         given = context.params
-    for task in (part for names in given.get("task_names") or () for part in names.split(",")):
+    own = {path.parent.name for path in ROOT.glob("bundle/examples/*/benchmark.toml")}
+    for task in (part for names in given.get("task_names") or given.get("tasks") or () for part in names.split(",")):
         family, _, one = task.partition("/")
-        assert family in {*BENCHMARKS, "all", "longbench_e"}, task
-        known = getattr(BENCHMARKS.get(family), "known_tasks", ())
+        assert family in {*BENCHMARKS, "all", "longbench_e", *own}, task
+        known = BENCHMARKS[family].known_tasks if family in list(BENCHMARKS) else ()
         assert not one or not known or "*" in one or one in known, task
     assert given.get("view") in {None, *VIEWS}, given
     for recipe in map(str, given.get("recipes") or ()):

@@ -34,8 +34,8 @@ class LlamaOptions:
         prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks. On a CPU, 256
             are 5% faster than llama.cpp's own 512 and take half of its memory beside the cache, which grows with
             this times the window; on a GPU more may be faster.
-        flash_attention: off by default, because on a CPU it moves near-ties: greedy answers then differ from
-            those of Hugging Face in float32.
+        flash_attention: use flash attention. Off by default, because on a CPU it moves near-ties: greedy answers then
+            differ from those of Hugging Face in float32.
         cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
             quantised V needs flash_attention.
         n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
@@ -95,10 +95,11 @@ class HfOptions:
         device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
         device_map: spread the layers over all GPUs, as accelerate's "auto", "balanced", "balanced_low_0" or
             "sequential" do; "" puts all on ``device``. A model that the GPUs together cannot hold is refused.
-        dtype: "auto" is what config.json says the weights are, on a CPU only where the processor multiplies that in
-            hardware (bfloat16: AMX-BF16, AVX512-BF16 or ARM's BF16; float16: AMX-FP16), else float32; on a GPU without
-            bfloat16, float16 for it. It is said at the start of a run and part of the run's identity: where the nodes
-            of a cluster differ, name one. float32 is computed as such on a GPU, not as TF32.
+        dtype: "float32", "bfloat16", "float16" or "auto". That is what config.json says the weights are, on a CPU only
+            where the processor multiplies it in hardware (bfloat16: AMX-BF16, AVX512-BF16 or ARM's BF16; float16:
+            AMX-FP16), else float32; on a GPU without bfloat16, float16 for it. It is said at the start of a run and
+            part of the run's identity: where the nodes of a cluster differ, name one. float32 is computed as such on a
+            GPU, not as TF32.
         quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights as they are. The
             cache stays in ``dtype``. There is no 8-bit way: what LLM.int8 computes depends on what else is computed
             in the same pass.
@@ -175,7 +176,7 @@ class EndpointOptions:
         _one_of(self, APIS, "api")
         _one_of(self, SERVERS, "server")
         if not self.timeout_s > 0:
-            raise UsageError(f"timeout_s = {self.timeout_s} is no number of seconds above 0.")
+            raise UsageError(f"timeout_s = {self.timeout_s} is not a number of seconds above 0.")
         _at_least(self, 0, "retries")
         _at_least(self, 1, "concurrency")
 
@@ -231,7 +232,7 @@ class LlamaEmbeddingOptions:
 
     Attributes:
         prefill_chunk: tokens computed at once, where the model can be computed in pieces (causal, last token).
-        flash_attention: off by default, as for models that write text.
+        flash_attention: use flash attention; off by default, as for models that write text.
         n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
         threads: CPU threads; 0 means every core this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
@@ -342,7 +343,7 @@ def _check_url(url: str) -> None:
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(
-            f"url = {url!r} is no address of a server.", fix='Write it like url = "http://127.0.0.1:8080/v1".'
+            f"url = {url!r} is not the address of a server.", fix='Write it like url = "http://127.0.0.1:8080/v1".'
         )
 
 

@@ -124,7 +124,7 @@ def forged(tmp_path: Path, recipe: Recipe, held: Path, change: Callable[[dict[st
         (lambda t: t["base"].update(sources=[{"files": [{"path": "/x", "size": 1, "sha256": ""}]}]), "absolute"),
         (lambda t: t["base"].update(sources=7), "does not describe a bundle"),
         (lambda t: t.update(version=99), "version 99"),
-        (lambda t: t.update(format="else"), "is no request"),
+        (lambda t: t.update(format="else"), "is not a request"),
         (lambda t: t.update(name="../x"), "cannot name a bundle"),
     ],
 )

@@ -64,4 +64,4 @@ def test_what_was_not_batched_is_not_verified(
 ) -> None:
     run = ("run", "-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb", "--verify-batching", 3)
     fails(lbx(*run, "-m", demo, "--no-batching"), 2, "--no-batching makes each alone")
-    fails(lbx(*run, "-m", answers, "--backend", "scripted"), 2, "means nothing to the backend scripted")
+    fails(lbx(*run, "-m", answers, "--backend", "scripted"), 2, "does not apply to the backend scripted")

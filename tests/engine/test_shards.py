@@ -166,5 +166,5 @@ DAMAGED = {
 def test_a_damaged_plan_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "shards.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="plan of shards"):
+    with pytest.raises(UsageError, match="shard plan"):
         read_shards(path)

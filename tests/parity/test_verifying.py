@@ -262,7 +262,7 @@ def test_sampled_answers_can_be_asked_again(tiny: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_verified_is_refused(tiny: Path, bundle: Bundle, tmp_path: Path) -> None:
     _, answers = scripted(tmp_path / "m", {"*": "(A)"})
-    with pytest.raises(UsageError, match="means nothing to the backend scripted"):
+    with pytest.raises(UsageError, match="does not apply to the backend scripted"):
         refuse_unverifiable([work_on(bundle, answers)])
     with loaded(tiny, "llamacpp") as model:
         refuse_unverifiable([work_on(bundle, model)])

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from doc_commands import DOCUMENTS, ROOT, Line, blocks, check, check_mention, commands, mentions
+from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_mention, commands, mentions
 
 from lbx.cli.main import app
 from lbx.cli.report_commands import REPORTS as NAMED_REPORTS
@@ -248,3 +248,19 @@ def test_the_example_card_shows_every_key(tmp_path: Path) -> None:
     for cls in (Weights, Chat, Sampling, *OPTIONS.values(), *EMBEDDING_OPTIONS.values()):
         for field in fields(cls):
             assert re.search(rf"^(?:# )?{field.name} = ", text, re.MULTILINE), (cls.__name__, field.name)
+
+
+def test_every_option_of_run_stands_in_a_panel() -> None:
+    panels = {option.opts[0]: getattr(option, "rich_help_panel", None) for option in Root.commands["run"].params}
+    assert {panel for panel in panels.values() if panel} == {
+        "What to ask", "Which samples", "The model", "Retrieval and embeddings", "How it runs", "One shard of many",
+        "Output",
+    }  # fmt: skip
+    assert [name for name, panel in panels.items() if not panel] in ([], ["--help"])
+
+
+def test_no_help_ends_in_without() -> None:
+    groups = [Root, *(command for command in Root.commands.values() if hasattr(command, "commands"))]
+    for command in (one for group in groups for one in group.commands.values()):
+        for option in command.params:
+            assert not str(getattr(option, "help", "")).rstrip(".").endswith("without"), (command.name, option.name)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import AsJson, HashBundle, VerifyBatching
+from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryFailed, VerifyBatching
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, stdout
-from lbx.cli.spec_options import CountFirst, RetryFailed, takes_spec
+from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError, UsageError
 from lbx.processes import find_tool, python_command

@@ -186,7 +186,7 @@ ModelWorkers = Annotated[
         "answer. 0 loads the model in this process.",
     ),
 ]
-PlanFirst = Annotated[
+CountFirst = Annotated[
     bool, _how("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
 ]
 VerifyBatching = Annotated[

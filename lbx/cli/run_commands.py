@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,14 +14,18 @@ from lbx.cli.options import (
     AsJson,
     BundleDir,
     CopyEvery,
+    CountFirst,
     HashBundle,
+    Log,
+    ResultsOutput,
+    RetryFailed,
     Scratch,
     ShardNumber,
     Shards,
     VerifyBatching,
 )
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
-from lbx.cli.spec_options import CountFirst, RetryFailed, takes_spec
+from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import saying
 from lbx.errors import UsageError
 
@@ -59,16 +63,11 @@ def run(
     *,
     spec: RunSpec,
     spec_file: Path | None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The results file; made when missing.")
-    ],
+    output: ResultsOutput,
     verify_batching: VerifyBatching = 0,
     retry_failed: RetryFailed = False,
     plan: CountFirst = True,
-    log: Annotated[
-        Path | None,
-        typer.Option("--log", metavar="FILE", help="Gets a line a minute; default: RESULTS.log beside the results."),
-    ] = None,
+    log: Log = None,
     shards: Shards = None,
     shard: ShardNumber = None,
     scratch: Scratch = None,

@@ -17,31 +17,16 @@ from lbx.errors import UsageError
 if TYPE_CHECKING:
     from lbx.runs.spec import RunSpec
 
-RunName = Annotated[
-    str | None, typer.Option("--run", metavar="NAME", help="Name of the run; default: made from model and settings.")
-]
-Sampling = Annotated[
-    shown.SamplingSource,
-    typer.Option(
-        "--sampling",
-        metavar="KIND",
-        help="official: the benchmark's own temperature; model: what its makers recommend.",
-    ),
-]
 SpecFile = Annotated[
     Path | None,
     typer.Option(
         "--spec",
         metavar="FILE",
+        rich_help_panel="What to ask",
         help="A run as a file: what `lbx submit` wrote, or a results file whose run is to be made again (--run names "
         "it). Other options change it.",
     ),
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Ask samples again that failed in an earlier run.")]
-CountFirst = Annotated[
-    bool, typer.Option("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
-]
-
 _REQUIRED = {"bundle": "--bundle / -b", "model": "--model / -m", "tasks": "--tasks / -t"}
 
 
@@ -56,7 +41,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "model": (_optional(shown.Model), None),
     "tasks": (_optional(shown.Tasks), None),
     "backend": (shown.BackendName, None),
-    "name": (RunName, None),
+    "name": (shown.RunName, None),
     "limit": (shown.Limit, None),
     "documents": (shown.Documents, None),
     "sample": (shown.DrawSamples, None),
@@ -64,7 +49,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "iterations": (shown.Iterations, None),
     "max_prompt_tokens": (shown.MaxPromptTokens, None),
     "max_new_tokens": (shown.MaxNewTokens, None),
-    "sampling": (Sampling, shown.SamplingSource.OFFICIAL),
+    "sampling": (shown.Sampling, shown.SamplingSource.OFFICIAL),
     "seed": (shown.Seed, 0),
     "chat": (shown.Chat, True),
     "thinking": (shown.Thinking, None),

@@ -113,7 +113,7 @@ class _Renderer:
 
 
 def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
-    """Write the request and read the answer, each only as far as the process goes on."""
+    """Write the request and read the answer, each only while the process is alive."""
     assert process.stdin is not None
     assert process.stdout is not None
     source, sink = process.stdout.fileno(), process.stdin.fileno()

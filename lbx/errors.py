@@ -98,5 +98,5 @@ class InterruptedByUserError(LbxError):
     """Stopped from outside; everything finished before is safe, and the same command goes on."""
 
     def __init__(self, cause: str, *, exit_code: int = 130) -> None:
-        super().__init__(cause, fix="The same command goes on.")
+        super().__init__(cause, fix="The same command continues.")
         self.exit_code = exit_code

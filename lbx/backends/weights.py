@@ -73,7 +73,7 @@ def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
         raise UsageError(f"--threads {threads} is too many: llama.cpp takes {MOST_THREADS}.", fix="Give fewer.")
     if isinstance(card.options, ScriptedOptions | EndpointOptions):
         raise UsageError(
-            f"--threads means nothing to {card.name}: its backend {card.backend} computes nothing here.",
+            f"--threads does not apply to {card.name}: its backend {card.backend} computes nothing here.",
             fix="Leave it out.",
         )
     return replace(card, options=replace(card.options, threads=threads))
@@ -93,7 +93,7 @@ def refuse_generation(card: ModelCard) -> None:
     if not card.embeds:
         other = "llamacpp_embedding" if card.kind.gguf else "sentence_transformers"
         raise UsageError(
-            f"{card.name} is no embedding model: its card says backend = {card.backend!r}.",
+            f"{card.name} is not an embedding model: its card says backend = {card.backend!r}.",
             fix=f"Name an embedding model; its card says backend = {other!r}.",
         )
 
@@ -128,7 +128,7 @@ def _writer(place: Path) -> str:
     backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(place.suffix, "")
     if not backend:
         raise UsageError(
-            f"{place} is no model that lbx can run.",
+            f"{place} is not a model that lbx can run.",
             fix="It takes a model card (.toml), a .gguf file, a folder with config.json, or a table of answers "
             "(.jsonl).",
         )
@@ -141,7 +141,7 @@ def _embedder(place: Path) -> str:
         return _of_folder(place, "sentence_transformers", "llamacpp_embedding")
     if place.suffix != ".gguf":
         raise UsageError(
-            f"{place} is no embedding model that lbx can run.",
+            f"{place} is not an embedding model that lbx can run.",
             fix="It takes a model card (.toml), a .gguf file, or a folder with config.json.",
         )
     return "llamacpp_embedding"

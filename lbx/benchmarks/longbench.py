@@ -95,7 +95,7 @@ class LongBench(Benchmark):
         if mode.rag and kind_of(task).category not in _RETRIEVAL:
             fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
             raise UsageError(
-                f"longbench/{task} cannot be asked with retrieved chunks: it is no question on a document.",
+                f"longbench/{task} cannot be asked with retrieved chunks: it is not a question about a document.",
                 fix=f"Name tasks that are: {fit}.",
             )
 

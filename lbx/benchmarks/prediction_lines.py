@@ -82,7 +82,9 @@ def row_length(line: Line, *, needed_by: str = "") -> int:
 
 def wrong(where: str, what: str) -> UsageError:
     """The error for a prediction file that cannot be taken."""
-    return UsageError(f"{where}: {what}.", fix="Nothing was imported; mend the file, or leave it out, and try again.")
+    return UsageError(
+        f"{where}: {what}.", fix="Nothing was imported; correct the file, or leave it out, and try again."
+    )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -115,7 +117,7 @@ def split(path: Path, data: bytes, *, array: bool = False) -> Content:
         if array:
             return Content(list(_elements(path, text)), final_newline=False, separator="")
         raise UsageError(
-            f"{path} is one JSON array, and this format has one object a line.",
+            f"{path} is one JSON array, and this format has one object on each line.",
             fix="Write it line by line first.",
             command=f"jq -c '.[]' {path} > {path.stem}.jsonl",
         )

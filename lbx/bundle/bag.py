@@ -133,7 +133,7 @@ def refuse_foreign_tag(path: str, where: str) -> None:
     if path not in _TAGS:
         raise BundleError(
             f"{where} is refused: it holds {path}, and a bundle has nothing outside {PAYLOAD} but its own records.",
-            fix="Do not trust it; get it anew from its maker.",
+            fix="Do not trust it; get a new copy from whoever made it.",
         )
 
 
@@ -152,7 +152,7 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
     for path in _REQUIRED:
         if path not in tags:
             raise BundleError(
-                f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle anew."
+                f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle again."
             )
     if tags[BAGIT] != _DECLARATION:
         raise _wrong(where, f"{BAGIT} is not that of a bundle", "Copy it again, or bundle anew.")

@@ -13,7 +13,7 @@ those of the whole stage. ``done_bytes`` can go back when a download has to begi
 
 
 def silent(stage: str, item: str, done_bytes: int, total_bytes: int) -> None:
-    """The progress of one who does not look."""
+    """Progress that nobody watches."""
 
 
 class Meter:

@@ -25,11 +25,11 @@ Keys = Annotated[
     ),
 ]
 AllowUnsigned = Annotated[
-    bool, typer.Option("--allow-unsigned", help="Let in what nobody, or nobody of --trust, has signed.")
+    bool, typer.Option("--allow-unsigned", help="Accept a bundle that is not signed, or not by a key of --trust.")
 ]
 RefuseUnsafe = Annotated[
     bool,
-    typer.Option("--refuse-unsafe", help="Take no pickle and no code, not even where the recipe has let it through."),
+    typer.Option("--refuse-unsafe", help="Refuse pickles and code even where the recipe allowed them."),
 ]
 
 
@@ -67,7 +67,7 @@ def verify(
 def unpack(
     *,
     archive: Archive,
-    to: Annotated[Path, typer.Option("--to", help="Folder to make; it appears only when everything is in it.")],
+    to: Annotated[Path, typer.Option("--to", help="The new folder; it appears only when everything is in it.")],
     trust: Keys = None,
     allow_unsigned: AllowUnsigned = False,
     refuse_unsafe: RefuseUnsafe = False,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Recipes = Annotated[
     list[Path],
     typer.Argument(
-        help="Recipes or model cards (TOML), several make one bundle; or one request (.json) to answer.",
+        help="Recipes or model cards (TOML); several make one bundle. Or one request (.json) to answer.",
         metavar="RECIPE...",
     ),
 ]
@@ -30,15 +30,17 @@ def bundle(
     recipes: Recipes,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the archive.")] = Path(),
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the bundle; the recipes' names joined without.")
+        str | None, typer.Option("--name", help="Name of the bundle; default: the recipes' names, joined.")
     ] = None,
     hub: Annotated[str | None, typer.Option("--hub", help="Address of a hub mirror instead of the public hub.")] = None,
     mirror: Annotated[
         str | None,
-        typer.Option("--mirror", help="Address that serves the https sources' paths instead of their hosts."),
+        typer.Option(
+            "--mirror", help="Address of a mirror that serves the paths of https sources, instead of their hosts."
+        ),
     ] = None,
     work: Annotated[
-        Path | None, typer.Option("--work", metavar="DIR", help="Folder for the downloads; inside -o without.")
+        Path | None, typer.Option("--work", metavar="DIR", help="Folder for the downloads; default: inside -o.")
     ] = None,
     base: Annotated[
         Path | None,
@@ -63,10 +65,10 @@ def bundle(
         typer.Option(
             "--sign",
             metavar="KEY",
-            help="Sign with this SSH key (a .pub where ssh-agent holds it); ssh-keygen does it.",
+            help="Sign with this SSH key, by ssh-keygen; name the .pub if ssh-agent holds the key.",
         ),
     ] = None,
-    zstd: Annotated[bool, typer.Option("--zstd", help="Compress, for slow links; weights hardly shrink.")] = False,
+    zstd: Annotated[bool, typer.Option("--zstd", help="Compress, for slow links; weights shrink little.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show sources, licences and sizes, and download nothing.")
     ] = False,
@@ -75,12 +77,12 @@ def bundle(
         typer.Option(
             "--request",
             metavar="FILE",
-            help="Inside the gap: write down what is wanted (.json) and fetch nothing; outside, lbx bundle FILE "
-            "answers with a delta.",
+            help="Inside the gap: write a request (.json) for what is missing, and fetch nothing; outside, "
+            "`lbx bundle FILE` answers it with a delta.",
         ),
     ] = None,
     have: Annotated[
-        Path | None, typer.Option("--have", metavar="DIR", help="With --request: the unpacked bundle that is held.")
+        Path | None, typer.Option("--have", metavar="DIR", help="With --request: the unpacked bundle that you have.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

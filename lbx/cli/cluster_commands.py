@@ -40,16 +40,17 @@ submit = typer.Typer(
 Folder = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder, new, where all machines see it.")
 ]
-Shards = Annotated[int, typer.Option("--shards", metavar="N", min=1, help="How many parts, each a job of its own.")]
+Shards = Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards, each a job of its own.")]
 Calibrate = Annotated[
     bool,
     typer.Option(
-        "--calibrate/--no-calibrate", help="Compute here for a few seconds to predict seconds; fit for nodes like this."
+        "--calibrate/--no-calibrate",
+        help="Compute here for a few seconds to predict how long shards take on nodes like this one.",
     ),
 ]
 Like = Annotated[
     Path | None,
-    typer.Option("--like", metavar="RESULTS", help="Predict from a run of this model on such nodes instead."),
+    typer.Option("--like", metavar="RESULTS", help="Predict from a results file of this model on such nodes instead."),
 ]
 CountTokens = Annotated[
     bool,
@@ -58,7 +59,8 @@ CountTokens = Annotated[
 AtOnce = Annotated[int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted, and submit nothing.")]
 CopyEvery = Annotated[
-    float, typer.Option("--copy-every", metavar="MINUTES", min=0, help="How often a running shard's file is copied.")
+    float,
+    typer.Option("--copy-every", metavar="MINUTES", min=0, help="Minutes between copies of a running shard's file."),
 ]
 
 
@@ -71,31 +73,38 @@ def submit_slurm(
     output: Folder,
     shards: Shards,
     job_name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
-    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Where to run.")] = "",
+    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = "",
     time: Annotated[
-        str, typer.Option("--time", metavar="LIMIT", help="Of a shard, as Slurm writes it; predicted without.")
+        str,
+        typer.Option("--time", metavar="LIMIT", help="Time limit of a shard, as Slurm writes it; default: predicted."),
     ] = "",
     gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = "",
     cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="Cores of a shard.")] = 0,
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = "",
     at_once: AtOnce = 0,
-    module: Annotated[list[str] | None, typer.Option("--module", metavar="NAME", help="Load it; repeat.")] = None,
+    module: Annotated[
+        list[str] | None, typer.Option("--module", metavar="NAME", help="Module to load. Can be repeated.")
+    ] = None,
     container: Annotated[str, typer.Option("--container", metavar="IMAGE", help="A .sif file, or an image.")] = "",
     runtime: Annotated[
-        str, typer.Option("--runtime", metavar="NAME", help="apptainer or podman runs the image; none without.")
+        str, typer.Option("--runtime", metavar="NAME", help="What runs the image: apptainer or podman; default: none.")
     ] = "none",
     bind: Annotated[
-        list[Path] | None, typer.Option("--bind", metavar="PATH", help="More that the container may read; repeat.")
+        list[Path] | None,
+        typer.Option("--bind", metavar="PATH", help="Another path that the container may read. Can be repeated."),
     ] = None,
     scratch: Annotated[
         str, typer.Option("--scratch", metavar="DIR", help="A node's own disk; the node's shell expands it.")
     ] = "${TMPDIR:-/tmp}",
     copy_every: CopyEvery = 10.0,
     requeues: Annotated[
-        int, typer.Option("--requeues", metavar="N", min=0, help="How often a shard that was cut off may go on.")
+        int, typer.Option("--requeues", metavar="N", min=0, help="How often a shard that was cut off may be requeued.")
     ] = 10,
     sbatch_option: Annotated[
-        list[str] | None, typer.Option("--sbatch-option", metavar="OPTION", help="As --account=x; repeat.")
+        list[str] | None,
+        typer.Option(
+            "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
+        ),
     ] = None,
     template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="The site's own script with lbx's marks.")
@@ -162,7 +171,7 @@ def submit_slurm(
         answer_json(json.dumps(told | {"shards": len(plan.shards), "runs": plan.runs}))
         return
     answer(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
-    note(f"How far they are: lbx status {folder.root}")
+    note(f"To follow them: lbx status {folder.root}")
 
 
 @submit.command("kubernetes")
@@ -175,13 +184,13 @@ def submit_kubernetes(
     shards: Shards,
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")],
     run_claim: Annotated[
-        str, typer.Option("--run-claim", metavar="NAME", help="The volume claim whose root is DIR, written by all.")
+        str, typer.Option("--run-claim", metavar="NAME", help="Volume claim whose root is DIR; all shards write to it.")
     ],
     bundle_claim: Annotated[
-        str, typer.Option("--bundle-claim", metavar="NAME", help="The volume claim whose root is the bundle.")
+        str, typer.Option("--bundle-claim", metavar="NAME", help="Volume claim whose root is the bundle.")
     ],
     job_name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx",
-    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where it runs.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Namespace to run in.")] = "",
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0,
     cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="Cores of a shard.")] = "",
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64Gi.")] = "",
@@ -300,7 +309,7 @@ def status(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `lbx submit` wrote.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.
+    """Show how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.
 
     Example: lbx status runs/leval
     """
@@ -335,9 +344,9 @@ def merge(
         typer.Option("--output", "-o", metavar="FILE", help="The new results file; a folder's own results.duckdb."),
     ] = None,
     shards: Annotated[
-        Path | None, typer.Option("--shards", metavar="FILE", help="The plan of shards that says what there should be.")
+        Path | None, typer.Option("--shards", metavar="FILE", help="The shard plan, which says what there should be.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output where it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Join results files: parts of one run become that run again, other runs stand side by side.
@@ -364,7 +373,7 @@ def merge(
     else:
         files = sources
     if output is None:
-        raise UsageError("Where to is missing.", fix="Name the new results file with -o.")
+        raise UsageError("No output file is named.", fix="Name the new results file with -o.")
     merged = join(files, output, plan, force=force)
     _tell(merged, as_json=as_json)
     if merged.gaps or any(merged.failures.values()):

@@ -40,18 +40,22 @@ class Need(StrEnum):
 
 Needs = Annotated[
     list[Need] | None,
-    typer.Option("--need", metavar="NAME", help="Fail without it: llamacpp, hf, gpu or offline (no network); repeat."),
+    typer.Option(
+        "--need",
+        metavar="NAME",
+        help="Fail if it is missing: llamacpp, hf, gpu or offline (no network). Can be repeated.",
+    ),
 ]
 
 
 def doctor(as_json: AsJson = False, need: Needs = None) -> None:
-    """Say what this machine has: CPU code in use, GPU, memory and its limits, backends, whether it is offline.
+    """Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.
 
-    Every CPU variant of llama.cpp that could run here is tried: whether it multiplies rightly, and how many tokens a
+    Every CPU variant of llama.cpp that could run here is tried: whether it multiplies correctly, and how many tokens a
     second one thread of it multiplies with a billion weights in Q4_K.
 
     Serves as a container's health check: fails (exit code 1) when no backend can run, when there is nowhere to write
-    temporary files, or when something named by --need is missing. What is wrong, and what mends it, comes last.
+    temporary files, or when something named by --need is missing. What is wrong, and how to fix it, comes last.
 
     Example: lbx doctor --need gpu --need offline
     """
@@ -264,7 +268,7 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
     if Need.OFFLINE in needs and facts["network"]["interfaces"]:
         add(True, "There is a network.", "Start the container with --network=none, or the command with: unshare -rn")
     if not facts["writable"]["temporary files"]["writable"]:
-        add(True, "Nowhere can temporary files be written.", "Mount a tmpfs on /tmp, or set TMPDIR.")
+        add(True, "Temporary files cannot be written anywhere.", "Mount a tmpfs on /tmp, or set TMPDIR.")
     quota, cores = facts["cpu"]["quota_cores"], facts["cpu"]["cores"]
     if quota and quota < cores:
         add(

@@ -21,7 +21,12 @@ _THERE = {True: "there", False: "not there", None: "on a server"}
 def models(
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", "-b", metavar="DIR", help="Look into it, too, and beside it instead of here."),
+        typer.Option(
+            "--bundle",
+            "-b",
+            metavar="DIR",
+            help="List what it holds as well, and look beside it instead of in this folder.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

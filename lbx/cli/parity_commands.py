@@ -39,10 +39,10 @@ _LIMIT = 10
 def parity(
     *,
     first: Annotated[str, typer.Argument(metavar="MODEL_A", help="A model card, a .gguf file, or a model folder.")],
-    second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to hold against it.")],
+    second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.")],
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", "-b", metavar="DIR", help="Where prompts come from; built-in ones without."),
+        typer.Option("--bundle", "-b", metavar="DIR", help="Where prompts come from; default: built-in ones."),
     ] = None,
     task_names: Annotated[
         list[str] | None, typer.Option("--tasks", "-t", metavar="NAMES", help="Which of the bundle's tasks.")
@@ -50,7 +50,7 @@ def parity(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", metavar="N", min=1, help=f"Only the first N samples of each task; {_LIMIT} without."
+            "--limit", "-n", metavar="N", min=1, help=f"Only the first N samples of each task; default: {_LIMIT}."
         ),
     ] = None,
     documents: Documents = None,
@@ -59,7 +59,9 @@ def parity(
     ids: Ids = None,
     positions: Annotated[
         int,
-        typer.Option("--positions", metavar="N", min=0, help="Tokens of each answer that logits are compared behind."),
+        typer.Option(
+            "--positions", metavar="N", min=0, help="Compare logits after each of the first N tokens of an answer."
+        ),
     ] = 16,
     max_prompt_tokens: MaxPromptTokens = None,
     max_new_tokens: MaxNewTokens = None,
@@ -71,7 +73,7 @@ def parity(
             "--fail-above",
             metavar="X",
             min=0,
-            help="Exit code 1 where any logit differs by more than X, token ids differ, or either cannot be compared.",
+            help="Exit with 1 if any logit differs by more than X, token ids differ, or either cannot be compared.",
         ),
     ] = None,
     as_json: AsJson = False,

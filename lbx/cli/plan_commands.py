@@ -25,16 +25,15 @@ def plan(
     spec: RunSpec,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="A results file: what runs in it took says how long this one takes."
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="Base the estimate on the sessions in this results file."),
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to tell how long a run takes.")
+        bool,
+        typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to estimate how long a run takes."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a run would read and take: tokens, shared prefixes, truncation, memory, time.
+    """Count what a run would read and take: tokens, shared prefixes, truncation, memory, time.
 
     Nothing is run but a calibration of a few seconds, and none where a results file (-o) tells of earlier sessions.
 

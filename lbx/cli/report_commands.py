@@ -34,14 +34,16 @@ def report(
         ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE,
-    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run; repeat for several.")] = None,
+    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")] = None,
     versions: Annotated[
         list[str] | None,
         typer.Option("--metric-version", help="BENCHMARK=N: that version's scores instead of the newest ones'."),
     ] = None,
     references: Annotated[
         list[Path] | None,
-        typer.Option("--reference", help="CSV of published figures, beside the runs in the report paper (with a *)."),
+        typer.Option(
+            "--reference", help="CSV of published figures, shown beside the runs in the report paper, marked with *."
+        ),
     ] = None,
     against: Annotated[
         list[str] | None, typer.Option("--against", help="Only these published models, each by a part of its name.")
@@ -114,7 +116,7 @@ def sql(
     output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write (parquet).")] = None,
 ) -> None:
-    """Ask a results file anything, read-only.
+    """Query a results file with SQL, read-only.
 
     Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json
     """

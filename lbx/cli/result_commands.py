@@ -38,7 +38,7 @@ OptionalBundle = Annotated[Path | None, typer.Option("--bundle", "-b", help="The
 def score(
     *,
     results: Results,
-    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run; repeat for several.")] = None,
+    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")] = None,
     embedding: Embedding = None,
     bundle: OptionalBundle = None,
     workers: Workers = 0,
@@ -73,11 +73,11 @@ def import_(
     *,
     file_format: Format,
     path: Annotated[Path, typer.Argument(help="The folder or file that the official script wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The results file; made when missing.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The results file; created where there is none.")],
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name in reports.")],
-    name: Annotated[str | None, typer.Option("--run", help="Name of the run; made up without.")] = None,
+    name: Annotated[str | None, typer.Option("--run", help="Name of the run; default: made from the content.")] = None,
     e: Annotated[
-        bool, typer.Option("--e", help="They are LongBench-E's; a folder pred_e in the path says so, too.")
+        bool, typer.Option("--e", help="The predictions are LongBench-E's; a folder pred_e in the path says the same.")
     ] = False,
     bundle: Annotated[
         Path | None,
@@ -133,7 +133,9 @@ def export(
     file_format: Format,
     results: Results,
     run: Annotated[str, typer.Option("--run", help="The run.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write into; made when missing.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to write into; created where there is none.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -144,7 +144,7 @@ def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:
     """
     names = tuple(name for text in given or () for name in _names(text))
     if given and not names:
-        raise UsageError("--ids names no sample.", fix="Give names, or @FILE with a name a line.")
+        raise UsageError("--ids names no sample.", fix="Give names, or @FILE with one name on each line.")
     return names
 
 
@@ -160,8 +160,8 @@ def _lines(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as exc:
         reason = getattr(exc, "strerror", None) or exc
         raise UsageError(
-            f"--ids @{path} cannot be read: {reason}.", fix="It takes a text file, a name a line."
+            f"--ids @{path} cannot be read: {reason}.", fix="It takes a text file with one name on each line."
         ) from exc
     if not any(line.strip() for line in lines):
-        raise UsageError(f"--ids @{path} names no sample: the file is empty.", fix="It takes a name a line.")
+        raise UsageError(f"--ids @{path} names no sample: the file is empty.", fix="Write one name on each line.")
     return lines

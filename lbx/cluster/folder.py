@@ -65,7 +65,7 @@ class RunFolder:
         """Raises UsageError where there is none."""
         if not self.plan_file.is_file():
             raise UsageError(
-                f"{self.root} is no folder of `lbx submit`: it has no {self.plan_file.name}.",
+                f"{self.root} is not a folder of `lbx submit`: it has no {self.plan_file.name}.",
                 fix="Name the folder that was given to `lbx submit ... -o DIR`.",
             )
         return read_shards(self.plan_file)

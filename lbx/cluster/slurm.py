@@ -123,7 +123,9 @@ class SlurmOptions:
                 raise UsageError(f"--module {module!r} has more than one line or a control character.")
         for option in self.more:
             if not option.startswith("-"):
-                raise UsageError(f"--sbatch-option {option!r} is no option of sbatch.", fix="As in --account=physics.")
+                raise UsageError(
+                    f"--sbatch-option {option!r} is not an option of sbatch.", fix="As in --account=physics."
+                )
 
     def array(self, folder: RunFolder, shards: int) -> str:
         """The array's #SBATCH lines."""

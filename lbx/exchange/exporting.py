@@ -212,5 +212,5 @@ def _write_all(targets: Mapping[Path, list[str]]) -> None:
         except OSError as exc:
             raise LbxError(
                 f"{exc.filename or 'The export'} cannot be written: {exc.strerror or exc}.",
-                fix="Nothing was exported. Mend the cause (a full disk, a folder of somebody else's) and try again.",
+                fix="Nothing was exported. Fix the cause (a full disk, a folder of somebody else's) and try again.",
             ) from exc

@@ -137,7 +137,7 @@ def _unknown(form: Format, file: Path, task: str) -> UsageError:
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
         f"{file}: {form.name} has no task {task!r}.",
-        fix=f"{hint}The name up to the first dot says the task; move files that are no predictions elsewhere.",
+        fix=f"{hint}The name up to the first dot says the task; move files that are not predictions elsewhere.",
     )
 
 

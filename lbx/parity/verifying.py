@@ -71,7 +71,7 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
         )
     if not isinstance(backend, SteppingBackend):
         raise UsageError(
-            f"--verify-batching means nothing to the backend {backend.info.name}: it computes no answers.", fix=fix
+            f"--verify-batching does not apply to the backend {backend.info.name}: it computes no answers.", fix=fix
         )
     memory = backend.sequences()
     if memory is None or memory.max_sequences < LEAST_SEQUENCES:

@@ -91,7 +91,7 @@ def _number(text: str | None, path: Path, line: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UsageError(f"{path}, line {line}: {text!r} is no figure.")
+        raise UsageError(f"{path}, line {line}: {text!r} is not a number.")
     return value
 
 

@@ -56,7 +56,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
             more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
             knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.modes]
             raise UsageError(
-                f"{option} means nothing to {', '.join(without[:_NAMED])}{more}.",
+                f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
                 fix=f"It belongs to {' and '.join(knowing)}: name only their tasks, or leave it out.",
             )
     for task in tasks:
@@ -110,7 +110,7 @@ def check_embedding_model(name: str, bundle: Bundle) -> None:
     """Refuse now an embedding model that would fail after hours of answers.
 
     Raises:
-        UsageError: the name is no embedding model's.
+        UsageError: the name is not an embedding model's.
         BackendError: its weights or its library are missing.
     """
     check_embedder(resolve_embedder(name, bundle=bundle), bundle)

@@ -221,5 +221,5 @@ def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSetting
             )
         return {}
     if not known:
-        log.info(f"The model's chat template knows no switch for {option}: the model does as it was trained.")
+        log.info(f"The model's chat template has no switch for {option}: the model does as it was trained.")
     return dict.fromkeys(known, settings.thinks)

@@ -234,7 +234,7 @@ def _refuse_other_row(
         raise StoreError(
             f"{source} and a file before it hold two different rows of {table} under one key ({named}): they differ in "
             f"{', '.join(found[-1])}.",
-            fix="One of the two is not of this run, or was made anew; leave out one of the files.",
+            fix="One of the two is not of this run, or was made again; leave out one of the files.",
         )
 
 

@@ -445,7 +445,7 @@ class Store:
                 if isinstance(exc, duckdb.Error):
                     raise StoreError(
                         f"{self.path} could not be written: {first_line(exc)}",
-                        fix="Rows committed before this are safe. Mend the cause (a full disk?), then repeat the same "
+                        fix="Rows committed before this are safe. Fix the cause (a full disk?), then repeat the same "
                         "command to continue.",
                     ) from exc
                 raise

@@ -424,13 +424,13 @@ def test_a_model_is_for_one_or_the_other(card, decoder, tiny_hf, tiny_gguf, tmp_
         ("llamacpp", tiny_gguf, "llamacpp_embedding"),
     ):
         writing = card(backend, weights)
-        with pytest.raises(UsageError, match=f"is no embedding model.*backend = '{other}'"):
+        with pytest.raises(UsageError, match=f"is not an embedding model.*backend = '{other}'"):
             load_embedder(writing)
-        with pytest.raises(UsageError, match="is no embedding model"):
+        with pytest.raises(UsageError, match="is not an embedding model"):
             resolve_embedder(str(writing.source))
     answers = tmp_path / "answers.jsonl"
     answers.write_text("")
-    with pytest.raises(UsageError, match="is no embedding model that lbx can run"):
+    with pytest.raises(UsageError, match="is not an embedding model that lbx can run"):
         resolve_embedder(str(answers))
 
 

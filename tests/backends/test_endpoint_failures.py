@@ -423,10 +423,10 @@ def test_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
     ("table", "message"),
     [
         ("", "url = '' is no address"),
-        ('url = "127.0.0.1:8080"', "no address of a server"),
-        ('url = "http://127.0.0.1:port/v1"', "no address of a server"),
+        ('url = "127.0.0.1:8080"', "not the address of a server"),
+        ('url = "http://127.0.0.1:port/v1"', "not the address of a server"),
         ('url = "http://me:secret@h/v1"', "user name or password"),
-        ('url = "http://h/v1?key=1"', "no address of a server"),
+        ('url = "http://h/v1?key=1"', "not the address of a server"),
         ('url = "http://h/v1"\napi = "responses"', "api = 'responses' is none of"),
         ('url = "http://h/v1"\nserver = "ollama"', "server = 'ollama' is none of"),
         ('url = "http://h/v1"\nconcurrency = 0', "concurrency = 0 is too small"),

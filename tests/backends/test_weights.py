@@ -61,7 +61,7 @@ def test_a_wrong_path_names_its_neighbours(tmp_path):
     put(tmp_path / "llama.gguf")
     with pytest.raises(UsageError, match=r"Did you mean \S+/llama\.gguf"):
         resolve_model(str(tmp_path / "lama.gguf"))
-    with pytest.raises(UsageError, match="no model that lbx can run"):
+    with pytest.raises(UsageError, match="not a model that lbx can run"):
         resolve_model(str(put(tmp_path / "weights.bin")))
     with pytest.raises(UsageError, match="neither config"):
         resolve_model(str(put(tmp_path / "empty/notes.txt").parent))

@@ -69,7 +69,7 @@ def test_a_changed_base_is_never_used(place: Path, base: Path) -> None:
     [
         ({"data/files/b.txt": "../../etc/passwd"}, "leads out of the folder"),
         ({"data/files/b.txt": "/etc/passwd"}, "names no file of the base|absolute"),
-        ({"data/files/b.txt": "bagit.txt"}, "no payload file"),
+        ({"data/files/b.txt": "bagit.txt"}, "not a payload file"),
     ],
 )
 def test_a_delta_that_reaches_out_of_its_base_is_refused(

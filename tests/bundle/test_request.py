@@ -118,7 +118,7 @@ def forged(tmp_path: Path, recipe: Recipe, held: Path, change: Callable[[dict[st
         (lambda t: t["source"].append({"kind": "path", "path": "/etc/passwd", "to": "x"}), "source of kind 'path'"),
         (lambda t: t["source"].append({"kind": "image", "path": "/etc/passwd"}), "source of kind 'image'"),
         (lambda t: t["source"].append("hub"), "is not a table"),
-        (lambda t: t["source"][0].update(repo="../../x"), "no repository name"),
+        (lambda t: t["source"][0].update(repo="../../x"), "not a repository name"),
         (lambda t: t["keep"][0]["files"].append({"path": "data/files/x", "size": 1, "sha256": "0" * 64}), "not in the"),
         (lambda t: t["keep"].append(7), "a source to keep is not described"),
         (lambda t: t["base"].update(sources=[{"files": [{"path": "/x", "size": 1, "sha256": ""}]}]), "absolute"),

@@ -114,10 +114,10 @@ def test_an_image_travels_in_the_same_volumes(bundle: Make, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("files", "cause"),
     [
-        ({"manifest.json": b"[]"}, "is no OCI archive"),
-        ({**IMAGE, "./index.json": b"{"}, "is no OCI archive"),
+        ({"manifest.json": b"[]"}, "is not an OCI archive"),
+        ({**IMAGE, "./index.json": b"{"}, "is not an OCI archive"),
         ({**IMAGE, "./index.json": b'{"manifests": []}'}, "holds no image"),
-        ({"./index.json": IMAGE["./index.json"]}, "is no OCI archive"),
+        ({"./index.json": IMAGE["./index.json"]}, "is not an OCI archive"),
     ],
 )
 def test_what_is_no_image_is_refused(
@@ -126,7 +126,7 @@ def test_what_is_no_image_is_refused(
     with pytest.raises(UsageError, match=cause):
         bundle(DATASET, images=[oci(tmp_path / "i.tar", files)])
     (tmp_path / "text.tar").write_text("no tar at all")
-    with pytest.raises(UsageError, match="is no OCI archive"):
+    with pytest.raises(UsageError, match="is not an OCI archive"):
         bundle(DATASET, images=[tmp_path / "text.tar"])
     with pytest.raises(UsageError, match="cannot be read"):
         bundle(DATASET, images=[tmp_path / "nothing.tar"])

@@ -90,7 +90,7 @@ def test_ids_by_a_file(lbx: Lbx, run: Any, tmp_path: Path) -> None:
         (("--seed", -1), "greater than or equal to 0"),
         (("--threads", 0), "greater than or equal to 1"),
         (("--threads", 513), "is too many: llama.cpp takes 512"),
-        (("--threads", 4), "--threads means nothing to oracle: its backend scripted computes nothing here."),
+        (("--threads", 4), "--threads does not apply to oracle: its backend scripted computes nothing here."),
         (("--sample", 2, "--documents", 2), "--documents and --sample exclude each other."),
         (("--ids", IDS[0], "--limit", 2), "--ids and --limit exclude each other."),
         (("--ids", ""), "--ids names no sample."),
@@ -111,7 +111,7 @@ def test_what_cannot_be_chosen(run: Any, tmp_path: Path, options: tuple[object, 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe\x00"])
 def test_a_file_of_ids_without_any(run: Any, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ids.txt").write_bytes(content)
-    fails(run("--ids", f"@{tmp_path / 'ids.txt'}"), 2, "a name a line")
+    fails(run("--ids", f"@{tmp_path / 'ids.txt'}"), 2, "one name on each line")
 
 
 def test_threads_need_a_model_that_computes(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_threads_need_a_model_that_computes(lbx: Lbx, bundle: Path, answers: Pat
         ("parity", answers, answers),
         ("submit", "slurm", "--dry-run", "--shards", 2, "-o", tmp_path / "s", "-b", bundle, "-m", answers, "-t", TASK),
     ):
-        fails(lbx(*command, "--threads", 2), 2, "--threads means nothing to oracle")
+        fails(lbx(*command, "--threads", 2), 2, "--threads does not apply to oracle")
     fails(lbx("score", tmp_path / "r.duckdb", "--threads", 2), 2, "--threads is for an embedding model")
     fails(lbx("parity", answers, answers, "--sample", 2), 2, "Give --bundle and --tasks, too.")
 

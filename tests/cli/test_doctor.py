@@ -71,4 +71,4 @@ def test_nowhere_to_write_temporary_files_fails() -> None:
     if said["writable"]["temporary files"]["writable"]:
         pytest.skip("/tmp is a file system of its own here")
     assert done.returncode == 1
-    assert "Nowhere can temporary files be written." in [problem["cause"] for problem in said["problems"]]
+    assert "Temporary files cannot be written anywhere." in [problem["cause"] for problem in said["problems"]]

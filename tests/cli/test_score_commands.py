@@ -126,7 +126,7 @@ def test_a_stopped_import_is_not_done_and_goes_on(lbx: Lbx, predictions: Path, i
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode == 143
-    assert "The same command goes on" in " ".join(said.split())
+    assert "The same command continues" in " ".join(said.split())
     assert all_end(scoring)
     assert rows(path, "SELECT status FROM runs") == [("interrupted",)]
     done = lbx(*command, "--json")

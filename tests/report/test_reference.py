@@ -55,8 +55,8 @@ def test_shapes(tmp_path: Path, header: str, row: str, line: str, value: float) 
     [
         ("", "is empty"),
         ("a,b\n1,2\n", "none of the shapes"),
-        ("benchmark,model,task,score_percent\nlongbench,M,qasper,high\n", "line 2: 'high' is no figure"),
-        ("benchmark,model,task,score_percent\nlongbench,M\n", "line 2: None is no figure"),
+        ("benchmark,model,task,score_percent\nlongbench,M,qasper,high\n", "line 2: 'high' is not a number"),
+        ("benchmark,model,task,score_percent\nlongbench,M\n", "line 2: None is not a number"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, what: str) -> None:

@@ -247,7 +247,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
 
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        raise BackendError(f"{folder} is no Hugging Face model: it has no config.json.")
+        raise BackendError(f"{folder} is not a Hugging Face model: it has no config.json.")
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         raise BackendError(

@@ -154,7 +154,7 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
     """
     if not (folder / "config.json").is_file():
         raise BackendError(
-            f"{folder} is no Hugging Face model: it has no config.json.",
+            f"{folder} is not a Hugging Face model: it has no config.json.",
             fix="For a .gguf file, say backend = 'llamacpp_embedding' in the card.",
         )
     places = {"."} | _module_folders(folder, options)

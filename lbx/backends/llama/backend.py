@@ -229,7 +229,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
     model = load_model(llama_cpp, path, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
         llama_cpp.llama_model_free(model)
-        raise BackendError(f"{path} is no decoder-only language model; lbx runs no others.")
+        raise BackendError(f"{path} is not a decoder-only language model, and lbx runs no others.")
     return model
 
 

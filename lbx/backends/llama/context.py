@@ -85,7 +85,7 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
     trained = _short_context(llama_cpp, model)
     if window <= trained < cells:
         raise BackendError(
-            f"{card.name} computes otherwise in a cache of more than {trained} tokens; kv_cells = {cells}.",
+            f"{card.name} computes differently in a cache of more than {trained} tokens; kv_cells = {cells}.",
             fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
         )
     slides = llama_cpp.llama_model_n_swa(model)

@@ -77,7 +77,7 @@ def choose(library: Path, files: Sequence[Path] | None) -> tuple[Trial, list[Tri
     if not refused:
         raise _nothing(f"llama.cpp has no CPU code for this machine ({platform.machine()}).")
     told = "; ".join(f"{trial.variant} {trial.problem}" for trial in refused)
-    raise _nothing(f"llama.cpp does not compute rightly on this processor: {told}.")
+    raise _nothing(f"llama.cpp computes wrongly on this processor: {told}.")
 
 
 def _nothing(cause: str) -> BackendError:

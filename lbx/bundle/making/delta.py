@@ -135,5 +135,5 @@ def held_from(name: object, digest: object, sources: object, where: str) -> Held
             if reason := why_unsafe(file.path):
                 raise ValueError(f"the file {file.path!r}: {reason}")  # noqa: TRY301
     except (TypeError, KeyError, AttributeError, ValueError) as exc:
-        raise UsageError(f"{where} does not describe a bundle ({exc}).", fix="Make it anew.") from exc
+        raise UsageError(f"{where} does not describe a bundle ({exc}).", fix="Make it again.") from exc
     return held

@@ -20,7 +20,7 @@ def read_image(path: Path) -> list[dict[str, str]]:
         [{"name": "localhost/lbx:latest", "digest": "sha256:..."}], name "" where the index gives none.
 
     Raises:
-        UsageError: there is no file, or it is no OCI archive (a plain tar with oci-layout and index.json).
+        UsageError: there is no file, or it is not an OCI archive (a plain tar with oci-layout and index.json).
     """
     found: dict[str, Any] = {}
     try:
@@ -38,7 +38,7 @@ def read_image(path: Path) -> list[dict[str, str]]:
         raise UsageError(f"The image {path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise UsageError(
-            f"{path} is no OCI archive ({type(exc).__name__}: {exc}).",
+            f"{path} is not an OCI archive ({type(exc).__name__}: {exc}).",
             fix="Save the image in that format.",
             command=f"podman save --format oci-archive -o {path} IMAGE",
         ) from exc

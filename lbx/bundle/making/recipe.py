@@ -183,7 +183,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _source(entry: Any, path: Path, number: int) -> Source:
     where = f"{path}, [[source]] number {number}"
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is not a table.", fix="Write [[source]], then one key a line.")
+        raise UsageError(f"{where} is not a table.", fix="Write [[source]], then one key on each line.")
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         found = "has no kind" if kind is None else f"has the unknown kind {kind!r}"

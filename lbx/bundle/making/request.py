@@ -204,7 +204,7 @@ def _kept(records: object, held: Held | None, file: Path) -> Iterable[HeldSource
             label(record)
             yield HeldSource(record, tuple(record.get("allowed", ())), f"{file}, keep")
         except (TypeError, KeyError, ValueError, AttributeError) as exc:
-            raise UsageError(f"{file}: a source to keep is not described ({exc}).", fix="Make it anew.") from exc
+            raise UsageError(f"{file}: a source to keep is not described ({exc}).", fix="Make it again.") from exc
 
 
 def _read(file: Path) -> Mapping[str, Any]:
@@ -216,7 +216,7 @@ def _read(file: Path) -> Mapping[str, Any]:
             raise ValueError("it has no such format")  # noqa: TRY301
     except (OSError, ValueError, RecursionError) as exc:
         raise UsageError(
-            f"{file} is no request: {exc}.", fix="Make one inside the gap.",
+            f"{file} is not a request: {exc}.", fix="Make one inside the gap.",
             command="lbx bundle RECIPE... --have DIR --request wanted.json",
         ) from exc  # fmt: skip
     if table.get("version") != _VERSION:

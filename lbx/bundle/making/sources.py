@@ -60,7 +60,7 @@ class HttpsSource:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme != "https" or not parts.netloc or not parts.path.strip("/"):
-            raise ValueError(f'url = "{self.url}" is no https address of a file.')
+            raise ValueError(f'url = "{self.url}" is not an https address of a file.')
         if not _SHA256.fullmatch(self.sha256):
             raise ValueError(f'sha256 = "{self.sha256}" is not 64 lower-case hex digits.')
         _check_to(self.to)
@@ -156,7 +156,7 @@ def _check_repo(repo: str, kind: str) -> None:
     if kind not in _TYPES:
         raise ValueError(f'type = "{kind}" is neither "dataset" nor "model".')
     if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo or len(repo) > 96:
-        raise ValueError(f'repo = "{repo}" is no repository name such as "THUDM/LongBench".')
+        raise ValueError(f'repo = "{repo}" is not a repository name such as "THUDM/LongBench".')
 
 
 def _check_to(to: str) -> None:

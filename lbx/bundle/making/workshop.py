@@ -44,7 +44,9 @@ def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator
             (store / "files").mkdir(exist_ok=True)
             yield Workshop(store / "files", drafts)
         except OSError as exc:
-            raise UsageError(f"Writing the bundle failed: {exc}.", fix="Give the same command again to go on.") from exc
+            raise UsageError(
+                f"Writing the bundle failed: {exc}.", fix="Give the same command again to continue."
+            ) from exc
 
 
 def clear(shop: Workshop) -> None:

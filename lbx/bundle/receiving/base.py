@@ -95,7 +95,7 @@ class Base:
         if not stat.S_ISREG(target.lstat().st_mode) or digest.hexdigest() != entry.sha256:
             raise BundleError(
                 f"{source} has changed since {self._asked} was bundled; {self._delta} cannot build on it.",
-                fix="Unpack the base anew from its own archive.",
+                fix="Unpack the base again, from its own archive.",
                 command=f"lbx verify {self.root}",
             )
 

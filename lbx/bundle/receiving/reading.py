@@ -260,7 +260,7 @@ class Reading:
     def _refuse(self, what: str) -> BundleError:
         return BundleError(
             f"{self._archive} is refused: {what}.",
-            fix="Nothing was written. Do not trust it; get it anew from its maker.",
+            fix="Nothing was written. Do not trust it; get a new copy from whoever made it.",
         )
 
 

@@ -132,11 +132,11 @@ def parse(content: bytes, where: str) -> Signature:
     try:
         signature = _parse(content)
     except (ValueError, IndexError, binascii.Error) as exc:
-        raise BundleError(f"{where} is not an SSH signature ({exc}).", fix="Copy it again, or sign anew.") from exc
+        raise BundleError(f"{where} is not an SSH signature ({exc}).", fix="Copy it again, or sign again.") from exc
     if signature.namespace != NAMESPACE:
         raise BundleError(
             f"{where} was made for {signature.namespace!r}, not for {NAMESPACE!r}.",
-            fix="Sign anew with `lbx bundle --sign`.",
+            fix="Sign again with `lbx bundle --sign`.",
         )
     return signature
 

@@ -1,7 +1,7 @@
 """A run in shards: parts of equal predicted cost, no document in two of them, each sample in one.
 
 A document is dealt out with everything that is asked about it, in whatever task, so that no shard reads what another
-one has read. The plan of shards is a JSON file that ``lbx run --shards`` and ``lbx merge`` read:
+one has read. The shard plan is a JSON file that ``lbx run --shards`` and ``lbx merge`` read:
 
     {"lbx_shards": 1, "bundle_digest": HEX, "runs": [NAME], "iterations": {TASK: N}, "unit": "s" or "tokens",
      "basis": "how the cost is known",
@@ -202,7 +202,7 @@ def deal(costs: Sequence[float], shards: int) -> list[list[int]]:
     return [sorted(part) for part in parts]
 
 
-# The plan of shards
+# The shard plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +252,10 @@ class ShardPlan:
     def check(self, bundle_digest: str, tasks: Sequence[str]) -> None:
         """Raise UsageError where the plan was made for another bundle or other tasks."""
         if bundle_digest != self.bundle_digest:
-            raise UsageError("The plan of shards was made for another bundle.", fix="Plan again: lbx submit.")
+            raise UsageError("The shard plan was made for another bundle.", fix="Plan again: lbx submit.")
         if set(tasks) != set(self.iterations):
             raise UsageError(
-                f"The plan of shards was made for other tasks: {', '.join(sorted(set(tasks) ^ set(self.iterations)))} "
+                f"The shard plan was made for other tasks: {', '.join(sorted(set(tasks) ^ set(self.iterations)))} "
                 "are in one of the two only.",
                 fix="Give the same --tasks, or plan again: lbx submit.",
             )
@@ -315,13 +315,13 @@ def read_shards(path: Path) -> ShardPlan:
         data = json.loads(path.read_text("utf-8"))
     except OSError as exc:
         raise UsageError(
-            f"The plan of shards {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes it."
+            f"The shard plan {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes it."
         ) from exc
     except ValueError as exc:
-        raise UsageError(f"{path} is no plan of shards: it is not JSON ({exc}).") from exc
+        raise UsageError(f"{path} is not a shard plan: it is not JSON ({exc}).") from exc
     if not isinstance(data, dict) or data.get("lbx_shards") != FORMAT:
         raise UsageError(
-            f"{path} is no plan of shards of this lbx.", fix="`lbx submit -o DIR` writes it as shards.json."
+            f"{path} is not a shard plan of this lbx.", fix="`lbx submit -o DIR` writes it as shards.json."
         )
     try:
         shards = tuple(
@@ -339,7 +339,7 @@ def read_shards(path: Path) -> ShardPlan:
             str(data["bundle_digest"]), tuple(map(str, data["runs"])), iterations, data["unit"], data["basis"], shards
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
-        raise UsageError(f"{path} is a damaged plan of shards: {type(exc).__name__}: {exc}.") from exc
+        raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.") from exc
     if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
-        raise UsageError(f"{path} is a damaged plan of shards: no iterations of {', '.join(sorted(unknown))}.")
+        raise UsageError(f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.")
     return plan

@@ -87,7 +87,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It cannot go on."""
+    """It cannot continue."""
 
     error: LbxError
 

@@ -28,7 +28,7 @@ COMMANDS = [line for page in DOCUMENTS for line in commands(page)]
 RUN_PAGES = ("getting-started.md", "running.md", "judging.md")
 """Their lines of lbx that name the folder ``work`` are run, in this order."""
 
-COMING = {"docs/python.md", "docs/own-benchmark.md", "runs/", "parity/", "bench/", "units.py", "output_ids", "spec"}
+COMING = {"docs/own-benchmark.md", "parity/", "bench/", "output_ids"}
 """What the documents name and other work in progress brings; to be empty when it is there."""
 
 NOT_RUN = {

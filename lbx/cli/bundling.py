@@ -57,7 +57,9 @@ def bundle(
     volume_size: Annotated[
         str | None,
         typer.Option(
-            "--volume-size", metavar="SIZE", help="Cut the archive into files of 650M, 2GiB ...; 4294967295 without."
+            "--volume-size",
+            metavar="SIZE",
+            help="Split the archive into volumes of 650M, 2GiB ...; default: 4294967295 bytes.",
         ),
     ] = None,
     sign: Annotated[

@@ -34,7 +34,7 @@ class Merged:
     Attributes:
         rows: {table: rows in the new file}.
         failures: {run: answers that have failed}.
-        gaps: by shard and run, where a plan of shards was given.
+        gaps: by shard and run, where a shard plan was given.
         notes: what was let pass, and what to do next.
     """
 
@@ -151,7 +151,7 @@ def _close_runs(store: Store, merged: Merged) -> None:
 
 
 def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
-    """What of a plan of shards a results file lacks."""
+    """What of a shard plan a results file lacks."""
     found: list[Gap] = []
     for run in plan.runs:
         there = {

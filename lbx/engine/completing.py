@@ -18,7 +18,7 @@ Computed = Callable[[int], None]
 
 
 def nobody(_tokens: int) -> None:
-    """Who does not care how many tokens went through the model."""
+    """For callers that do not count tokens."""
 
 
 def complete_all(

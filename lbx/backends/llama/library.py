@@ -1,7 +1,7 @@
 """llama.cpp's shared libraries: which CPU variant is used, and where their log goes.
 
 The portable wheel (``.ci/llama-wheel.sh``) holds one ``libggml-cpu-NAME.so`` for each generation of processors, and
-registers none by itself. The best one that computes rightly on this machine is registered here (``variants.py``). A
+registers none by itself. The best one that computes correctly on this machine is registered here (``variants.py``). A
 wheel that was built for one machine has its CPU code linked in, which is tried all the same.
 """
 
@@ -177,7 +177,7 @@ def _backends(package: Path) -> list[Path]:
 
 
 def _register_variants(llama_cpp: Any) -> None:
-    """Load the best CPU variant that computes rightly (and any GPU backend), where none is linked in.
+    """Load the best CPU variant that computes correctly (and any GPU backend), where none is linked in.
 
     The function is looked up through libllama: a second copy of libggml, which opening it by another of its names
     would give, has a registry of its own that llama.cpp never reads.
@@ -197,7 +197,7 @@ def cpu_variant() -> dict[str, str]:
 
     Returns:
         "variant" (e.g. "zen4"; "native" when it was built for one machine), "file", and "features" as llama.cpp
-        spells them; "variants_refused" where better ones did not compute rightly: which, and why.
+        spells them; "variants_refused" where better ones computed wrongly: which, and why.
 
     Raises:
         ImportError, BackendError: as ``library``.

@@ -1,4 +1,4 @@
-"""Does a CPU variant of llama.cpp multiply rightly on this processor? Run as a script, in a process that may die of it.
+"""Does a CPU variant of llama.cpp multiply correctly on this processor? Run as a script, in a process that may die.
 
     python trial.py scores LIBGGML FILE...      {file: llama.cpp's own score; 0: not for this processor}, as JSON
     python trial.py check LIBGGML [FILE]        multiplies with that variant (without FILE: with what is linked in):

@@ -1,4 +1,4 @@
-"""Which of llama.cpp's CPU variants computes here. None is trusted before it has multiplied rightly on this machine.
+"""Which of llama.cpp's CPU variants computes here. None is trusted before it has multiplied correctly on this machine.
 
 llama.cpp goes by what the processor says of itself. That is not enough: a compiler may have dropped what an instruction
 needs, a hypervisor may hide state that the processor announces. So the variant that llama.cpp would choose is tried in

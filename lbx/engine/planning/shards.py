@@ -310,7 +310,7 @@ def make_shards(
 
 
 def read_shards(path: Path) -> ShardPlan:
-    """Raises UsageError where the file is missing or no plan of shards."""
+    """Raises UsageError where the file is missing or is not a shard plan."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as exc:

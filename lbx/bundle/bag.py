@@ -155,7 +155,7 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
                 f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle again."
             )
     if tags[BAGIT] != _DECLARATION:
-        raise _wrong(where, f"{BAGIT} is not that of a bundle", "Copy it again, or bundle anew.")
+        raise _wrong(where, f"{BAGIT} is not that of a bundle", "Copy it again, or bundle again.")
     _check_tag_sums(tags, where)
     sums = _parse_manifest(tags[MANIFEST], MANIFEST, where)
     described = _parse_description(tags[BUNDLE_JSON], where)
@@ -167,7 +167,7 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
     return Contents(described["name"], described["description"], digest, entries, described["sources"], base, fetched)
 
 
-def _wrong(where: str, what: str, fix: str = "Bundle anew.") -> BundleError:
+def _wrong(where: str, what: str, fix: str = "Bundle again.") -> BundleError:
     return BundleError(f"{where}: {what}.", fix=fix)
 
 
@@ -203,7 +203,7 @@ def _parse_fetch(
         there, size, path = unquote(match[2]), int(match[3]), match[4]
         if path not in entries or entries[path].size != size or path in fetched:
             raise _wrong(where, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle.")
-        reason = why_unsafe(there) or ("" if there.startswith(PAYLOAD) else "it is no payload file")
+        reason = why_unsafe(there) or ("" if there.startswith(PAYLOAD) else "it is not a payload file")
         if reason:
             raise _wrong(where, f"{FETCH} takes {there!r} of the base, and {reason}", "Do not trust it.")
         fetched[path] = there

@@ -279,7 +279,7 @@ def submit(script: Path, *, after: str = "") -> str:
         raise LbxError(f"sbatch refused: {' '.join(done.stderr.split()) or done.returncode}.")
     found = re.match(r"(\d+)", done.stdout)
     if not found:
-        raise LbxError(f"sbatch said {done.stdout.strip()!r}, which is no job id.")
+        raise LbxError(f"sbatch said {done.stdout.strip()!r}, which is not a job id.")
     return found[1]
 
 

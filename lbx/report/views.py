@@ -213,7 +213,7 @@ VIEWS: dict[str, View] = {
         run_columns=("run_a", "run_b"),
     ),
     "verification": View(
-        "Answers made together, asked again alone",
+        "Answers decoded together, asked again one by one",
         "benchmark, task, model, backend, run_id",
         (
             *_TASK,

@@ -228,7 +228,7 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
     if not of_embedding(run.tasks):
         known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.embedding_tasks]
         raise UsageError(
-            f"--embedding means nothing to these tasks: it scores half of {' and '.join(known)}.",
+            f"--embedding does not apply to these tasks: it scores half of {' and '.join(known)}.",
             fix="Add one of them to --tasks, or leave it out. Chunks are found by --retriever.",
         )
     if place.is_file() and place.stat().st_size:

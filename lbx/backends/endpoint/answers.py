@@ -98,7 +98,7 @@ def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
     if finish in _FAILED:
         raise BackendError(f"The server broke the answer off ({finish}).", fix="Its log may say why.")
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
-        raise BackendError(f"The server's answer is no text: {str(choice)[:200]}.")
+        raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.")
     cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))
     timed = "prompt_ms" in timings and "predicted_ms" in timings
     return Reply(

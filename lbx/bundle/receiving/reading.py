@@ -319,7 +319,7 @@ def require_safe(where: Path, contents: Contents) -> None:
         raise BundleError(
             f"{where} is refused: its recipe lets unsafe files through ({len(found)}), and --refuse-unsafe takes none: "
             f"{first_names(found)}.",
-            fix="Have it made anew without them, or give the command without --refuse-unsafe.",
+            fix="Have it made again without them, or give the command without --refuse-unsafe.",
         )
 
 

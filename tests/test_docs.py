@@ -116,7 +116,6 @@ def test_a_wrong_option_or_name_is_found() -> None:
         "run --bundle b --model m --tasks leval -o r --bacth",
         "run --bundle b --model m --tasks leval/tpoo -o r",
         "report r.duckdb task_score",
-        "import longbenchh p --model m -o r",
         "submit slurm --bundle b --model m --tasks leval --shards 2 -o d --bacth 3",
         "bundle bundle/levall.toml",
     ):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx
+from command_line import Lbx
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.layout import Bundle
@@ -32,7 +31,6 @@ allow = ["notes.py"]
 
 @pytest.fixture(scope="session")
 def lbx() -> Lbx:
-    os.environ.pop("LBX_DEBUG", None)
     return Lbx()
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from command_line import Lbx, fails
 from gguf_copy import gguf_copy
-from lbx_process import Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
@@ -138,7 +138,9 @@ def test_results_files_that_are_none(lbx: Lbx, bundle: Path, answers: Path, tmp_
 def test_results_file_open_elsewhere(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
     with duckdb.connect(str(path)):
-        fails(lbx("run", "-b", bundle, "-m", answers, "-t", "needle", "-o", path), 1, "in use by another process")
+        fails(
+            lbx.process("run", "-b", bundle, "-m", answers, "-t", "needle", "-o", path), 1, "in use by another process"
+        )
 
 
 def test_other_settings_under_a_runs_name(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
@@ -157,4 +159,4 @@ def test_wrong_words(lbx: Lbx, tmp_path: Path) -> None:
 
 
 def test_debug_shows_the_traceback(lbx: Lbx, tmp_path: Path) -> None:
-    assert "Traceback" in lbx("report", tmp_path / "none.duckdb", "--debug").stderr
+    assert "Traceback" in lbx.process("report", tmp_path / "none.duckdb", "--debug").stderr

@@ -7,7 +7,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 from lbx.layout import Bundle
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 TASK = "needle/single_en"
 IDS = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from lbx_process import Lbx
+from command_line import Lbx
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 

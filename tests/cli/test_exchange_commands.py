@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 from lbx.cli.main import app
 

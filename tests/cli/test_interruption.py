@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import Lbx
 from kill_parts import RESULTS, ROWS, rows, slow, start, wait_for_samples
-from lbx_process import Lbx
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from command_line import Lbx
 from kill_parts import RESULTS, ROWS, children, gone, rows, slow, start, wait_for_samples
-from lbx_process import Lbx
 
 NEEDLE = """
 lengths = [64]

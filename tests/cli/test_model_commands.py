@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf
 import pytest
-from lbx_process import fails
+from command_line import Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
-
-
-def lbx(folder: Path, *args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lbx.cli", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 def write_gguf(path: Path, window: int) -> None:
@@ -53,8 +46,8 @@ def folder(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_what_can_be_named(folder: Path) -> None:
-    found = {one["name"]: one for one in json.loads(lbx(folder, "models", "--bundle", "long", "--json").stdout)}
+def test_what_can_be_named(lbx: Lbx, folder: Path) -> None:
+    found = {one["name"]: one for one in json.loads(lbx("models", "--bundle", "long", "--json", cwd=folder).stdout)}
     shown = {
         name: (one["kind"], one["backend"], one["embeds"], one["context_window"], one["there"])
         for name, one in found.items()
@@ -77,28 +70,27 @@ def test_what_can_be_named(folder: Path) -> None:
     assert "lamacpp" in found["broken"]["problem"]
 
 
-def test_what_is_listed_can_be_named(folder: Path) -> None:
-    for one in json.loads(lbx(folder, "models", "--bundle", "long", "--json").stdout):
+def test_what_is_listed_can_be_named(lbx: Lbx, folder: Path) -> None:
+    for one in json.loads(lbx("models", "--bundle", "long", "--json", cwd=folder).stdout):
         if one["there"] and one["backend"] == "hf":
-            done = lbx(
-                folder, "plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
-                "--no-calibrate",
+            done = lbx("plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
+                "--no-calibrate", cwd=folder,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
 
 
-def test_for_people(folder: Path, tmp_path: Path) -> None:
-    done = lbx(folder, "models")
+def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    done = lbx("models", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
     said = " ".join(done.stderr.split())
     assert "gone: The weights of gone are not at models/gone.gguf." in said
     assert "of-bundle: The model of-bundle lies in the bundle (tiny)." in said
-    empty = lbx(tmp_path, "models")
+    empty = lbx("models", cwd=tmp_path)
     assert (empty.returncode, empty.stdout) == (0, "")
     assert "There is no model here" in empty.stderr
-    assert lbx(tmp_path, "models", "--json").stdout.strip() == "[]"
-    fails(lbx(tmp_path, "models", "--bundle", "nowhere"), 1, "There is no bundle folder at nowhere.")
+    assert lbx("models", "--json", cwd=tmp_path).stdout.strip() == "[]"
+    fails(lbx("models", "--bundle", "nowhere", cwd=tmp_path), 1, "There is no bundle folder at nowhere.")
 
 
 @pytest.mark.parametrize(
@@ -111,5 +103,5 @@ def test_for_people(folder: Path, tmp_path: Path) -> None:
         ("of-bundel", ("no card models/of-bundel.toml.", "Did you mean of-bundle?")),
     ],
 )
-def test_a_name_that_is_none(folder: Path, name: str, words: tuple[str, ...]) -> None:
-    fails(lbx(folder, "run", "-b", "long", "-m", name, "-t", "needle", "-o", "r.duckdb"), 2, *words)
+def test_a_name_that_is_none(lbx: Lbx, folder: Path, name: str, words: tuple[str, ...]) -> None:
+    fails(lbx("run", "-b", "long", "-m", name, "-t", "needle", "-o", "r.duckdb", cwd=folder), 2, *words)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 from lbx.benchmarks.longbench_pro import REPO, TASKS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 
 @pytest.fixture(scope="module")

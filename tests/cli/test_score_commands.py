@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 ROWS = 600
 WORDS = 1000

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx
+from command_line import Lbx
 
 
 def test_what_nobody_has_signed_is_refused_unless_allowed(lbx: Lbx, archive: Path, tmp_path: Path) -> None:

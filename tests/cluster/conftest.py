@@ -1,15 +1,13 @@
-"""A small bundle of needles, a model that finds some of them, and lbx as a process."""
+"""A small bundle of needles, a model that finds some of them, and lbx."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import Lbx
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.layout import Bundle
@@ -30,18 +28,10 @@ path = "needle.toml"
 to = "needle/needle.toml"
 """
 
-Lbx = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 @pytest.fixture(scope="session")
 def lbx() -> Lbx:
-    os.environ.pop("LBX_DEBUG", None)
-
-    def call(*args: object, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "lbx.cli", *map(str, args)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
-
-    return call
+    return Lbx()
 
 
 @pytest.fixture(scope="session")

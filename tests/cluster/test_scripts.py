@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Lbx
+from command_line import Lbx
 
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, manifest

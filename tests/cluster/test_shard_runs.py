@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from conftest import Lbx
+from command_line import Lbx
 from same_rows import same_rows
 
 from lbx.cluster.folder import RunFolder, Submitted

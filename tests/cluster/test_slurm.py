@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import real_slurm
-from conftest import Lbx
+from command_line import Lbx
 from real_slurm import Slurm
 from same_rows import same_rows
 

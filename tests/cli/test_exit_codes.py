@@ -1,0 +1,56 @@
+"""The exit codes of real processes; and that the command line called inside the tests says the same, to the letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+
+SAME = [
+    (0, ("--version",)),
+    (0, ("tasks", "--bundle", "{bundle}", "--json")),
+    (0, ("report", "{results}", "leaderboard")),
+    (0, ("report", "{results}", "--format", "markdown")),
+    (0, ("sql", "{results}", "SELECT 'ключ' AS k, chr(27) AS c FROM runs", "--format", "csv")),
+    (0, ("score", "{results}", "--json", "--workers", "1")),
+    (1, ("sql", "{results}", "DELETE FROM runs")),
+    (1, ("report", "none.duckdb")),
+    (1, ("verify", "{archive}")),
+    (1, ("unpack", "none.tar", "--allow-unsigned", "--to", "x")),
+    (1, ("tasks", "--bundle", "nowhere")),
+    (2, ("report", "{results}", "nothing")),
+    (2, ("run", "--bundle", "{bundle}", "--model", "nope.gguf", "--tasks", "needle", "-o", "r.duckdb")),
+    (2, ("bundle", "none.toml")),
+    (2, ("export", "longbench")),
+    (2, ("import", "nobench", "pred", "--model", "m", "-o", "r.duckdb")),
+    (2, ("nothing",)),
+]
+
+
+@pytest.fixture(scope="session")
+def results(lbx: Lbx, bundle: Path, answers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("results") / "results.duckdb"
+    done = lbx.process("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.mark.parametrize(("code", "command"), SAME, ids=lambda value: "" if isinstance(value, int) else value[0])
+def test_a_process_says_what_the_call_in_this_one_says(
+    lbx: Lbx, bundle: Path, archive: Path, results: Path, tmp_path: Path, code: int, command: tuple[str, ...]
+) -> None:
+    words = [word.format(bundle=bundle, archive=archive, results=results) for word in command]
+    process, call = lbx.process(*words, cwd=tmp_path), lbx(*words, cwd=tmp_path)
+    assert (process.returncode, call.returncode) == (code, code), process.stderr
+    assert process.stdout == call.stdout
+    assert process.stderr == call.stderr
+    assert process.stdout if code == 0 else process.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_failed_samples_end_a_process_with_3(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    model = tmp_path / "fails.jsonl"
+    model.write_text('{"*": {"error": "the card caught fire"}}')
+    run = ("run", "-b", bundle, "-m", model, "-t", "needle/single_en", "-n", 2, "-o", tmp_path / "r.duckdb")
+    assert lbx.process(*run).returncode == 3

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import DATASET, FAST
 from hubserver import HubServer
+from small_hub import DATASET, FAST
 
 from lbx.bundle import CreateResult, create
 from lbx.bundle.making.recipe import load_recipes

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import DATASET, FAST, MODEL
 from hubserver import Faults, HubServer, commit_of
+from small_hub import DATASET, FAST, MODEL
 
 from lbx.bundle import CreateResult, Retry, create, unpack, verify
 from lbx.errors import FetchError, UsageError

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import DATASET, MODEL
 from hubserver import Faults, HubServer, commit_of
+from small_hub import DATASET, MODEL
 
 from lbx.bundle import CreateResult, unpack, verify_folder
 from lbx.errors import BundleError, UsageError

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import DATASET, MODEL
 from forge import members, write
 from hubserver import Faults, HubServer
+from small_hub import DATASET, MODEL
 
 from lbx.bundle import CreateResult, Writing, unpack, verify
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATASET, FAST, MODEL
 from hubserver import HubServer
+from small_hub import DATASET, FAST, MODEL
 from test_create import PROMPT
 from test_delta import change, packed
 from test_local_sources import path_source

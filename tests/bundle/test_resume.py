@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DATASET, FAST, MODEL
 from hubserver import Faults, HubServer
+from small_hub import DATASET, FAST, MODEL
 from test_kill import half_of_big, wait_for
 
 from lbx.bundle import CreateResult

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATASET, MODEL
 from hubserver import HubServer, commit_of
+from small_hub import DATASET, MODEL
 from test_create import PROMPT
 from test_local_sources import path_source
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import bagit
 import pytest
-from conftest import DATASET, MODEL
 from hubserver import HubServer, serve
 from sealed import make_key
+from small_hub import DATASET, MODEL
 
 from lbx.bundle import CreateResult, Writing, create, unpack, verify, verify_folder
 from lbx.bundle.volumes import MAX_VOLUME

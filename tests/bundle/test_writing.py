@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import DATASET, MODEL
 from hubserver import HubServer
+from small_hub import DATASET, MODEL
 
 from lbx.bundle import CreateResult, Trust, Writing, unpack, verify
 from lbx.bundle.signing.signature import NAMESPACE

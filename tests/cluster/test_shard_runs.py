@@ -57,7 +57,7 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     assert [(one["state"], one["answered"]) for one in json.loads(looked.stdout)] == [("done", 12), ("missing", 0)]
     folder.shard(0).write_bytes(todays)
 
-    assert lbx(*what, *shard, "--shard", 1, "-o", folder.shard(1)).returncode == 0
+    assert lbx.process(*what, *shard, "--shard", 1, "-o", folder.shard(1)).returncode == 0
     refused = lbx("merge", folder.root)
     assert refused.returncode == 2 and "--force" in refused.stderr
     assert lbx("merge", folder.root, "--force").returncode == 0

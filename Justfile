@@ -21,20 +21,20 @@ golden: setup
 
 # seconds to score a whole LongBench run: lbx against the reference packages, and whether the digits agree
 bench-score *folder: setup
-    python tests/bench_score.py {{ folder }}
+    python -m bench.score {{ folder }}
 
 # lbx against one question at a time and against lm-eval, on L-Eval from ../shared: tokens, seconds, memory, answers
 bench-engine *args: setup
     @.ci/bench-setup.sh
-    python tests/bench_engine.py {{ args }}
+    python -m bench.engine {{ args }}
 
 # how cost grows with questions on a document and with its length: a table, and a figure in the file that you name
 bench-growth figure *args: setup
-    python tests/bench_growth.py {{ figure }} {{ args }}
+    python -m bench.growth {{ figure }} {{ args }}
 
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup
-    python tests/bench_gpu.py {{ args }}
+    python -m bench.gpu {{ args }}
 
 # tiny models of every architecture: load, answer as `generate` does, share prefixes, same logits as GGUF; --write FILE
 architectures *args: setup
@@ -43,7 +43,7 @@ architectures *args: setup
 
 # create, verify and unpack an archive beside tar and openssl: --gib N, --volume-size SIZE
 bench-bundle *args: setup
-    python tests/bench_bundle.py {{ args }}
+    python -m bench.bundle {{ args }}
 
 # every attack of the project's own collection: a table of what was tried, refused and survived
 attack *args: setup

@@ -25,12 +25,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.figures import table
 from tiny_families.answers import NEAR_TIE, NEW_TOKENS, Said, prompts
 from tiny_families.configs import FAMILIES, WINDOW
 from tiny_families.known import NOT_LOADED, NOTES, OTHER_LOGITS
 from tiny_families.rows import Row, all_said, rows
 from tiny_families.twin import CONVERTER, SAME
+
+from bench.figures import table
 
 HEADER = ("family", "class", "attention", "cold", "after others", "among others", "shares", "GGUF: largest d")
 VERSIONS = ("transformers", "torch", "llama-cpp-python")

@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-import bench_gpu
 import pytest
+
+from bench import gpu
 from bench.figures import equal_outputs, ratio, standing, table, texts
+from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
+from bench.growth import QUESTION, groups, shape_of
 from bench.job import (
-    TESTS,
+    REPOSITORY,
     ContenderFailedError,
     Job,
     Lap,
@@ -26,9 +29,6 @@ from bench.job import (
 from bench.model import Shape, make_config, make_gguf, make_hf, write_cards
 from bench.plot import Line, Panel, decades, svg
 from bench.prompts import ask, link_bundle
-from bench_gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
-from bench_growth import QUESTION, groups, shape_of
-
 from lbx.backends.scripted import ByteTokenizer
 from lbx.engine.prefix import plan_prefixes
 
@@ -84,7 +84,7 @@ def test_a_fresh_process_does_not_begin_with_the_memory_of_the_one_that_started_
     ballast = bytearray(b"x") * 300_000_000
     script = "from bench.job import memory_mb; now, peak = memory_mb(); assert now <= peak; print(peak)"
     said = subprocess.run(
-        [sys.executable, "-c", script], env={"PYTHONPATH": str(TESTS)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=True
     )
     assert len(ballast) and 1 < float(said.stdout) < 150
 
@@ -165,9 +165,9 @@ def test_flops_are_those_that_torch_counts():
 
 def test_without_a_gpu_the_benchmark_says_so(monkeypatch, capsys):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(sys, "argv", ["bench_gpu.py"])
+    monkeypatch.setattr(sys, "argv", ["bench.gpu"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert bench_gpu.main() == bench_gpu.NO_GPU
+    assert gpu.main() == gpu.NO_GPU
     assert "no CUDA device" in capsys.readouterr().err
 
 

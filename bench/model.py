@@ -17,7 +17,7 @@ from typing import Any
 
 from lbx.backends.options import OPTIONS
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 BOS, EOS = "<s>", "</s>"
 ATTENTION_STD = 2.5
 """Standard deviation of attention scores before the softmax: of n tokens some n * exp(-2.5 ** 2) are seen."""

@@ -1,6 +1,6 @@
 """What the archive costs beside the tools that everybody has: `just bench-bundle`.
 
-    python tests/bench_bundle.py [--gib 2] [--files 4] [--rounds 3] [--volume-size SIZE] [--folder DIR]
+    python -m bench.bundle [--gib 2] [--files 4] [--rounds 3] [--volume-size SIZE] [--folder DIR]
 
 Makes a synthetic model of random bytes, and times, in this order and on the same disk, ``rounds`` times over:
 

@@ -1,6 +1,6 @@
 """How much less lbx computes than asking one question at a time, and whether it says the same.
 
-    python tests/bench_engine.py [--documents N] [--threads N] [--only hf,llamacpp-lbx] [--sample N] [--skip-whole]
+    python -m bench.engine [--documents N] [--threads N] [--only hf,llamacpp-lbx] [--sample N] [--skip-whole]
 
 A random Llama of 25 M parameters answers L-Eval's questions, greedily, 32 new tokens each: through lbx, through each
 backend's own high-level interface, and through lm-evaluation-harness, all in this run, on the same prompts, in
@@ -33,7 +33,6 @@ from bench.figures import MOST_COMPUTED, Standing, equal_outputs, ratio, standin
 from bench.job import ContenderFailedError, Job, own_cores, run_contender
 from bench.model import REPOSITORY, make_gguf, make_hf, write_cards
 from bench.prompts import Asked, ask, documents, link_bundle, tasks_there
-
 from lbx.backends.hf.tokens import HfTokenizer
 from lbx.engine.prefix import PrefixPlan, plan_prefixes
 from lbx.layout import Bundle

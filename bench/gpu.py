@@ -1,6 +1,6 @@
 """lbx on a GPU: how much of the card's matrix rate prefill reaches, and tokens a second beside transformers' own ways.
 
-    python tests/bench_gpu.py [--documents N] [--questions N] [--length N] [--tiny]
+    python -m bench.gpu [--documents N] [--questions N] [--length N] [--tiny]
 
 A random Llama of 1.5 B parameters (the shape of Llama 3.2 1B with an output matrix of its own) in bfloat16 reads
 documents of random tokens, each with several questions. Every contender runs in a process of its own:

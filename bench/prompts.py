@@ -17,7 +17,7 @@ from lbx.records import Request, Sample, Sampling
 if TYPE_CHECKING:
     from lbx.prompts import Tokenizer
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
+SHARED = Path(__file__).resolve().parents[2] / "shared"
 UNCUT = 1 << 20
 """A context window in which nothing of L-Eval is cut."""
 

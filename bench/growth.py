@@ -1,6 +1,6 @@
 """How cost grows with the questions on a document, and with the document's length.
 
-    python tests/bench_growth.py FIGURE [--questions 1,2,5,10,20] [--lengths 1024,...,16384] [--backends hf] [--full]
+    python -m bench.growth FIGURE [--questions 1,2,5,10,20] [--lengths 1024,...,16384] [--backends hf] [--full]
 
 lbx answers groups of questions, each group on a document of its own, cut from L-Eval's; "naive" answers one question
 on a document of each length through the backend's own high-level interface, and is as much again for each further one:
@@ -19,12 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from tokenizers import Tokenizer
+
 from bench.figures import ratio, table
 from bench.job import Job, own_cores, run_contender
 from bench.model import Shape, make_gguf, make_hf, write_cards
 from bench.plot import Line, Panel, svg
 from bench.prompts import documents, link_bundle
-from tokenizers import Tokenizer
 
 QUESTION = 64
 """Tokens of a question."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def run_contender(name: str, job: Job, folder: Path, *, python: Path | None = No
 def _environment(job: Job) -> dict[str, str]:
     threads = str(len(job.cores))
     return os.environ | {
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": str(REPOSITORY),
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,

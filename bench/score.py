@@ -1,6 +1,6 @@
 """How much faster lbx scores a whole LongBench run than the packages that the official script calls.
 
-    python tests/bench_score.py [FOLDER]
+    python -m bench.score [FOLDER]
 
 FOLDER holds one {task}.jsonl of a model's outputs for each task (lines with pred, answers, all_classes, length) and
 the result.json that eval.py made of them; by default ../shared/data/predictions/longbench/llama3-8b-instruct. Both

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -36,15 +38,42 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def demo_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """once("name", make) -> a folder that ``make`` filled, one time in a test run, however many processes it has.
+
+    For what no test changes.
+    """
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = root / f"once-{name}", root / f"once-{name}.done"
+        with (root / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed half-way
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def demo_gguf(once: Once) -> Path:
     """The demo's model as GGUF, made here: a fresh checkout has none."""
     for library in ("llama_cpp", "gguf"):
         pytest.importorskip(library, reason="needs lbx[llama,dev]")
-    folder, path = REPOSITORY / "models" / "demo", tmp_path_factory.mktemp("demo") / "demo.gguf"
-    command = [sys.executable, folder / "export_gguf.py", "--dtype", "f32", folder / "hf", path]
-    subprocess.run(command, check=True, capture_output=True)
-    return path
+    demo = REPOSITORY / "models" / "demo"
+    command = [sys.executable, demo / "export_gguf.py", "--dtype", "f32", demo / "hf"]
+    return once("demo", lambda to: subprocess.run([*command, to / "demo.gguf"], check=True, capture_output=True)) / (
+        "demo.gguf"
+    )
 
 
 @pytest.fixture(scope="session")

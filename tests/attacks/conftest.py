@@ -59,14 +59,17 @@ languages = ["en"]
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """An unpacked bundle of 264 needles, more than one process scores, and a table of their answers beside it."""
+    return once("attacks", _make_small)
+
+
+def _make_small(folder: Path) -> None:
     from attack_parts import main
 
     from lbx.benchmarks import BENCHMARKS
     from lbx.layout import Bundle
 
-    folder = tmp_path_factory.mktemp("small")
     (folder / "needle").mkdir()
     (folder / "needle/needle.toml").write_text(NEEDLE)
     (folder / "small.toml").write_text('name = "small"\n[[source]]\nkind = "path"\npath = "needle"\nto = "needle"\n')
@@ -81,7 +84,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for sample in BENCHMARKS["needle"].samples(bundle, "single_en")
     ]
     (folder / "oracle.jsonl").write_text("\n".join(lines))
-    return folder
 
 
 @pytest.fixture

@@ -14,24 +14,24 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
-def tiny_hf(tmp_path_factory) -> Path:
+def tiny_hf(once) -> Path:
     """Folder of a tiny random Llama: config, safetensors, tokenizer."""
     pytest.importorskip("torch", reason="needs lbx[hf]")
     pytest.importorskip("transformers", reason="needs lbx[hf]")
     from tiny import make_model
 
     with contextlib.redirect_stderr(io.StringIO()):  # the progress bar of save_pretrained
-        return make_model(tmp_path_factory.mktemp("tiny") / "hf")
+        return once("tiny-hf", lambda folder: make_model(folder / "hf")) / "hf"
 
 
 @pytest.fixture(scope="session")
-def tiny_gguf(tiny_hf) -> Path:
+def tiny_gguf(once, tiny_hf) -> Path:
     """The same model as a GGUF file."""
     pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
     pytest.importorskip("gguf", reason="needs lbx[dev]")
     from tiny import make_gguf
 
-    return make_gguf(tiny_hf, tiny_hf.parent / "tiny.gguf")
+    return once("tiny-gguf", lambda folder: make_gguf(tiny_hf, folder / "tiny.gguf")) / "tiny.gguf"
 
 
 def _loaded(path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from command_line import Lbx
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.layout import Bundle
+
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 NEEDLE = """
 lengths = [64, 128]
@@ -35,23 +38,32 @@ def lbx() -> Lbx:
 
 
 @pytest.fixture(scope="session")
-def archive(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recipe")
-    (folder / "needle").mkdir()
-    (folder / "needle" / "needle.toml").write_text(NEEDLE)
-    (folder / "needle" / "notes.py").write_text("# unsafe by its name, and let through\n")
-    (folder / "small.toml").write_text(RECIPE)
-    made = lbx("bundle", folder / "small.toml", "-o", folder / "out")
-    assert made.returncode == 0, made.stderr
-    return folder / "out" / "small.tar"
+def made(lbx: Lbx, once: Once) -> Path:
+    """out/small.tar, and what it unpacks to in small/."""
+
+    def make(folder: Path) -> None:
+        (folder / "needle").mkdir()
+        (folder / "needle" / "needle.toml").write_text(NEEDLE)
+        (folder / "needle" / "notes.py").write_text("# unsafe by its name, and let through\n")
+        (folder / "small.toml").write_text(RECIPE)
+        for command in (
+            ("bundle", folder / "small.toml", "-o", folder / "out"),
+            ("unpack", folder / "out" / "small.tar", "--allow-unsigned", "--to", folder / "small"),
+        ):
+            done = lbx(*command)
+            assert done.returncode == 0, done.stderr
+
+    return once("cli", make)
 
 
 @pytest.fixture(scope="session")
-def bundle(lbx: Lbx, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    to = tmp_path_factory.mktemp("unpacked") / "small"
-    done = lbx("unpack", archive, "--allow-unsigned", "--to", to)
-    assert done.returncode == 0, done.stderr
-    return to
+def archive(made: Path) -> Path:
+    return made / "out" / "small.tar"
+
+
+@pytest.fixture(scope="session")
+def bundle(made: Path) -> Path:
+    return made / "small"
 
 
 @pytest.fixture(scope="session")

@@ -35,16 +35,20 @@ def lbx() -> Lbx:
 
 
 @pytest.fixture(scope="session")
-def bundle(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(lbx: Lbx, once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """48 samples of 6 tasks."""
-    folder = tmp_path_factory.mktemp("bundle")
-    (folder / "needle.toml").write_text(NEEDLE)
-    (folder / "small.toml").write_text(RECIPE)
-    made = lbx("bundle", folder / "small.toml", "-o", folder / "out")
-    assert made.returncode == 0, made.stderr
-    done = lbx("unpack", folder / "out" / "small.tar", "--allow-unsigned", "--to", folder / "small")
-    assert done.returncode == 0, done.stderr
-    return folder / "small"
+
+    def make(folder: Path) -> None:
+        (folder / "needle.toml").write_text(NEEDLE)
+        (folder / "small.toml").write_text(RECIPE)
+        for command in (
+            ("bundle", folder / "small.toml", "-o", folder / "out"),
+            ("unpack", folder / "out" / "small.tar", "--allow-unsigned", "--to", folder / "small"),
+        ):
+            done = lbx(*command)
+            assert done.returncode == 0, done.stderr
+
+    return once("cluster", make) / "small"
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))  # tiny, pieces
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Folder of a tiny random Llama, in both formats: hf/ and tiny.gguf."""
     for name in ("torch", "transformers", "llama_cpp", "gguf"):
         pytest.importorskip(name, reason="needs lbx[hf,llama,dev]")
     from tiny import make_gguf, make_model
 
-    folder = tmp_path_factory.mktemp("tiny")
-    with contextlib.redirect_stderr(io.StringIO()):  # the progress bar of save_pretrained
-        make_model(folder / "hf")
-    make_gguf(folder / "hf", folder / "tiny.gguf")
-    return folder
+    def make(folder: Path) -> None:
+        with contextlib.redirect_stderr(io.StringIO()):  # the progress bar of save_pretrained
+            make_model(folder / "hf")
+        make_gguf(folder / "hf", folder / "tiny.gguf")
+
+    return once("tiny", make)

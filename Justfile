@@ -11,9 +11,14 @@ demo: setup
     models/demo/demo.sh
     models/smollm2/demo.sh
 
-# everything that CI runs: ruff, mypy, import-linter, pytest
+# ruff, mypy, import-linter, pytest; CI adds what needs root: Slurm and the image
 test: lint
     pytest -n 3 --dist worksteal
+
+# all of that, with every example that Hypothesis is asked for, and the longer rows of kills
+test-all: lint
+    .ci/slurm-tools.sh || true
+    pytest -n 3 --dist worksteal --hypothesis-profile=all -m ''
 
 # every golden record and aggregate beside what lbx gives: records and largest difference by metric
 golden: setup
@@ -56,7 +61,7 @@ fuzz seconds="60": setup
 # an array on a real Slurm, three shards killed, merged equals one run (root; Debian's slurm-wlm and munge)
 slurm-test: setup
     .ci/slurm-tools.sh
-    pytest -ra tests/cluster/test_slurm.py
+    pytest -m slurm tests/cluster
 
 # the main job on L-Eval, LongBench and LongBench v2 from ../shared with a real chat model, both backends, and their parity
 real: setup
@@ -94,7 +99,7 @@ wheelhouse variant="cpu": setup
 # build the image with no network, run the demo in it, show that nothing reached out, save it, bundle it (root, Debian)
 image-test: setup
     .ci/image-tools.sh
-    LBX_TEST_IMAGE=cpu pytest -s tests/image/test_image.py
+    LBX_TEST_IMAGE=cpu pytest -s -m image tests/image
 
 # build the image and save it as an OCI archive, in out/ or the file that you name (root on Debian)
 image-save *file: setup

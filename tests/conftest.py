@@ -11,14 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import profiles
 import pytest
-from hypothesis import settings
 
 # Test processes share the cores: threads that spin while they wait would take them from one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-settings.register_profile("lbx", deadline=None)  # no test asserts a duration
-settings.load_profile("lbx")
+profiles.settings.load_profile("quick")  # pytest's --hypothesis-profile comes later, and wins
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"

@@ -9,6 +9,7 @@ import gguf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.backends.headers import context_window
 
@@ -40,7 +41,7 @@ def test_gguf(header: bytes, tmp_path: Path) -> None:
     assert context_window(tmp_path / "none.gguf") is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_damaged_gguf(header: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """A number or nothing, and at once: lengths are not believed."""

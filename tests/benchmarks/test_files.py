@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.benchmarks import files
 from lbx.errors import BundleError
@@ -22,7 +23,7 @@ values = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(values, max_size=6), st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 40))
 def test_an_array_read_in_pieces(
     rows: list[dict[str, object]], indent: int | None, ascii_only: bool, chunk: int

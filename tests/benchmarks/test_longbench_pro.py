@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_pro import METRICS, NO_MODEL, TASKS, LongBenchPro
@@ -99,7 +100,7 @@ def test_the_index_is_what_was_read(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(alphabet='{}[],":\\ \nab', max_size=30), min_size=1, max_size=5), st.sampled_from([None, 0, 2]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_texts_can_stand_in_a_row(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], indent: int | None
 ) -> None:
@@ -301,7 +302,7 @@ def test_only_summaries_are_compared() -> None:
     st.sampled_from(["en", "zh"]),
     st.none() | st.floats(),
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_no_output_is_too_odd(
     task: str, references: list[str], output: str, language: str, similarity: float | None
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
@@ -107,7 +108,7 @@ def test_depth_and_task_change_nothing_but_the_needles() -> None:
     assert len({s.references for s in documents}) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 2**63),
     kind=st.sampled_from(KINDS),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.bundle.signing import publickey
 from lbx.bundle.signing.signature import NAMESPACE, check, find_key, load_keys, parse, sign
@@ -111,7 +112,7 @@ def test_no_changed_signature_fits(kind: str, keys: Path, data: st.DataObject) -
         check(parse(text, "x.sig"), DATA, "x.sig")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300))
 def test_rubbish_is_no_signature(blob: bytes) -> None:
     for data in (blob, b"SSHSIG\x00\x00\x00\x01" + blob):

@@ -14,6 +14,7 @@ import pytest
 from forge import FILES, forged, member, members, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.bundle import VerifyReport, unpack, verify, verify_folder
 from lbx.bundle.tar import ArchiveStream, TarReader, TarWriter, size_of_tar
@@ -150,7 +151,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, Verify
     return path, path.read_bytes(), verify(path)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_one_changed_byte_is_always_found(small: tuple[Path, bytes, VerifyReport], data: st.DataObject) -> None:
     path, whole, _ = small
@@ -161,7 +162,7 @@ def test_one_changed_byte_is_always_found(small: tuple[Path, bytes, VerifyReport
         verify(path)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_any_damage_is_found_or_harmless(small: tuple[Path, bytes, VerifyReport], data: st.DataObject) -> None:
     """Blocks overwritten, moved, cut: never another exception; what still passes holds the same files."""

@@ -23,7 +23,7 @@ from same_rows import same_rows
 
 from lbx.store import Store
 
-pytestmark = pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())
+pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
 SHARDS = 4
 PATIENCE_S = 120.0
 

@@ -20,10 +20,13 @@ VARIABLE = "LBX_TEST_IMAGE"
 VARIANT = os.environ.get(VARIABLE, "")
 BACKENDS = {"cpu": ["hf", "llamacpp"], "llama": ["llamacpp"]}
 
-pytestmark = pytest.mark.skipif(
-    VARIANT not in BACKENDS,
-    reason=f"takes minutes, and root: `just image-test`, or {VARIABLE}=cpu after .ci/image-tools.sh",
-)
+pytestmark = [
+    pytest.mark.image,
+    pytest.mark.skipif(
+        VARIANT not in BACKENDS,
+        reason=f"takes minutes, and root: `just image-test`, or {VARIABLE}=cpu after .ci/image-tools.sh",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.install
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

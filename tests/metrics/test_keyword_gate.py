@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.metrics import keyword_gate
 from lbx.metrics.keyword_gate import STOP_WORDS_CHINESE, STOP_WORDS_ENGLISH, keyword_f1, keyword_f1_zh
@@ -75,7 +76,7 @@ def plain_f1(predicted: list[str], expected: list[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(english_texts, english_texts, english_texts)
 def test_english_gate(prediction: list[str], reference: list[str], keywords: list[str]) -> None:
     def tokens(words: list[str]) -> list[str]:
@@ -107,7 +108,7 @@ def official_rouge_l(prediction: str, reference: str) -> float:
         return 0.0
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(chinese_texts, chinese_texts)
 @example("。。", "，，")  # two empty words make a text of one empty word, which matches
 @example("。。", "。")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.metrics import chinese, classification, code, exam, f1, multiple_choice, numbers, rouge_l, rouge_n
 
@@ -194,7 +195,7 @@ METRICS: dict[str, Callable[[str, str], float]] = {
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(output=anything, reference=anything)
 def test_no_text_upsets_a_metric(metric: str, output: str, reference: str) -> None:
     assert 0.0 <= METRICS[metric](output, reference) <= 1.0

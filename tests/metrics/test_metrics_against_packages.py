@@ -9,6 +9,7 @@ import warnings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.metrics import code, lcs, rouge_l, rouge_n
 
@@ -31,7 +32,7 @@ def official_rouge_l(prediction: str, reference: str) -> float:
         return 0.0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(sentences, sentences)
 def test_rouge_l_is_the_package_s(prediction: str, reference: str) -> None:
     assert rouge_l.rouge_l(prediction, [reference]).official == official_rouge_l(prediction, reference)
@@ -46,7 +47,7 @@ def test_rouge_l_of_long_sentences(seed: int) -> None:
     assert rouge_l.rouge_l(texts[0], [texts[1]]).official == official_rouge_l(*texts)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abce"), max_size=12))
 def test_frames_are_the_depth_of_the_recursion(reference: list[str], candidate: list[str]) -> None:
     table = _table(reference, candidate)
@@ -102,7 +103,7 @@ def _stack() -> list[object]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(alphabet="ab 1É-\n", max_size=60), st.text(alphabet="ab 1É-\n", max_size=60))
 def test_rouge_n_is_the_package_s(prediction: str, reference: str) -> None:
     official = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False).score(reference, prediction)
@@ -112,7 +113,7 @@ def test_rouge_n_is_the_package_s(prediction: str, reference: str) -> None:
     assert got.rouge_l == official["rougeL"].fmeasure
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.one_of(lines, st.text(alphabet=anything)), st.one_of(lines, st.text(alphabet=anything)))
 def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
     assert code.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
@@ -168,7 +169,7 @@ def _every_pair(prediction: str, reference: str) -> tuple[set[str], int]:
     return common, deepest
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 10**6))
 def test_no_pair_of_sentences_is_missed(seed: int) -> None:
     """Score and depth of texts of many sentences are those of every single pair."""

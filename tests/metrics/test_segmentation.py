@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from lbx.errors import LbxError
 from lbx.metrics import chinese
@@ -62,19 +63,19 @@ def same(text: str) -> None:
     assert chinese.words(text) == list(jieba().cut(text))
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(MIXED)
 def test_mixed_text(text: str) -> None:
     same(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.deferred(words_of_the_dictionary), min_size=1, max_size=80).map("".join))
 def test_words_of_the_dictionary(text: str) -> None:
     same(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(HAN, max_size=200))
 def test_any_han(text: str) -> None:
     """Mostly characters that begin no word: the hidden Markov model's part."""
@@ -109,7 +110,7 @@ def test_published_answers(model: str, shared: Callable[[str], Path]) -> None:
     assert compared > 150
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(
     st.lists(
         st.tuples(st.text("甲乙丙", min_size=1, max_size=3), st.sampled_from([0, 1, 2, 3, 6, 8, 12, 30])), max_size=10

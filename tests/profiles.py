@@ -1,10 +1,11 @@
-"""How many examples Hypothesis draws: 50 at most, or all that a test asks for with --hypothesis-profile=all."""
+"""How much is left to chance: 50 examples of Hypothesis and a few kills, or all with --hypothesis-profile=all."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
 QUICK = 50
+KILLS = 4
 
 settings.register_profile("quick", deadline=None, max_examples=QUICK)  # no test asserts a duration
 settings.register_profile("all", deadline=None)
@@ -13,3 +14,8 @@ settings.register_profile("all", deadline=None)
 def examples(wanted: int) -> int:
     """What ``wanted`` examples are in the profile of this test run."""
     return min(wanted, QUICK) if settings.get_current_profile_name() == "quick" else wanted
+
+
+def kills(wanted: int) -> int:
+    """How many times a test kills at random: a few, beside the moments that other tests choose; all in a whole run."""
+    return min(wanted, KILLS) if settings.get_current_profile_name() == "quick" else wanted

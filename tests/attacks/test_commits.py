@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from profiles import kills
 from results_parts import Said, lbx, process, refused, results_file, with_parts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
@@ -137,7 +138,8 @@ def test_quick_answers_do_not_wait_for_a_slow_one(
     verdict("survived")
 
 
-KILLS, PARTS = 50, 5
+KILLS = kills(50)
+PARTS = 5 if KILLS == 50 else 1
 _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
@@ -177,7 +179,7 @@ for _ in range(kills):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_fifty_kills_in_the_middle_of_a_run(tmp_path: Path, part: int, verdict: Verdict) -> None:
+def test_kills_in_the_middle_of_a_run(tmp_path: Path, part: int, verdict: Verdict) -> None:
     """Each one after the first commit of its session: what was committed by then is there, and the run goes on."""
     bundle, results, model = make_bundle(tmp_path, 40), tmp_path / "r.duckdb", tmp_path / "model.jsonl"
     model.write_text(json.dumps({"key": "*", "text": "seven", "delay_s": 0.002}))
@@ -211,6 +213,95 @@ def test_fifty_kills_in_the_middle_of_a_run(tmp_path: Path, part: int, verdict: 
         ).fetchall()
     assert not odd, "an answer without its score"
     verdict("survived")
+
+
+MOMENTS = 12
+_AT_MOMENTS = """
+import contextlib, json, os, pathlib, signal, sys
+from results_parts import lbx as call
+import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.crew
+from lbx.store import Store
+folder, wanted, arguments = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+lbx.engine.runner.BATCH_ROWS = 8
+transaction, close, passed = Store.transaction, Store.close, 0
+
+def moment():
+    global passed
+    passed += 1
+    if passed == deadly:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@contextlib.contextmanager
+def watched(self):
+    moment()  # nothing of it is written
+    with transaction(self) as connection:
+        yield connection
+        moment()  # all of it is written, and nothing committed
+    moment()  # committed
+
+def closing(self):
+    moment()  # the newest commits are in DuckDB's log alone
+    close(self)
+
+Store.transaction, Store.close = watched, closing
+
+def run(name, at):
+    global deadly
+    deadly = at
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = call(*arguments, "-o", folder / name)
+            os.write(theirs, json.dumps([said.code, passed]).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    ended = os.waitpid(child, 0)[1]
+    told = os.read(ours, 4096)
+    os.close(ours)
+    return os.waitstatus_to_exitcode(ended), json.loads(told) if told else None
+
+code, (said, steps) = run("whole.duckdb", 0)
+print(json.dumps([0, said]))
+for number in range(wanted):
+    at = 1 + number * (steps - 1) // (wanted - 1)
+    name = f"{number}.duckdb"
+    killed, nothing = run(name, at)
+    again, told = run(name, 0)
+    print(json.dumps([killed, told[0]]))
+"""
+_ANSWERS = """
+    SELECT g.task, g.sample_id, g.iteration, g.output, g.prompt_sha256, s.metric, s.score
+    FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration) ORDER BY ALL
+"""
+
+
+def test_kills_at_every_kind_of_moment_of_a_commit(tmp_path: Path, verdict: Verdict) -> None:
+    """Before a commit, with all of it written, after it, before the file is closed; from the first to the last one.
+
+    Each time the same command ends with what an undisturbed run has: every answer once, with its score.
+    """
+    bundle, model = make_bundle(tmp_path, 20), tmp_path / "model.jsonl"
+    model.write_text(json.dumps({"key": "*", "text": "seven"}))
+    command = ("run", "-b", bundle, "-m", model, "-t", "needle/single_en", "--no-plan")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _AT_MOMENTS, tmp_path, str(MOMENTS), *map(str, command)],
+        capture_output=True, text=True, check=True, env=with_parts() | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told == [[0, 0], *[[-signal.SIGKILL, 0]] * MOMENTS], done.stderr
+    files = [tmp_path / f"{name}.duckdb" for name in ("whole", *range(MOMENTS))]
+    whole, *others = (answers(file) for file in files)
+    assert len(whole) == 60
+    for number, found in enumerate(others):
+        assert found == whole, f"the kill at moment {number}"
+    verdict("survived")
+
+
+def answers(path: Path) -> list[tuple[object, ...]]:
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute(_ANSWERS).fetchall()
 
 
 def on_a_small_disk(folder: Path, size: int, script: str) -> Said:

@@ -1,4 +1,7 @@
-"""Fifty kills: of the process that does all, of the one that writes, of those that hold the model."""
+"""Kills: of the process that does all, of the one that writes, of those that hold the model.
+
+At chance moments here; before, in and after every commit in tests/attacks/test_commits.py.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 from kill_parts import RESULTS, ROWS, children, gone, rows, slow, start, wait_for_samples
+from profiles import kills
 
 NEEDLE = """
 lengths = [64]
@@ -68,14 +72,14 @@ def assert_same(path: Path, undisturbed: Path) -> None:
     assert rows(path, "SELECT status FROM runs") == [("done",)]
 
 
-@pytest.mark.parametrize(("workers", "kills"), [((), 16), (("--workers", "2"), 8)], ids=["alone", "writer"])
+@pytest.mark.parametrize(("workers", "times"), [((), 16), (("--workers", "2"), 8)], ids=["alone", "writer"])
 def test_a_killed_run_continues(
-    lbx: Lbx, many: Path, model: Path, undisturbed: Path, tmp_path: Path, workers: Sequence[str], kills: int
+    lbx: Lbx, many: Path, model: Path, undisturbed: Path, tmp_path: Path, workers: Sequence[str], times: int
 ) -> None:
     """SIGKILL, at any time from its first line on; no process of it is left."""
     path = tmp_path / "results.duckdb"
-    chance = random.Random(kills)
-    for _ in range(kills):
+    chance = random.Random(times)
+    for _ in range(kills(times)):
         process = start(many, model, path, workers)
         wait_for_samples(process)
         time.sleep(chance.uniform(0, 1.3))
@@ -88,7 +92,7 @@ def test_a_killed_run_continues(
 
 
 def test_a_killed_worker_costs_no_answer(many: Path, model: Path, undisturbed: Path, tmp_path: Path) -> None:
-    """The run that it belongs to ends as if nothing had been. (Twenty-six more die in tests/engine/test_crew.py.)"""
+    """The run that it belongs to ends as if nothing had been. (More die in tests/engine/test_crew.py.)"""
     path = tmp_path / "results.duckdb"
     process = start(many, model, path, ["--workers", "2", "--no-plan"])
     wait_for_samples(process)

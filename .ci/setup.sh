@@ -23,14 +23,23 @@ base=${PYTHON:-python3}
 [ -x "$python" ] || "$base" -m venv .venv
 pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
+# Beside the downloads, which leave the processor alone: where it is not kept, the wheel takes minutes.
 say "the llama.cpp wheel (built once and kept: about 9 minutes on two cores the first time)"
-wheel=$(.ci/llama-wheel.sh "$python")
+built=$(mktemp)
+.ci/llama-wheel.sh "$python" > "$built" &
+building=$!
+trap 'kill "$building" 2>/dev/null || true; rm -f "$built"' EXIT
+# Compiled below, by all cores: pip would do it with one.
 say "the locked packages"
-pip install --no-deps --require-hashes -r requirements.lock  # the lock is whole but for torch and llama.cpp, which come next
+pip install --no-compile --no-deps --require-hashes -r requirements.lock  # whole but for torch and llama.cpp
 say "torch $torch_version"
-pip install "torch==$torch_version"
-pip install --no-deps --force-reinstall "$wheel"
+pip install --no-compile "torch==$torch_version"
+wait "$building"
+pip install --no-compile --no-deps --force-reinstall "$(cat "$built")"
 pip install --no-deps --no-build-isolation --editable .
+# Some packages bring files that no Python compiles; pip passes over them, too.
+"$python" -W ignore -m compileall -q -j 0 "$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+    >/dev/null 2>&1 || true
 "$python" -m pip check >&2
 rm -f .venv/.lbx-*
 touch "$stamp"

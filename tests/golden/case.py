@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "open"
+SHARED = Path(__file__).parents[2].parent / "shared" / "golden" / "open"
+OURS = Path(__file__).parent / "records"
+SOURCES = {"travels": OURS, "shared": SHARED}
+"""Where golden records lie: those that travel with the code, and those on real texts beside it, where there are any."""
+
 EXACT = 1e-9
 
 Record = Mapping[str, Any]
@@ -48,15 +52,44 @@ class Case:
         return self.difference <= self.tolerance
 
 
-@cache
+_caches: list[Callable[[], None]] = []
+_folder = OURS
+
+
+def cached(function: Callable[..., Any]) -> Any:
+    """``functools.cache``, as long as the records come from the same folder."""
+    kept = cache(function)
+    _caches.append(kept.cache_clear)
+    return kept
+
+
+def read_from(folder: Path) -> None:
+    """Where the golden records are taken from, from now on."""
+    global _folder  # noqa: PLW0603
+    _folder = folder
+    for clear in _caches:
+        clear()
+
+
+def beside_real_data() -> bool:
+    """Whether the records are those of ../shared, which has published predictions, too."""
+    return _folder == SHARED
+
+
+@cached
 def golden_records(name: str) -> tuple[Record, ...]:
     """Every record of a family's file of golden records, in the file's order."""
-    with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return tuple(json.loads(line) for line in lines)
+    return tuple(map(json.loads, filter(None, _text(f"{name}.jsonl").split("\n"))))
 
 
-@cache
+@cached
 def golden_aggregates(name: str) -> dict[str, Any]:
     """A family's file of golden aggregates."""
-    loaded: dict[str, Any] = json.loads((GOLDEN / f"{name}_aggregate.json").read_text("utf-8"))
+    loaded: dict[str, Any] = json.loads(_text(f"{name}_aggregate.json"))
     return loaded
+
+
+def _text(name: str) -> str:
+    packed = _folder / f"{name}.gz"
+    content = gzip.decompress(packed.read_bytes()) if packed.exists() else (_folder / name).read_bytes()
+    return content.decode("utf-8")

@@ -10,7 +10,7 @@ import longbench
 import longbench_pro
 import longbench_v2
 import lveval
-from case import GOLDEN, Case
+from case import SOURCES, Case, read_from
 
 KINDS = ("records", "aggregates")
 
@@ -19,17 +19,19 @@ FAMILIES: dict[str, dict[str, Callable[[], Iterator[Case]]]] = {
     for module in (longbench, longbench_v2, longbench_pro, lveval, leval)
 }
 
-Key = tuple[str, str, str, str]
-"""(family, task, metric, "records" or "aggregates")"""
+Key = tuple[str, str, str, str, str]
+"""("travels" or "shared", family, task, metric, "records" or "aggregates")"""
 
 
 @cache
 def cases() -> dict[Key, list[Case]]:
-    """Every comparison; {} where the golden scores are missing."""
+    """Every comparison; without those of ../shared where that is missing."""
     found: dict[Key, list[Case]] = {}
-    if GOLDEN.is_dir():
-        for family, kinds in FAMILIES.items():
-            for kind, compare in kinds.items():
-                for case in compare():
-                    found.setdefault((family, case.task, case.metric, kind), []).append(case)
+    for source, folder in SOURCES.items():
+        if folder.is_dir():
+            read_from(folder)
+            for family, kinds in FAMILIES.items():
+                for kind, compare in kinds.items():
+                    for case in compare():
+                        found.setdefault((source, family, case.task, case.metric, kind), []).append(case)
     return found

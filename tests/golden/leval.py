@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
-from case import EXACT, Case, Record, golden_aggregates, golden_records
+from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.leval import LEval
@@ -78,7 +77,7 @@ def _key(record: Record) -> _Key:
     return record["task"], record["model"], record["index"]
 
 
-@cache
+@cached
 def _answers() -> dict[_Key, tuple[Sample, list[Score]]]:
     """Each answer scored once; its golden records are several."""
     found: dict[_Key, tuple[Sample, list[Score]]] = {}
@@ -94,12 +93,12 @@ def _answers() -> dict[_Key, tuple[Sample, list[Score]]]:
     return found
 
 
-@cache
+@cached
 def _scores() -> dict[_Key, dict[str, Score]]:
     return {key: {one.metric: one for one in scores} for key, (_, scores) in _answers().items()}
 
 
-@cache
+@cached
 def _rows() -> dict[_Key, ScoredSample]:
     return {
         key: ScoredSample(sample, {one.metric: one.score for one in scores})

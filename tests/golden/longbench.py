@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any
 
-from case import EXACT, GOLDEN, Case, Record, golden_aggregates, golden_records
+from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench import METRICS, LongBench, accepted_answers, kind_of
@@ -16,7 +15,7 @@ from lbx.metrics import rouge_l
 from lbx.records import Sample, Score
 
 NAME = "longbench"
-PREDICTIONS = GOLDEN.parents[1] / "data" / "predictions" / "longbench"
+PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench"
 
 
 def records() -> Iterator[Case]:
@@ -33,7 +32,8 @@ def records() -> Iterator[Case]:
         if kind_of(task).metric == "rouge_l" and not record["error"]:
             wanted = record["score_unlimited_recursion"]
             yield Case(NAME, task, "rouge_l_unlimited", name, scores["rouge_l_unlimited"].score, wanted or 0.0, EXACT)
-            yield Case(NAME, task, "recursion frames", name, _frames(record), record["recon_frames"] or 0)
+            if "recon_frames" in record:
+                yield Case(NAME, task, "recursion frames", name, _frames(record), record["recon_frames"] or 0)
 
 
 def aggregates() -> Iterator[Case]:
@@ -84,7 +84,7 @@ def _mixed_classes() -> Iterator[Case]:
 
 def _published() -> Iterator[Case]:
     """Predictions of all tasks that others published, beside the numbers that they published with them."""
-    for folder in sorted(PREDICTIONS.iterdir()) if PREDICTIONS.is_dir() else ():
+    for folder in sorted(PREDICTIONS.iterdir()) if beside_real_data() and PREDICTIONS.is_dir() else ():
         for task, wanted in json.loads((folder / "result.json").read_text("utf-8")).items():
             rows = [json.loads(line) for line in (folder / f"{task}.jsonl").read_text("utf-8").splitlines()]
             records = [{"id": "", "dataset": task, "prediction": row["pred"], **row} for row in rows]
@@ -130,12 +130,12 @@ def _frames(record: Record) -> int:
     return measure(answer, accepted_answers(task, record["answers"])).frames
 
 
-@cache
+@cached
 def _by_id() -> dict[str, Record]:
     return {record["id"]: record for record in golden_records(NAME)}
 
 
-@cache
+@cached
 def _judged() -> dict[str, tuple[Sample, dict[str, Score]]]:
     return {name: _judge(record, record["all_classes"]) for name, record in _by_id().items()}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-from case import EXACT, Case, Record, golden_aggregates, golden_records
+from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_pro import TASK_OF, TASKS, LongBenchPro, accepted_answers
@@ -106,7 +105,7 @@ def _scores(record: Record) -> Mapping[str, Score]:
     return _scored(record["uid"])
 
 
-@cache
+@cached
 def _scored(uid: str) -> Mapping[str, Score]:
     record = _by_uid()[uid]
     said = record["prediction"] if isinstance(record["prediction"], str) else ""
@@ -114,7 +113,7 @@ def _scored(uid: str) -> Mapping[str, Score]:
     return {score.metric: score for score in scores}
 
 
-@cache
+@cached
 def _by_uid() -> Mapping[str, Record]:
     return {record["uid"]: record for record in golden_records(FAMILY)}
 

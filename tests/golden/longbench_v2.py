@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 
-from case import EXACT, GOLDEN, Case, Record, golden_aggregates, golden_records
+from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_v2 import TASK, LongBenchV2
 from lbx.records import Sample, Score
 
 NAME = "longbench_v2"
-PREDICTIONS = GOLDEN.parents[1] / "data" / "predictions" / "longbench_v2"
+PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench_v2"
 
 
 def records() -> Iterator[Case]:
@@ -54,7 +53,7 @@ def _table(name: str, metric: str, rows: list[ScoredSample], wanted: Record) -> 
 
 def _published() -> Iterator[Case]:
     """Letters that others published, without the right answers; questions that failed there do not count."""
-    if not PREDICTIONS.is_dir():
+    if not (beside_real_data() and PREDICTIONS.is_dir()):
         return
     header, first = (PREDICTIONS / "result.txt").read_text("utf-8").splitlines()[:2]
     published = dict(zip(header.split("\t"), first.split("\t"), strict=True))
@@ -88,6 +87,6 @@ def _row(record: Record) -> ScoredSample:
     return ScoredSample(_sample(record), {score.metric: score.score for score in _scores(record)})
 
 
-@cache
+@cached
 def _rows() -> dict[str, ScoredSample]:
     return {record["id"]: _row(record) for record in golden_records(NAME)}

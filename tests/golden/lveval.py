@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from functools import cache
 
-from case import EXACT, Case, Record, golden_aggregates, golden_records
+from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
@@ -45,7 +44,7 @@ def _unlimited(record: Record) -> Iterator[Case]:
     plain = next(score for score in _scores(record) if score.metric == "rouge_l_unlimited")
     yield _case(record, plain.metric, plain.score, record["score_unlimited_recursion"])
     references, _ = first_answers(record["answers"])
-    if references:
+    if references and "recon_frames" in record:
         measured = keyword_gate.rouge_l_zh(record["prediction"], references[0])
         yield _case(record, "frames", float(measured.frames), float(record["recon_frames"] or 0))
 
@@ -74,12 +73,12 @@ def _scores(record: Record) -> list[Score]:
     return LVEval().score(_sample(record), output if isinstance(output, str) else "")
 
 
-@cache
+@cached
 def _by_id() -> dict[str, Record]:
     return {record["id"]: record for record in golden_records(NAME)}
 
 
-@cache
+@cached
 def _row(name: str) -> ScoredSample:
     record = _by_id()[name]
     return ScoredSample(_sample(record), {score.metric: score.score for score in _scores(record)})

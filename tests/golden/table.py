@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from case import GOLDEN, Case
+from case import SHARED, Case
 from families import Key, cases
 from rich.console import Console
 from rich.table import Table
@@ -18,9 +18,11 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console.width = 120
-    if not cases():
-        console.print(f"There are no golden scores at {GOLDEN}.", soft_wrap=True)
-        return 1
+    for source, where in (("travels", "travel with the code"), ("shared", "need ../shared")):
+        count = sum(len(found) for key, found in cases().items() if key[0] == source)
+        console.print(f"{count:,} official numbers that {where}." if count else f"None of those that {where} are here.")
+    if not SHARED.is_dir():
+        console.print(f"Those on real texts would lie at {SHARED}.", soft_wrap=True)
     return report(console, cases())
 
 
@@ -28,7 +30,7 @@ def report(console: Console, compared: Mapping[Key, Sequence[Case]]) -> int:
     """One line per benchmark and metric, then their total, then the first of what differs; 1 where anything does."""
     lines: dict[tuple[str, str], Counts] = {}
     total: Counts = {}
-    for (family, _, metric, kind), found in compared.items():
+    for (_, family, _, metric, kind), found in compared.items():
         lines.setdefault((family, metric), {}).setdefault(kind, []).extend(found)
         total.setdefault(kind, []).extend(found)
     table = Table("benchmark", "metric", title="lbx beside the official scores")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -52,14 +53,15 @@ class Lbx:
 
 @contextlib.contextmanager
 def _as_it_was(cwd: Path | None, environment: Mapping[str, str] | None) -> Iterator[None]:
-    """What a command changes for its whole process is put back: the guard of sockets is not even set."""
-    from lbx.cli import output
+    """What a command changes for its whole process is put back, the guard of sockets, too."""
+    from lbx.engine import offline
 
     before = sys.argv, sys.excepthook
+    log = logging.getLogger("lbx")
+    logged = log.handlers, log.propagate, log.level
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with (
-        mock.patch.object(output, "_quiet", False),
-        mock.patch.object(sys, "addaudithook"),
+        mock.patch.object(offline._guard, "allowed", None),
         mock.patch.dict(os.environ, environment or {}, clear=environment is not None),
         contextlib.chdir(cwd or Path.cwd()),
     ):
@@ -68,6 +70,7 @@ def _as_it_was(cwd: Path | None, environment: Mapping[str, str] | None) -> Itera
             yield
         finally:
             sys.argv, sys.excepthook = before
+            log.handlers, log.propagate, log.level = logged
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 

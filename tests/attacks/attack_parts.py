@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
+
+from command_line import Lbx
 
 TESTS = Path(__file__).resolve().parents[1]
 for _room in ("bundle", "backends"):
@@ -53,25 +51,8 @@ def lbx(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
 
 def main(*arguments: object) -> Said:
     """The same command line in this process, whose environment, signals and network it leaves as they are."""
-    from lbx.cli.main import main as command_line
-
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    term = signal.getsignal(signal.SIGTERM)
-    with (
-        mock.patch.object(sys, "argv", ["lbx", *map(str, arguments)]),
-        mock.patch.object(sys, "addaudithook"),
-        mock.patch.dict(os.environ),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        os.environ.pop("LBX_DEBUG", None)
-        try:
-            command_line()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        finally:
-            signal.signal(signal.SIGTERM, term)
-    return Said(code, out.getvalue(), err.getvalue())
+    done = Lbx()(*arguments)
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def refused(said: Said, *words: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+from command_line import Lbx
 
-from lbx.cli.main import main
 from lbx.records import Sample
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
 
@@ -35,23 +34,10 @@ class Said(NamedTuple):
 
 
 def lbx(*arguments: object) -> Said:
-    """A command line, run by ``lbx.cli.main.main`` in this process."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
-    before = sys.argv, sys.excepthook
-    sys.argv = ["lbx", *map(str, arguments)]
-    code: object = 0
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as exc:
-        code = exc.code
-    finally:
-        sys.argv, sys.excepthook = before
-        for stream in (out, err):
-            stream.flush()
-    said = [stream.buffer.getvalue().decode("utf-8") for stream in (out, err)]  # type: ignore[attr-defined]
-    assert "Traceback" not in said[1]
-    return Said(int(code or 0), *said)  # type: ignore[call-overload]
+    """A command line, run in this process."""
+    done = Lbx()(*arguments)
+    assert "Traceback" not in done.stderr
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def process(*arguments: object, before: Sequence[str] = (), timeout: float = 60, **options: Any) -> Said:
@@ -148,7 +134,7 @@ for arguments in json.load(open(sys.argv[1])):
 def with_parts() -> dict[str, str]:
     """The environment of a process that imports this module."""
     before = os.environ.get("PYTHONPATH", "")
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parent), before)))}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (*map(str, Path(__file__).parents[:2]), before)))}
 
 
 def watched(commands: Sequence[Sequence[object]], folder: Path) -> tuple[list[Said], str]:

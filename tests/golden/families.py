@@ -31,8 +31,6 @@ def cases() -> dict[Key, list[Case]]:
         if folder.is_dir():
             read_from(folder)
             for family, kinds in FAMILIES.items():
-                if not (folder / f"{family}.jsonl.gz").exists():
-                    continue
                 for kind, compare in kinds.items():
                     for case in compare():
                         found.setdefault((source, family, case.task, case.metric, kind), []).append(case)

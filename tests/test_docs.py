@@ -28,9 +28,6 @@ COMMANDS = [line for page in DOCUMENTS for line in commands(page)]
 RUN_PAGES = ("getting-started.md", "running.md", "judging.md")
 """Their lines of lbx that name the folder ``work`` are run, in this order."""
 
-COMING = {"docs/own-benchmark.md", "parity/", "bench/", "output_ids"}
-"""What the documents name and other work in progress brings; to be empty when it is there."""
-
 NOT_RUN = {
     "alias": "sets up podman, below",
     "apptainer": "is not on machines that test; the lbx behind it is parsed",
@@ -81,7 +78,7 @@ def test_every_described_column_is_there(tmp_path: Path) -> None:
     with Store(tmp_path / "results.duckdb") as store:
         columns = store.query("SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal").rows
     for table, meanings in described.items():
-        assert meanings.keys() - {""} - COMING <= {column for name, column in columns if name == table}, table
+        assert meanings.keys() - {""} <= {column for name, column in columns if name == table}, table
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=str)
@@ -176,7 +173,7 @@ def test_every_link_leads_to_a_page_and_a_heading() -> None:
     for page in pages:
         for link in build.links(build.parse((ROOT / page).read_text("utf-8"))):
             path, heading = build.target(page, str(link.attrGet("href")))
-            assert (ROOT / path).exists() or path in COMING, f"{page} links to {path}"
+            assert (ROOT / path).exists(), f"{page} links to {path}"
             assert not heading or heading in anchors[path], f"{page} links to {path}#{heading}"
 
 
@@ -224,10 +221,10 @@ def test_the_trees_are_the_tree() -> None:
     rooms = set(re.findall(r"^(?:  )?([\w./]+)  ", tree, re.MULTILINE))
     there = {f"{p.name}/" for p in (ROOT / "lbx").iterdir() if (p / "__init__.py").exists()}
     there |= {"Containerfile", "Justfile", "bundle/", "models/", "docs/", "tests/", "bench/", ".ci/"}
-    assert rooms - COMING == there - COMING
+    assert rooms == there
     shared = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## The rooms")[1].split("```")[1]
     modules = {path.name for path in (ROOT / "lbx").glob("*.py") if path.name != "__init__.py"}
-    assert set(re.findall(r"^(\w+\.py)  ", shared, re.MULTILINE)) - COMING == modules - COMING
+    assert set(re.findall(r"^(\w+\.py)  ", shared, re.MULTILINE)) == modules
 
 
 def test_the_two_commands_are_short_and_the_first() -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from lbx.backends import ModelCard
 from lbx.engine.askers import Asker
 from lbx.engine.planning.estimate import Costs, costs_from
 from lbx.engine.planning.memory_use import Free
 from lbx.engine.planning.outlook import Outlook, look_ahead
+from lbx.engine.retrieving import Finder
 from lbx.engine.workers.devices import VISIBLE, share_out
 from lbx.errors import DoesNotFitError
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, finder_for, load_model, load_to_count
 from lbx.runs.outlook_text import brief
-from lbx.runs.preparing import make_works, resolve, run_row
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_row
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
@@ -48,9 +51,22 @@ def plan(
     run = resolve(spec)
     finder = finder_for(spec.retrieval, run.bundle)
     free = Free.now()
-    if spec.workers:
-        _take_share_of(spec.workers)
     card = card_of(spec, run.bundle)
+    with _share_of_one(spec.workers):
+        return _plan(run, card, free, results, calibrate=calibrate, finder=finder, listener=listener)
+
+
+def _plan(
+    run: ResolvedRun,
+    card: ModelCard,
+    free: Free,
+    results: str | os.PathLike[str] | None,
+    *,
+    calibrate: bool,
+    finder: Finder | None,
+    listener: Listener,
+) -> Outlook:
+    workers = run.spec.workers
     try:
         loaded = load_model(card, run.bundle)
     except DoesNotFitError as error:
@@ -61,8 +77,8 @@ def plan(
         return look_ahead(
             works,
             free=free,
-            workers=spec.workers,
-            known=_known(results, run_row(None, works[0], run), spec.workers),
+            workers=workers,
+            known=_known(results, run_row(None, works[0], run), workers),
             measure=calibrate,
             progress=functools.partial(listener.counted, "counted"),
         )
@@ -77,13 +93,28 @@ def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) ->
         return known_costs(store, row, workers)
 
 
-def _take_share_of(workers: int) -> None:
-    """Have this process compute on what the first of so many workers would get."""
+@contextlib.contextmanager
+def _share_of_one(workers: int) -> Iterator[None]:
+    """Have this process compute on what the first of so many workers would get, for a block."""
+    if not workers:
+        yield
+        return
     share = share_out(workers)[0]
-    if hasattr(os, "sched_setaffinity"):
+    movable = hasattr(os, "sched_setaffinity")
+    cores, gpus = os.sched_getaffinity(0) if movable else (), os.environ.get(VISIBLE)
+    if movable:
         os.sched_setaffinity(0, share.cores)
     if share.gpus is not None:
         os.environ[VISIBLE] = share.gpus
+    try:
+        yield
+    finally:
+        if movable:
+            os.sched_setaffinity(0, cores)
+        if gpus is None:
+            os.environ.pop(VISIBLE, None)
+        else:
+            os.environ[VISIBLE] = gpus
 
 
 def look_ahead_of_run(

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "bundle" / "examples" / "handbook"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx
+from command_line import Lbx
 
 CARD = """
 name = "oracle"

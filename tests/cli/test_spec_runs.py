@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lbx_process import Lbx, fails
+from command_line import Lbx, fails
 
 from lbx import RunSpec
 from lbx.store import Store

@@ -23,7 +23,10 @@ def shell(tmp_path: Path) -> dict[str, str]:
 
 
 def bash(script: str, shell: dict[str, str], folder: Path | None = None) -> list[str]:
-    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, env=shell, cwd=folder, check=False)
+    # The colon behind it: bash would become its last command, and Typer asks which shell is above it.
+    done = subprocess.run(
+        ["bash", "-ec", f"{script}\n:"], capture_output=True, text=True, env=shell, cwd=folder, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -11,16 +11,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError, UsageError
-from lbx.processes import TimeoutExpired, find_tool, run_tool
-
-if TYPE_CHECKING:
-    from subprocess import CompletedProcess
+from lbx.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
 
 MARKS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",

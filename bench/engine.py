@@ -33,7 +33,7 @@ from bench.figures import MOST_COMPUTED, Standing, equal_outputs, ratio, standin
 from bench.job import ContenderFailedError, Job, own_cores, run_contender
 from bench.model import REPOSITORY, make_gguf, make_hf, write_cards
 from bench.prompts import Asked, ask, documents, link_bundle, tasks_there
-from lbx.backends.hf.tokens import HfTokenizer
+from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.engine.prefix import PrefixPlan, plan_prefixes
 from lbx.layout import Bundle
 

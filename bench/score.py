@@ -30,7 +30,7 @@ from typing import Any
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench import METRICS, LongBench, accepted_answers
 from lbx.benchmarks.longbench_tasks import TASKS
-from lbx.engine.pool import Answer, ScoringPool
+from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.records import Sample
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared/data/predictions/longbench/llama3-8b-instruct"
@@ -179,7 +179,7 @@ def score_with_lbx(pool: ScoringPool, task: str, rows: Sequence[Row]) -> Outcome
     start = time.perf_counter()
     benchmark = LongBench()
     answers = [
-        Answer(
+        ScoringInput(
             Sample(
                 benchmark=benchmark.name,
                 task=task,

@@ -18,7 +18,7 @@ from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_menti
 
 from lbx.cli.main import app
 from lbx.cli.report_commands import REPORTS as NAMED_REPORTS
-from lbx.report.views import VIEWS as REPORTS
+from lbx.report.reports import REPORTS
 from lbx.store import Store
 from lbx.store.views import VIEWS
 

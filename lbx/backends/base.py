@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from lbx.backends.sequences import SequenceMemory
+from lbx.backends.sequence_memory import SequenceMemory
 from lbx.errors import BackendError, PromptError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request, Sampling

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cgroups import memory_limit
-from lbx.backends.llama.tokens import metadata
+from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.options import LlamaOptions
 
 # Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.

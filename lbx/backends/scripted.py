@@ -39,7 +39,7 @@ _CONTROL = {"<s>": BOS, "</s>": EOS}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScriptedAnswer:
     """One answer: its text, the error it fails with, or the death of its process; after a delay in seconds."""
 
     text: str = ""
@@ -82,7 +82,7 @@ class ByteTokenizer:
 class ScriptedBackend:
     """Answers from a table; everything around an answer (window, stop rules, token counts) is as for a real model."""
 
-    _entries: Mapping[str, Entry]
+    _entries: Mapping[str, ScriptedAnswer]
     tokenizer: ByteTokenizer
     info: BackendInfo
     eos_ids: frozenset[int] = frozenset((EOS,))
@@ -132,18 +132,18 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
     return ScriptedBackend(read_answers(weights), tokenizer, info)
 
 
-def read_answers(path: Path) -> dict[str, Entry]:
+def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
     """The table in a .jsonl or .json file; of a key that comes twice the last entry holds."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ScriptedAnswer] = {}
     for where, row in _rows(path):
         if "key" in row:
             check_keys(row, ("key", "text", "error", "dies", "delay_s"), where)
             rest = {name: value for name, value in row.items() if name != "key"}
-            entries[typed(row["key"], str, f"{where} key")] = from_table(Entry, rest, where)
+            entries[typed(row["key"], str, f"{where} key")] = from_table(ScriptedAnswer, rest, where)
             continue
         for key, value in row.items():
             fields = {"text": value} if isinstance(value, str) else typed(value, dict, f"{where} {key}")
-            entries[key] = from_table(Entry, fields, f"{where} {key}")
+            entries[key] = from_table(ScriptedAnswer, fields, f"{where} {key}")
     return entries
 
 

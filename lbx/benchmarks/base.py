@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from lbx.benchmarks.predictions import Format
+from lbx.benchmarks.predictions import PredictionFormat
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
@@ -57,7 +57,7 @@ class Benchmark(ABC):
     """What ``--tasks`` calls parts of it, where that is not all of it under its own name."""
     embedding_tasks: ClassVar[tuple[str, ...]] = ()
     """Tasks that an embedding model scores half of (``compared``)."""
-    predictions: Format | None = None
+    predictions: PredictionFormat | None = None
     """The format of its official prediction files; None where there is none."""
     iterations: ClassVar[int] = 1
     """How often its authors ask each sample."""

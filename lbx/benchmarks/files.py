@@ -35,7 +35,7 @@ _COMMAND = "lbx verify NAME.tar"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-class Row(NamedTuple):
+class DataRow(NamedTuple):
     """One record of a data file.
 
     Attributes:
@@ -92,20 +92,20 @@ def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More],
     return looked_up
 
 
-def read_jsonl(path: Path) -> Iterator[Row]:
+def read_jsonl(path: Path) -> Iterator[DataRow]:
     """Rows of a JSON lines file. Raises BundleError."""
     with _reading(str(path)), path.open("rb") as file:
         yield from _rows(_lines(file, str(path)), str(path))
 
 
-def read_zip_jsonl(path: Path, member: str) -> Iterator[Row]:
+def read_zip_jsonl(path: Path, member: str) -> Iterator[DataRow]:
     """Rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
     where = f"{path}, {member}"
     with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
         yield from _rows(_lines(file, where), where)
 
 
-def read_json_array(path: Path) -> Iterator[Row]:
+def read_json_array(path: Path) -> Iterator[DataRow]:
     """Objects of a file that is one JSON array, with never much more than one of them in memory. Raises BundleError."""
     with _reading(str(path)), path.open("rb") as file:
         yield from _Array(file, str(path)).rows()
@@ -196,7 +196,7 @@ def _lines(file: IO[bytes], where: str) -> Iterator[bytes]:
         yield line
 
 
-def _rows(file: Iterable[bytes], where: str) -> Iterator[Row]:
+def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
@@ -210,10 +210,10 @@ def _rows(file: Iterable[bytes], where: str) -> Iterator[Row]:
         yield _row(place, values)
 
 
-def _row(place: str, values: object) -> Row:
+def _row(place: str, values: object) -> DataRow:
     if not isinstance(values, dict):
         raise damaged(place, f"it holds a JSON {type(values).__name__} where an object should be")
-    return Row(place, values)
+    return DataRow(place, values)
 
 
 class _Array:
@@ -228,7 +228,7 @@ class _Array:
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._ended = False
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DataRow]:
         if self._sign() != "[":
             raise self._damaged("it should begin with '['")
         self._at += 1

@@ -31,7 +31,7 @@ from lbx.benchmarks.aggregates import Average, mean, numbers, task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.files import damaged, read_jsonl
 from lbx.benchmarks.leval_predictions import LEvalFormat
-from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, Question, read_questions
+from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, LEvalQuestion, read_questions
 from lbx.benchmarks.sources import JsonLines, Source, find
 from lbx.benchmarks.templates import fill_format
 from lbx.layout import Bundle
@@ -280,7 +280,7 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
     ]
 
 
-def _sample(task: str, asked: Question) -> Sample:
+def _sample(task: str, asked: LEvalQuestion) -> Sample:
     meta: dict[str, Any] = {"evaluation": asked.evaluation, "source": asked.source, "judged_by": list(asked.judged_by)}
     if KINDS[task] == "topics":
         # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.

@@ -20,22 +20,22 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.leval_tasks import KINDS, OPEN, SCORED
-from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, file_part
+from lbx.benchmarks.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, file_part
 from lbx.records import Sample, canonical_json, sha256_text
 
 _GAP = "none"
 """``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""
 
 
-class LEvalFormat(Format):
+class LEvalFormat(PredictionFormat):
     """The format "leval"."""
 
     folder = True
     scored = ("evaluation", "topic")
 
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``."""
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``."""
         answer_key = next((key for key in lines[0].values if "_pred" in key), None)
         if answer_key is None:
             raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
@@ -47,7 +47,7 @@ class LEvalFormat(Format):
             predictions.append(_numbered(prediction, seen[prediction.sample_id]))
         return predictions
 
-    def _prediction(self, task: str, number: int, line: Line, answer_key: str) -> Prediction:
+    def _prediction(self, task: str, number: int, line: PredictionLine, answer_key: str) -> Prediction:
         evaluation, sample_id = line.values.get("evaluation"), "gap"
         if evaluation is None:
             evaluation = _expected(task)
@@ -98,7 +98,7 @@ class LEvalFormat(Format):
     def file_name(self, model: str, task: str) -> str:
         return f"{task}.pred.jsonl"
 
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         return {
             "query": answer.sample.question,
             "gt": answer.sample.references[0] if answer.sample.references else "",
@@ -106,9 +106,9 @@ class LEvalFormat(Format):
             "evaluation": answer.sample.meta.get("evaluation") or _expected(task),
         }
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
         """Where a row's place counts, rows without an answer keep the place of missing ones."""
-        made = Format.export(self, model, task, answers)
+        made = PredictionFormat.export(self, model, task, answers)
         gap = {"query": "", "gt": "", f"{file_part(model)}_pred": "", "evaluation": _GAP}
         gap["error"] = "keeps the place of an answer that is not there"
         rows: list[Mapping[str, Any]] = []

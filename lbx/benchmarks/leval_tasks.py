@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-from lbx.benchmarks.files import Row, damaged
+from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.sources import Source
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ SCORED = ("exam", "f1", "rouge")
 """The marks of questions that auto_eval.py scores."""
 
 
-class Question(NamedTuple):
+class LEvalQuestion(NamedTuple):
     """One question as its line holds it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Question(NamedTuple):
         return self.context, self.question, self.answer
 
 
-def read_questions(source: Source) -> list[Question]:
+def read_questions(source: Source) -> list[LEvalQuestion]:
     """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
     position = count()
     every = [
@@ -97,11 +97,11 @@ def read_questions(source: Source) -> list[Question]:
     return sorted(asked, key=lambda question: documents[question.context])
 
 
-def _row_questions(document: int, row: Row, position: Iterator[int]) -> Iterator[Question]:
+def _row_questions(document: int, row: DataRow, position: Iterator[int]) -> Iterator[LEvalQuestion]:
     questions, answers = row.get("instructions", list), row.get("outputs", list)
     if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
         raise damaged(row.where, "instructions and outputs should be lists of as many texts")
     context, evaluation = row.get("input", str), row.get("evaluation", str)
     source = str(row.values.get("source") or "")
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
-        yield Question(document, number, next(position), context, question, answer, evaluation, source)
+        yield LEvalQuestion(document, number, next(position), context, question, answer, evaluation, source)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import mean, numbers, numpy_percent, task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample, named_apart
-from lbx.benchmarks.files import Row, damaged, read_json, zip_members
+from lbx.benchmarks.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.longbench_answers import (
     ODD_ANSWERS,
     accepted_answers,
@@ -30,7 +30,7 @@ from lbx.benchmarks.longbench_answers import (
 )
 from lbx.benchmarks.longbench_groups import groups
 from lbx.benchmarks.longbench_predictions import LongBenchFormat
-from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, Kind, kind_of
+from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
 from lbx.benchmarks.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import UsageError
@@ -54,7 +54,7 @@ _RETRIEVAL = ("single-document QA", "multi-document QA")
 _NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
 """Answers that judge the document; where such a word stands in it says nothing."""
 
-__all__ = ["METRICS", "TASKS", "Kind", "LongBench", "accepted_answers", "kind_of", "make_sample"]
+__all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "kind_of", "make_sample"]
 
 
 class LongBench(Benchmark):
@@ -190,7 +190,7 @@ class LongBench(Benchmark):
         return groups(numbers(self.aggregate, tasks))
 
 
-def _scores(kind: Kind, sample: Sample, answer: str) -> list[Score]:
+def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
     references = sample.references
     match kind.metric, kind.language:
         case "rouge_l", language:
@@ -241,7 +241,7 @@ def _classes(source: Source) -> tuple[str, ...]:
     return tuple(last)
 
 
-def make_sample(task: str, row: Row, number: int, classes: Sequence[str]) -> Sample:
+def make_sample(task: str, row: DataRow, number: int, classes: Sequence[str]) -> Sample:
     """A row of the data; ``classes`` are the last row's, () where the task has none."""
     kind = kind_of(task)
     meta: dict[str, Any] = {"category": kind.category}

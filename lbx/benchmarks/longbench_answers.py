@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.longbench_tasks import Kind, kind_of
+from lbx.benchmarks.longbench_tasks import TaskRules, kind_of
 from lbx.metrics.numbers import paragraph
 from lbx.records import Sample
 
@@ -72,7 +72,7 @@ def _classification_error(sample: Sample, answer: str, odd: str | None) -> str |
     return None
 
 
-def _retrieval_error(sample: Sample, kind: Kind, odd: str | None) -> str | None:
+def _retrieval_error(sample: Sample, kind: TaskRules, odd: str | None) -> str | None:
     if odd:
         return "An answer is no text: the official retrieval score stops with TypeError."
     if any(paragraph(reference, kind.language) is None for reference in sample.references):

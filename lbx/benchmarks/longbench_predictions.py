@@ -15,12 +15,12 @@ from typing import Any
 
 from lbx.benchmarks.longbench_answers import ODD_ANSWERS, accepted_answers, odd_answers
 from lbx.benchmarks.longbench_tasks import kind_of
-from lbx.benchmarks.prediction_lines import Line, row_length
-from lbx.benchmarks.predictions import Answer, Format, Prediction, differences, file_part
+from lbx.benchmarks.prediction_lines import PredictionLine, row_length
+from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
 from lbx.records import Sample
 
 
-class LongBenchFormat(Format):
+class LongBenchFormat(PredictionFormat):
     """The format "longbench"."""
 
     folder = True
@@ -31,8 +31,8 @@ class LongBenchFormat(Format):
         """In a folder of E's predictions "qasper" is "qasper_e"."""
         return f"{stem}_e" if e and not stem.endswith("_e") else stem
 
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``. The last row's classes count for all, as in eval.py, which stops where it has none."""
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``. The last row's classes count for all, as in eval.py, which needs one."""
         kind = kind_of(task)
         meta: dict[str, Any] = {"category": kind.category}
         classes = lines[-1].values.get("all_classes")
@@ -40,7 +40,7 @@ class LongBenchFormat(Format):
             meta["all_classes"] = classes
         return [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
 
-    def _prediction(self, task: str, number: int, line: Line, meta: dict[str, Any]) -> Prediction:
+    def _prediction(self, task: str, number: int, line: PredictionLine, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)
         answers = line.need("answers")
         if odd := odd_answers(answers):
@@ -73,7 +73,7 @@ class LongBenchFormat(Format):
     def file_name(self, model: str, task: str) -> str:
         return self.place(model, task, f"{task.removesuffix('_e')}.jsonl")
 
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         return {
             "pred": answer.output,
             "answers": list(answer.sample.references),

@@ -22,7 +22,7 @@ from typing import Any
 
 from lbx.benchmarks.aggregates import mean
 from lbx.benchmarks.base import Benchmark, ScoredSample, named_apart
-from lbx.benchmarks.files import Row, damaged
+from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
 from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro_predictions import LongBenchProFormat
@@ -205,7 +205,7 @@ def _data(bundle: Bundle) -> Data | None:
     return find_data(bundle.snapshot("dataset", REPO))
 
 
-def _sample(task: str, row: Row, number: int) -> Sample:
+def _sample(task: str, row: DataRow, number: int) -> Sample:
     language = {name: code for code, name in LANGUAGES.items()}.get(row.get("language", str))
     if language is None:
         raise damaged(row.where, f"the language {row.values['language']!r} is neither English nor Chinese")
@@ -230,14 +230,14 @@ def _sample(task: str, row: Row, number: int) -> Sample:
     )
 
 
-def _identifier(row: Row) -> str:
+def _identifier(row: DataRow) -> str:
     value = row.values.get("id")
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise damaged(row.where, "the field 'id' should be a text or a whole number")
     return str(value)
 
 
-def _nominal_length(row: Row) -> int:
+def _nominal_length(row: DataRow) -> int:
     """ "32k" is 32,768 tokens of Qwen's tokenizer, by which the authors sorted their documents."""
     thousands = row.get("token_length", str).removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit()):

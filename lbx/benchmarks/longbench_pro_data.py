@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.benchmarks.files import Row, damaged
+from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.sources import JsonArray, JsonLines, Source, find_parquet
 
 FILE = "longbench_pro.json"
@@ -30,7 +30,7 @@ _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[[ \t\r\n]*(?=\{)")
 _TAIL = re.compile(rb"[ \t\r\n]*\][ \t\r\n]*\Z")
 
 
-class Entry(NamedTuple):
+class RowSpan(NamedTuple):
     """Where a row stands in the file: bytes from ``start`` to ``end``, its first line, its secondary task."""
 
     start: int
@@ -58,7 +58,7 @@ class Data:
             return Counter(entry.task for entry in entries)
         return Counter(row.get(_FIELD, str) for row in self.source.rows())
 
-    def rows(self, task: str) -> Iterator[tuple[int, Row]]:
+    def rows(self, task: str) -> Iterator[tuple[int, DataRow]]:
         """The rows of one secondary task with their numbers. Raises BundleError."""
         entries = self._entries()
         if entries is None or self.path is None:
@@ -70,7 +70,7 @@ class Data:
                     file.seek(entry.start)
                     yield at, _parsed(self.path, entry, file.read(entry.end - entry.start))
 
-    def _entries(self) -> tuple[Entry, ...] | None:
+    def _entries(self) -> tuple[RowSpan, ...] | None:
         if self.path is None:
             return None
         try:
@@ -96,7 +96,7 @@ def _first_sign(path: Path) -> bytes:
         return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
-def _parsed(path: Path, entry: Entry, content: bytes) -> Row:
+def _parsed(path: Path, entry: RowSpan, content: bytes) -> DataRow:
     where = f"{path}, line {entry.line}"
     try:
         values: Any = json.loads(content.decode("utf-8"))
@@ -106,11 +106,11 @@ def _parsed(path: Path, entry: Entry, content: bytes) -> Row:
         raise damaged(f"{path}, line {entry.line + exc.lineno - 1}", f"{exc.msg} at column {exc.colno}") from exc
     if not isinstance(values, dict) or values.get(_FIELD) != entry.task:
         raise damaged(where, f"the field {_FIELD!r} does not stand in the row itself")
-    return Row(where, values)
+    return DataRow(where, values)
 
 
 @lru_cache(maxsize=8)
-def _index(path: Path, changed: int, size: int) -> tuple[Entry, ...] | None:
+def _index(path: Path, changed: int, size: int) -> tuple[RowSpan, ...] | None:
     """Where the rows are; None where that cannot be told without parsing."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)
@@ -122,7 +122,7 @@ def _index(path: Path, changed: int, size: int) -> tuple[Entry, ...] | None:
             if not start < at < end:
                 return None
             line, counted = line + view[counted:start].count(b"\n"), start
-            entries.append(Entry(start, end, line, task))
+            entries.append(RowSpan(start, end, line, task))
         return tuple(entries)
 
 

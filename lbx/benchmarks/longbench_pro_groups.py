@@ -57,7 +57,7 @@ _PROPERTIES: dict[str, Callable[[Sample], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _ScoredAnswer:
     sample: Sample
     iteration: int
     value: float
@@ -74,9 +74,9 @@ class _Counted:
         best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
     """
 
-    items: Sequence[_Item]
-    averages: Sequence[_Item]
-    best: Sequence[Sequence[_Item]]
+    items: Sequence[_ScoredAnswer]
+    averages: Sequence[_ScoredAnswer]
+    best: Sequence[Sequence[_ScoredAnswer]]
 
 
 def group_scores(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
@@ -108,7 +108,7 @@ def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
 
 def _count(tasks: Mapping[str, Sequence[ScoredSample]]) -> _Counted:
     items = sorted(_items(tasks), key=lambda item: (item.sample.meta.get("row", 0), item.iteration))
-    questions: dict[tuple[str, str], list[_Item]] = {}
+    questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
     for item in items:
         questions.setdefault((item.sample.task, item.sample.sample_id), []).append(item)
     iterations = max((item.iteration for item in items), default=-1) + 1
@@ -117,21 +117,21 @@ def _count(tasks: Mapping[str, Sequence[ScoredSample]]) -> _Counted:
     )
 
 
-def _items(tasks: Mapping[str, Sequence[ScoredSample]]) -> Iterator[_Item]:
+def _items(tasks: Mapping[str, Sequence[ScoredSample]]) -> Iterator[_ScoredAnswer]:
     for rows in tasks.values():
         for row in rows:
             metric = next((name for name in HEADLINES if name in row.scores), None)
             if metric is not None:
-                yield _Item(row.sample, row.iteration, row.scores[metric], row.partial)
+                yield _ScoredAnswer(row.sample, row.iteration, row.scores[metric], row.partial)
 
 
-def _average(rows: Sequence[_Item]) -> _Item:
+def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:
     value = mean([row.value for row in rows])
-    return _Item(rows[0].sample, 0, value, any(row.partial for row in rows))
+    return _ScoredAnswer(rows[0].sample, 0, value, any(row.partial for row in rows))
 
 
-def _best(items: Sequence[_Item], last: int) -> list[_Item]:
-    best: dict[tuple[str, str], _Item] = {}
+def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
+    best: dict[tuple[str, str], _ScoredAnswer] = {}
     partial: set[tuple[str, str]] = set()
     for item in items:
         key = (item.sample.task, item.sample.sample_id)
@@ -141,13 +141,13 @@ def _best(items: Sequence[_Item], last: int) -> list[_Item]:
             partial.add(key)  # the whole value of another iteration might have been the better one
         if key not in best or item.value > best[key].value:
             best[key] = item
-    return [_Item(item.sample, item.iteration, item.value, key in partial) for key, item in best.items()]
+    return [_ScoredAnswer(item.sample, item.iteration, item.value, key in partial) for key, item in best.items()]
 
 
-def _passed(item: _Item) -> _Item:
+def _passed(item: _ScoredAnswer) -> _ScoredAnswer:
     summary = "T4" in _PROPERTIES["primary_task"](item.sample)
     passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
-    return _Item(item.sample, item.iteration, float(passed), item.partial)
+    return _ScoredAnswer(item.sample, item.iteration, float(passed), item.partial)
 
 
 def _missing(counted: _Counted) -> str | None:
@@ -160,11 +160,11 @@ def _missing(counted: _Counted) -> str | None:
     return None
 
 
-def _overall(metric: str, items: Sequence[_Item], official: bool) -> list[GroupScore]:
+def _overall(metric: str, items: Sequence[_ScoredAnswer], official: bool) -> list[GroupScore]:
     return [_group("overall", "all", metric, items, official)] if items else []
 
 
-def _by_category(metric: str, items: Sequence[_Item], official: bool) -> list[GroupScore]:
+def _by_category(metric: str, items: Sequence[_ScoredAnswer], official: bool) -> list[GroupScore]:
     found = []
     for grouping, names in CATEGORIES.items():
         for name in names:
@@ -174,7 +174,7 @@ def _by_category(metric: str, items: Sequence[_Item], official: bool) -> list[Gr
     return found
 
 
-def _group(grouping: str, name: str, metric: str, items: Sequence[_Item], official: bool) -> GroupScore:
+def _group(grouping: str, name: str, metric: str, items: Sequence[_ScoredAnswer], official: bool) -> GroupScore:
     value = mean([item.value for item in items])
     partial = any(item.partial for item in items)
     return GroupScore(grouping, name, metric, len(items), value, value if official and not partial else None, partial)

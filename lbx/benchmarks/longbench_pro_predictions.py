@@ -18,23 +18,23 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.longbench_pro_tasks import TASK_OF, TASKS, TEXT_META, accepted_answers
-from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, differences, file_part
+from lbx.benchmarks.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, differences, file_part
 from lbx.records import Sample
 
 _CODES = {"English": "en", "Chinese": "zh"}
 
 
-class LongBenchProFormat(Format):
+class LongBenchProFormat(PredictionFormat):
     """The format "longbench_pro"."""
 
     folder = False
     scored = (*TEXT_META, "reference_is_no_text")
 
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``. The times a question was asked must agree on it."""
-        samples: dict[tuple[str, str], tuple[int, Sample, Line]] = {}
-        answered: dict[tuple[str, str, int], Line] = {}
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``. The times a question was asked must agree on it."""
+        samples: dict[tuple[str, str], tuple[int, Sample, PredictionLine]] = {}
+        answered: dict[tuple[str, str, int], PredictionLine] = {}
         predictions = []
         for line in lines:
             sample, iteration = _sample(self.name, line, len(samples)), _iteration(line)
@@ -58,7 +58,7 @@ class LongBenchProFormat(Format):
         """MODEL.jsonl. main.py --only_eval wants it under the name that its other options make up."""
         return f"{file_part(model)}.jsonl"
 
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         sample = answer.sample
         languages = {code: name for name, code in _CODES.items()}
         row: dict[str, Any] = {"id": sample.sample_id, "language": languages[sample.language]}
@@ -74,19 +74,19 @@ class LongBenchProFormat(Format):
         }
         return row
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
         """Every iteration, the reasoning under the official key."""
-        return Rows(self.file_name(model, task), [self.row(model, task, answer) for answer in answers])
+        return ExportedFile(self.file_name(model, task), [self.row(model, task, answer) for answer in answers])
 
 
-def _iteration(line: Line) -> int:
+def _iteration(line: PredictionLine) -> int:
     value = line.need("bon_idx")
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
         raise wrong(line.where, "'bon_idx' should be a whole number from 1")
     return value - 1
 
 
-def _sample(benchmark: str, line: Line, place: int) -> Sample:
+def _sample(benchmark: str, line: PredictionLine, place: int) -> Sample:
     name, title, language = line.need("id"), line.text("secondary_task"), line.text("language")
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise wrong(line.where, "'id' should be text or a whole number")

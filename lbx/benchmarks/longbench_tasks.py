@@ -16,7 +16,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TaskRules:
     """What is fixed about a task.
 
     Attributes:
@@ -36,35 +36,35 @@ class Kind:
     in_e: bool = False
 
 
-TASKS: dict[str, Kind] = {
-    "narrativeqa": Kind("single-document QA", "f1"),
-    "qasper": Kind("single-document QA", "f1", in_e=True),
-    "multifieldqa_en": Kind("single-document QA", "f1", in_e=True),
-    "multifieldqa_zh": Kind("single-document QA", "f1", "zh"),
-    "hotpotqa": Kind("multi-document QA", "f1", in_e=True),
-    "2wikimqa": Kind("multi-document QA", "f1", in_e=True),
-    "musique": Kind("multi-document QA", "f1"),
-    "dureader": Kind("multi-document QA", "rouge_l", "zh"),
-    "gov_report": Kind("summarization", "rouge_l", in_e=True),
-    "qmsum": Kind("summarization", "rouge_l"),
-    "multi_news": Kind("summarization", "rouge_l", in_e=True),
-    "vcsum": Kind("summarization", "rouge_l", "zh"),
-    "trec": Kind("few-shot learning", "classification", bare=True, first_line=True, in_e=True),
-    "triviaqa": Kind("few-shot learning", "f1", bare=True, first_line=True, in_e=True),
-    "samsum": Kind("few-shot learning", "rouge_l", bare=True, first_line=True, in_e=True),
-    "lsht": Kind("few-shot learning", "classification", "zh", bare=True, first_line=True),
-    "nq": Kind("few-shot learning", "f1", bare=True),
-    "passage_count": Kind("synthetic", "count", in_e=True),
-    "passage_retrieval_en": Kind("synthetic", "retrieval", in_e=True),
-    "passage_retrieval_zh": Kind("synthetic", "retrieval", "zh"),
-    "lcc": Kind("code completion", "edit_similarity", "code", bare=True, in_e=True),
-    "repobench-p": Kind("code completion", "edit_similarity", "code", bare=True, in_e=True),
+TASKS: dict[str, TaskRules] = {
+    "narrativeqa": TaskRules("single-document QA", "f1"),
+    "qasper": TaskRules("single-document QA", "f1", in_e=True),
+    "multifieldqa_en": TaskRules("single-document QA", "f1", in_e=True),
+    "multifieldqa_zh": TaskRules("single-document QA", "f1", "zh"),
+    "hotpotqa": TaskRules("multi-document QA", "f1", in_e=True),
+    "2wikimqa": TaskRules("multi-document QA", "f1", in_e=True),
+    "musique": TaskRules("multi-document QA", "f1"),
+    "dureader": TaskRules("multi-document QA", "rouge_l", "zh"),
+    "gov_report": TaskRules("summarization", "rouge_l", in_e=True),
+    "qmsum": TaskRules("summarization", "rouge_l"),
+    "multi_news": TaskRules("summarization", "rouge_l", in_e=True),
+    "vcsum": TaskRules("summarization", "rouge_l", "zh"),
+    "trec": TaskRules("few-shot learning", "classification", bare=True, first_line=True, in_e=True),
+    "triviaqa": TaskRules("few-shot learning", "f1", bare=True, first_line=True, in_e=True),
+    "samsum": TaskRules("few-shot learning", "rouge_l", bare=True, first_line=True, in_e=True),
+    "lsht": TaskRules("few-shot learning", "classification", "zh", bare=True, first_line=True),
+    "nq": TaskRules("few-shot learning", "f1", bare=True),
+    "passage_count": TaskRules("synthetic", "count", in_e=True),
+    "passage_retrieval_en": TaskRules("synthetic", "retrieval", in_e=True),
+    "passage_retrieval_zh": TaskRules("synthetic", "retrieval", "zh"),
+    "lcc": TaskRules("code completion", "edit_similarity", "code", bare=True, in_e=True),
+    "repobench-p": TaskRules("code completion", "edit_similarity", "code", bare=True, in_e=True),
 }
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
 """LongBench-E's, by the row's ``length``: below 4,000, below 8,000, the rest."""
 
 
-def kind_of(task: str) -> Kind:
+def kind_of(task: str) -> TaskRules:
     """The kind of "qasper" and of "qasper_e"."""
     return TASKS[task.removesuffix("_e")]

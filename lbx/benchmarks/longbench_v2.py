@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.benchmarks.files import Row, read_text
+from lbx.benchmarks.files import DataRow, read_text
 from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
 from lbx.benchmarks.sources import JsonArray, Source, find
 from lbx.benchmarks.templates import fill_marks
@@ -237,7 +237,7 @@ def _data(bundle: Bundle) -> Source | None:
     return find(bundle.snapshot("dataset", REPO), "data.json", "default", lambda path: JsonArray(path, "_id"))
 
 
-def _sample(task: str, row: Row) -> Sample:
+def _sample(task: str, row: DataRow) -> Sample:
     context = row.get("context", str)
     return Sample(
         benchmark=LongBenchV2.name,

@@ -18,24 +18,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import Answer, Format, Prediction, Rows, differences, file_part
+from lbx.benchmarks.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, differences, file_part
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import Sample
 
 
-class LongBenchV2Format(Format):
+class LongBenchV2Format(PredictionFormat):
     """The format "longbench_v2"."""
 
     folder = False
     array = True
     scored = ("difficulty", "length")
 
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``. Ids are the rows' own, else their places."""
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``. Ids are the rows' own, else their places."""
         task = self.known_tasks[0]
         times: Counter[str] = Counter()
-        known: dict[str, tuple[Sample, Line]] = {}
+        known: dict[str, tuple[Sample, PredictionLine]] = {}
         predictions = []
         for number, line in enumerate(lines):
             name = _identifier(line, number)
@@ -53,7 +53,7 @@ class LongBenchV2Format(Format):
             for one in predictions
         ]
 
-    def _prediction(self, task: str, name: str, number: int, iteration: int, line: Line) -> Prediction:
+    def _prediction(self, task: str, name: str, number: int, iteration: int, line: PredictionLine) -> Prediction:
         if "pred" not in line.values and "judge" not in line.values and line.values.get("error") is not None:
             return Prediction(line, task, name, number, None, error=str(line.values["error"]), iteration=iteration)
         judge = _judge(line)
@@ -103,7 +103,7 @@ class LongBenchV2Format(Format):
     def file_name(self, model: str, task: str) -> str:
         return f"{file_part(model)}.jsonl"
 
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         """Documents are not in a results file: ``context``, of which pred.py writes the beginning, is ""."""
         sample, response = answer.sample, answer.output.strip()
         choices = sample.meta.get("choices") or {}
@@ -119,22 +119,22 @@ class LongBenchV2Format(Format):
         row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
         return row
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
         """Empty answers are dropped, as in pred.py."""
         said = [answer for answer in answers if answer.output or answer.iteration]
-        made = Format.export(self, model, task, said)
+        made = PredictionFormat.export(self, model, task, said)
         empty = {"empty answers": len(answers) - len(said)} if len(said) < len(answers) else {}
         return replace(made, left_out={**made.left_out, **empty})
 
 
-def _identifier(line: Line, number: int) -> str:
+def _identifier(line: PredictionLine, number: int) -> str:
     value = line.values.get("_id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) else f"{number:04d}"
 
 
-def _judge(line: Line) -> bool:
+def _judge(line: PredictionLine) -> bool:
     """result.py takes whatever ``int`` takes. Without a judgement, where it stops, the letters tell."""
     value = line.values.get("judge")
     if value is None and line.optional_text("answer"):
@@ -148,7 +148,7 @@ def _judge(line: Line) -> bool:
     return bool(judge)
 
 
-def _letter(line: Line, *, judge: bool) -> tuple[object, str | None]:
+def _letter(line: PredictionLine, *, judge: bool) -> tuple[object, str | None]:
     """What ``pred`` is, and which letter that means; where there is no ``pred``, the letter of the response."""
     said = line.values.get("pred")
     if "pred" not in line.values:
@@ -160,7 +160,7 @@ def _letter(line: Line, *, judge: bool) -> tuple[object, str | None]:
     return said, letter if letter in LETTERS else None
 
 
-def _sample(names: tuple[str, str, str], line: Line, letter: str | None, *, judge: bool) -> Sample:
+def _sample(names: tuple[str, str, str], line: PredictionLine, letter: str | None, *, judge: bool) -> Sample:
     answer = line.optional_text("answer")
     return Sample(
         *names,
@@ -178,7 +178,7 @@ def _sample(names: tuple[str, str, str], line: Line, letter: str | None, *, judg
     )
 
 
-def _choices(line: Line) -> dict[str, dict[str, str]]:
+def _choices(line: PredictionLine) -> dict[str, dict[str, str]]:
     choices = {letter: line.values.get(f"choice_{letter}") for letter in LETTERS}
     return {"choices": {letter: _text(choice) for letter, choice in choices.items()}} if any(choices.values()) else {}
 
@@ -187,7 +187,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _output(line: Line, letter: str | None) -> str:
+def _output(line: PredictionLine, letter: str | None) -> str:
     """What the model said, or where the file has only its choice (or another than it said), that in official words.
 
     pred.py strips what it writes and drops what is empty before: an empty ``response`` was white space.

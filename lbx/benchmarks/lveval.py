@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import Average, task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.benchmarks.files import Row, damaged, zip_members
+from lbx.benchmarks.files import DataRow, damaged, zip_members
 from lbx.benchmarks.literals import read_literals
 from lbx.benchmarks.lveval_predictions import LVEvalFormat
 from lbx.benchmarks.lveval_tasks import (
@@ -30,7 +30,7 @@ from lbx.benchmarks.lveval_tasks import (
     METRICS,
     MULTI_HOP,
     SINGLE_HOP,
-    Kind,
+    DatasetRules,
     first_answers,
     kind_of,
     split_task,
@@ -156,7 +156,7 @@ class LVEval(Benchmark):
         return [group for group in groups if group]
 
 
-def _keyword_f1(kind: Kind, output: str, reference: str, keywords: object) -> list[Score]:
+def _keyword_f1(kind: DatasetRules, output: str, reference: str, keywords: object) -> list[Score]:
     given = keywords if isinstance(keywords, str) else None  # null, 0 and [] count as absent, as officially
     found = (keyword_gate.keyword_f1_zh if kind.language == "zh" else keyword_gate.keyword_f1)(output, reference, given)
     if keywords and given is None:
@@ -188,7 +188,7 @@ def _data(bundle: Bundle, task: str) -> Source | None:
     return find(bundle.snapshot("dataset", REPO), f"{split_task(task)[0]}.zip", task, member_of)
 
 
-def _sample(task: str, row: Row, number: int) -> Sample:
+def _sample(task: str, row: DataRow, number: int) -> Sample:
     kind = kind_of(task)
     references, fault = first_answers(row.get("answers", list))
     meta: dict[str, Any] = {"category": kind.category}

@@ -15,22 +15,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from lbx.benchmarks.lveval_tasks import first_answers, kind_of
-from lbx.benchmarks.prediction_lines import Line, row_length
-from lbx.benchmarks.predictions import Answer, Format, Prediction, differences
+from lbx.benchmarks.prediction_lines import PredictionLine, row_length
+from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences
 from lbx.records import Sample
 
 
-class LVEvalFormat(Format):
+class LVEvalFormat(PredictionFormat):
     """The format "lveval"."""
 
     folder = True
     scored = ("answer_keywords", "fault")
 
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``."""
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``."""
         return [self._prediction(task, number, line) for number, line in enumerate(lines)]
 
-    def _prediction(self, task: str, number: int, line: Line) -> Prediction:
+    def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:
         kind = kind_of(task)
         references, fault = first_answers(line.need("answers"))
         keywords = line.values.get("gold_ans")
@@ -69,7 +69,7 @@ class LVEvalFormat(Format):
         """{dataset}_{level}.jsonl, as evaluation.py looks for it in its --input-dir."""
         return f"{task}.jsonl"
 
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         return {
             "pred": answer.output,
             "answers": list(answer.sample.references),

@@ -21,7 +21,7 @@ KEYWORDS_NO_TEXT = "The answer keywords in the data are no text, on which the of
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DatasetRules:
     """What is fixed about a dataset.
 
     Attributes:
@@ -37,18 +37,18 @@ class Kind:
 SINGLE_HOP = "single-hop QA"
 MULTI_HOP = "multi-hop QA"
 
-DATASETS: dict[str, Kind] = {
-    "hotpotwikiqa_mixup": Kind(MULTI_HOP, "keyword_f1", "en"),
-    "loogle_SD_mixup": Kind(SINGLE_HOP, "keyword_f1", "en"),
-    "loogle_CR_mixup": Kind(MULTI_HOP, "keyword_f1", "en"),
-    "loogle_MIR_mixup": Kind(MULTI_HOP, "keyword_f1", "en"),
-    "multifieldqa_en_mixup": Kind(SINGLE_HOP, "keyword_f1", "en"),
-    "multifieldqa_zh_mixup": Kind(SINGLE_HOP, "keyword_f1", "zh"),
-    "factrecall_en": Kind(SINGLE_HOP, "f1", "en"),
-    "factrecall_zh": Kind(SINGLE_HOP, "f1", "zh"),
-    "cmrc_mixup": Kind(SINGLE_HOP, "keyword_f1", "zh"),
-    "lic_mixup": Kind(MULTI_HOP, "keyword_f1", "zh"),
-    "dureader_mixup": Kind(MULTI_HOP, "rouge_l", "zh"),
+DATASETS: dict[str, DatasetRules] = {
+    "hotpotwikiqa_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "en"),
+    "loogle_SD_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "en"),
+    "loogle_CR_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "en"),
+    "loogle_MIR_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "en"),
+    "multifieldqa_en_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "en"),
+    "multifieldqa_zh_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "zh"),
+    "factrecall_en": DatasetRules(SINGLE_HOP, "f1", "en"),
+    "factrecall_zh": DatasetRules(SINGLE_HOP, "f1", "zh"),
+    "cmrc_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "zh"),
+    "lic_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "zh"),
+    "dureader_mixup": DatasetRules(MULTI_HOP, "rouge_l", "zh"),
 }
 LEVELS = ("16k", "32k", "64k", "128k", "256k")
 
@@ -59,7 +59,7 @@ def split_task(task: str) -> tuple[str, str]:
     return dataset, level
 
 
-def kind_of(task: str) -> Kind:
+def kind_of(task: str) -> DatasetRules:
     return DATASETS[split_task(task)[0]]
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from lbx.benchmarks.files import Row, read_jsonl, while_unchanged
+from lbx.benchmarks.files import DataRow, read_jsonl, while_unchanged
 from lbx.benchmarks.templates import template_fields
 from lbx.errors import UsageError
 from lbx.inputs import read_input
@@ -230,7 +230,7 @@ def count_samples(path: Path, benchmark: str, task: OwnTask) -> int:
     return sum(1 for _ in samples_in(path, benchmark, task))
 
 
-def _sample(row: Row, benchmark: str, task: OwnTask, number: int) -> Sample:
+def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int) -> Sample:
     called = dict(task.fields)
     given: dict[str, Any] = {name: row.values.get(called.get(name, name)) for name in _ROW_FIELDS}
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
@@ -256,7 +256,7 @@ def _sample(row: Row, benchmark: str, task: OwnTask, number: int) -> Sample:
     )
 
 
-def _identifier(row: Row, value: object, number: int) -> str:
+def _identifier(row: DataRow, value: object, number: int) -> str:
     if value is None:
         return f"{number:04d}"
     name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -267,7 +267,7 @@ def _identifier(row: Row, value: object, number: int) -> str:
     return name
 
 
-def _choices(row: Row, value: object) -> dict[str, str]:
+def _choices(row: DataRow, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, list) or not 2 <= len(value) <= len(ascii_uppercase):
@@ -277,7 +277,7 @@ def _choices(row: Row, value: object) -> dict[str, str]:
     return dict(zip(ascii_uppercase, value, strict=False))
 
 
-def _references(row: Row, value: Any, choices: Mapping[str, str]) -> tuple[str, ...]:
+def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[str, ...]:
     """The accepted answers; of choices their letters, also where a row has a choice's text, or its place from 0."""
     texts = value if isinstance(value, list) else [value]
     if choices:

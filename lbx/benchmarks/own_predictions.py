@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import Line, wrong
-from lbx.benchmarks.predictions import Answer, Format, Prediction
+from lbx.benchmarks.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer
 from lbx.records import Sample
 
 
-class OwnFormat(Format):
+class OwnFormat(PredictionFormat):
     """The format of a benchmark of one's own; ``known_tasks`` are those of the bundle, () without one."""
 
     folder = True
 
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
-        """See ``Format.read``."""
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``."""
         predictions = []
         for number, line in enumerate(lines):
             name = line.need("id")
@@ -37,7 +37,7 @@ class OwnFormat(Format):
     def file_name(self, model: str, task: str) -> str:
         return f"{task}.jsonl"
 
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         """What was asked beside what was answered."""
         return {
             "id": answer.sample.sample_id,

@@ -21,7 +21,7 @@ _BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PredictionLine:
     """One row of a file.
 
     Attributes:
@@ -65,12 +65,12 @@ class Content:
         separator: what stands between the rows' ``raw``; "" for a JSON array, whose rows have all of it.
     """
 
-    lines: list[Line]
+    lines: list[PredictionLine]
     final_newline: bool
     separator: str = "\n"
 
 
-def row_length(line: Line, *, needed_by: str = "") -> int:
+def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
     """The field "length", 0 where it is none. Raises UsageError where somebody needs it and it is no number."""
     value = line.values.get("length")
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
@@ -128,7 +128,7 @@ def split(path: Path, data: bytes, *, array: bool = False) -> Content:
     return Content(list(_lines(path, pieces, separator)), final_newline, separator)
 
 
-def _elements(path: Path, text: str) -> Iterator[Line]:
+def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
     """The objects of a JSON array; ``raw`` reaches from the end of the one before to this one's, the last one's on."""
     spans = []
     at = _past(text, 0, f"{_BOM}[")
@@ -148,7 +148,7 @@ def _elements(path: Path, text: str) -> Iterator[Line]:
     begin = 0
     for number, (where, at, end, values) in enumerate(spans, 1):
         stop = len(text) if number == len(spans) else end
-        yield Line(where, text.count("\n", 0, at) + 1, text[begin:stop], values)
+        yield PredictionLine(where, text.count("\n", 0, at) + 1, text[begin:stop], values)
         begin = stop
 
 
@@ -181,7 +181,7 @@ def _object(where: str, values: object) -> dict[str, Any]:
     return values
 
 
-def _lines(path: Path, pieces: list[str], separator: str) -> Iterator[Line]:
+def _lines(path: Path, pieces: list[str], separator: str) -> Iterator[PredictionLine]:
     before, at = "", 0
     while at < len(pieces):
         number, raw = at + 1, pieces[at]
@@ -193,7 +193,7 @@ def _lines(path: Path, pieces: list[str], separator: str) -> Iterator[Line]:
             raw += separator + pieces[at]
             at += 1
         where = f"{path}, line {number}"
-        yield Line(where, number, before + raw, _parsed(where, _bare(raw)))
+        yield PredictionLine(where, number, before + raw, _parsed(where, _bare(raw)))
         before = ""
 
 

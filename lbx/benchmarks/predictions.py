@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lbx.benchmarks.prediction_lines import Line
+from lbx.benchmarks.prediction_lines import PredictionLine
 from lbx.records import Sample, canonical_json
 
 NOT_TEXT = "not_text"
@@ -29,7 +29,7 @@ class Prediction:
         note: a sentence on how the row was taken, where that is not as it stands.
     """
 
-    line: Line
+    line: PredictionLine
     task: str
     sample_id: str
     position: int
@@ -45,7 +45,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """One stored answer, as export takes it. ``position`` is the sample's place in the data."""
 
     sample: Sample
@@ -57,7 +57,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ExportedFile:
     """A file as export writes it: ``name`` may have folders; ``left_out`` counts answers by why they are not in it."""
 
     name: str
@@ -66,7 +66,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Format(ABC):
+class PredictionFormat(ABC):
     """One format.
 
     Attributes:
@@ -91,7 +91,7 @@ class Format(ABC):
         return stem
 
     @abstractmethod
-    def read(self, task: str, lines: Sequence[Line]) -> list[Prediction]:
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """A file's rows, each with the sample that it tells of. Raises UsageError naming file and line."""
 
     @abstractmethod
@@ -126,10 +126,10 @@ class Format(ABC):
         """Where a task's answers go; in a format of one file the same for every task."""
 
     @abstractmethod
-    def row(self, model: str, task: str, answer: Answer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         """One answer as its scorer reads it."""
 
-    def export(self, model: str, task: str, answers: Sequence[Answer]) -> Rows:
+    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
         """A task's answers as a file, the first of each question; rows for the same file are put behind each other.
 
         Args:
@@ -138,9 +138,9 @@ class Format(ABC):
         first = [answer for answer in answers if answer.iteration == 0]
         rows = [with_reasoning(self.row(model, task, answer), answer) for answer in first]
         others = len(answers) - len(first)
-        return Rows(self.file_name(model, task), rows, {"further iterations": others} if others else {})
+        return ExportedFile(self.file_name(model, task), rows, {"further iterations": others} if others else {})
 
-    def answered(self, line: Line, place: int, sample: Sample, key: str) -> Prediction:
+    def answered(self, line: PredictionLine, place: int, sample: Sample, key: str) -> Prediction:
         """The prediction of a row that has its answer under ``key``; what is no text is "" and marked."""
         output = line.need(key)
         said = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
@@ -169,7 +169,7 @@ def file_part(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
 
 
-def with_reasoning(row: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def with_reasoning(row: dict[str, Any], answer: StoredAnswer) -> dict[str, Any]:
     """Official files hold the answer alone; lbx's reasoning goes with it under a key that their scorers never read."""
     return row if answer.reasoning is None else {**row, "reasoning": answer.reasoning}
 

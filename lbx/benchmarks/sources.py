@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lbx.benchmarks.files import (
-    Row,
+    DataRow,
     count_keys,
     count_zip_lines,
     damaged,
@@ -26,7 +26,7 @@ from lbx.database import count_parquet_rows, parquet_rows
 class Source(Protocol):
     """Rows of one task. Both verbs raise BundleError where a file is damaged."""
 
-    def rows(self) -> Iterator[Row]: ...
+    def rows(self) -> Iterator[DataRow]: ...
 
     def count(self) -> int:
         """How many rows, without parsing them where the format allows."""
@@ -37,7 +37,7 @@ class Source(Protocol):
 class JsonLines:
     path: Path
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DataRow]:
         return read_jsonl(self.path)
 
     def count(self) -> int:
@@ -49,7 +49,7 @@ class ZippedJsonLines:
     path: Path
     member: str
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DataRow]:
         return read_zip_jsonl(self.path, self.member)
 
     def count(self) -> int:
@@ -63,7 +63,7 @@ class JsonArray:
     path: Path
     key: str
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DataRow]:
         return read_json_array(self.path)
 
     def count(self) -> int:
@@ -76,11 +76,11 @@ class Parquet:
 
     paths: Sequence[Path]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DataRow]:
         where = str(self.paths[0].parent)
         try:
             for number, (names, values) in enumerate(parquet_rows(self.paths), 1):
-                yield Row(f"{where}, row {number}", dict(zip(names, values, strict=True)))
+                yield DataRow(f"{where}, row {number}", dict(zip(names, values, strict=True)))
         except ValueError as exc:
             raise damaged(where, str(exc)) from exc
 

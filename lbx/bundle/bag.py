@@ -42,7 +42,7 @@ _OXUM = re.compile(r"^Payload-Oxum: (\d{1,20})\.(\d{1,12})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One payload file: its path inside the bag (``data/...``), its size in bytes, its SHA-256 in hex."""
 
     path: str
@@ -65,7 +65,7 @@ class Contents:
     name: str
     description: str
     digest: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ManifestEntry]
     sources: Sequence[Mapping[str, Any]]
     base: Mapping[str, str] = field(default_factory=dict)
     fetched: Mapping[str, str] = field(default_factory=dict)
@@ -184,7 +184,7 @@ def _base(described: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _parse_fetch(
-    content: bytes | None, base: Mapping[str, str], entries: Mapping[str, Entry], where: str
+    content: bytes | None, base: Mapping[str, str], entries: Mapping[str, ManifestEntry], where: str
 ) -> dict[str, str]:
     """Paths here -> paths in the base; each must be listed in the manifest with the same size."""
     fetched: dict[str, str] = {}
@@ -260,9 +260,9 @@ def _parse_description(content: bytes, where: str) -> dict[str, Any]:
     return described
 
 
-def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) -> dict[str, Entry]:
+def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) -> dict[str, ManifestEntry]:
     """The payload as bundle.json and the manifest both give it; they must agree on every file."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     for file in _listed_files(described, where):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
             raise _wrong(
@@ -274,19 +274,19 @@ def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) 
     return entries
 
 
-def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[Entry]:
+def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[ManifestEntry]:
     try:
         for source in described["sources"]:
             for file in source["files"]:
                 path, size, digest = str(file["path"]), file["size"], str(file["sha256"])
                 if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                     raise _wrong(where, f"{BUNDLE_JSON} gives {path!r} no valid size")
-                yield Entry(path, size, digest)
+                yield ManifestEntry(path, size, digest)
     except (TypeError, KeyError) as exc:
         raise _wrong(where, f"a source in {BUNDLE_JSON} has no proper list of files") from exc
 
 
-def _check_oxum(info: bytes, entries: Mapping[str, Entry], where: str) -> None:
+def _check_oxum(info: bytes, entries: Mapping[str, ManifestEntry], where: str) -> None:
     match = _OXUM.search(info.decode("utf-8", "replace"))
     total = sum(entry.size for entry in entries.values())
     if match is None or (int(match[1]), int(match[2])) != (total, len(entries)):

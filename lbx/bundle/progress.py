@@ -16,7 +16,7 @@ def silent(stage: str, item: str, done_bytes: int, total_bytes: int) -> None:
     """Progress that nobody watches."""
 
 
-class Meter:
+class ByteMeter:
     """The progress of one stage over many files.
 
     Args:

@@ -138,7 +138,7 @@ def submit_slurm(
         slurm.check_present()
     folder, spec, plan = _planned(spec, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
     flags = _flags(verify_batching, retry_failed=retry_failed, count_first=count_first, hash_bundle=hash_bundle)
-    job = slurm.Job(
+    job = slurm.SlurmJob(
         folder,
         len(plan.shards),
         slurm.with_time(options, plan),

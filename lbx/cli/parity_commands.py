@@ -27,11 +27,11 @@ from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.backends import ModelCard
-    from lbx.engine.selection import Choice
+    from lbx.engine.selection import SampleChoice
     from lbx.layout import Bundle
     from lbx.parity.measuring import Parity, Side
     from lbx.parity.prompts import ParityPrompt
-    from lbx.report.views import Column
+    from lbx.report.reports import Column
 
 _LIMIT = 10
 
@@ -85,7 +85,7 @@ def parity(
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
     from lbx.engine.offline import offline
-    from lbx.engine.selection import Choice
+    from lbx.engine.selection import SampleChoice
     from lbx.layout import Bundle
     from lbx.parity.measuring import make_side, measure
     from lbx.runs.loading import load_model, server_of
@@ -100,7 +100,7 @@ def parity(
         backend = load_model(card, opened).backend
         return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
 
-    choice = Choice(limit, documents, sample, seed, names_of_samples(ids))
+    choice = SampleChoice(limit, documents, sample, seed, names_of_samples(ids))
     prompts = _prompts(opened, task_names or (), choice)
     with (
         offline(*(server_of(card) for card in cards)),
@@ -127,9 +127,9 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
     return card
 
 
-def _prompts(bundle: Bundle | None, names: Sequence[str], choice: Choice) -> list[ParityPrompt]:
+def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.selection import Choice
+    from lbx.engine.selection import SampleChoice
     from lbx.engine.settings import RunSettings
     from lbx.parity.prompts import built_in_prompts, bundle_prompts
     from lbx.runs.loading import choose_samples, choose_tasks
@@ -140,14 +140,14 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: Choice) -> lis
         return built_in_prompts()
     named = [part.strip() for name in names for part in name.split(",") if part.strip()]
     tasks = choose_tasks(bundle, named, RunSettings())
-    selection = choose_samples(bundle, tasks, Choice(limit=_LIMIT) if choice.everything else choice)
+    selection = choose_samples(bundle, tasks, SampleChoice(limit=_LIMIT) if choice.everything else choice)
     return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 
 
 def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
     from lbx.parity.summary import by_task, to_json
     from lbx.report import render
-    from lbx.report.views import View
+    from lbx.report.reports import Report
     from lbx.store import Table
 
     if as_json:
@@ -159,7 +159,7 @@ def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]
         table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
-        stdout().print(render.rich_table(title, render.cells(View(title, "", columns), table)))
+        stdout().print(render.rich_table(title, render.cells(Report(title, "", columns), table)))
     for reason in found.not_compared:
         note(reason)
     problems = [one for one in found.prompts if one.problem]
@@ -170,7 +170,7 @@ def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
 
 
 def _logit_columns() -> tuple[Column, ...]:
-    from lbx.report.views import Column
+    from lbx.report.reports import Column
 
     return (
         Column("task", "task"),
@@ -187,7 +187,7 @@ def _logit_columns() -> tuple[Column, ...]:
 
 
 def _answer_columns() -> tuple[Column, ...]:
-    from lbx.report.views import Column
+    from lbx.report.reports import Column
 
     return (
         Column("task", "task"),

@@ -15,7 +15,7 @@ from lbx.units import duration
 
 if TYPE_CHECKING:
     from lbx.engine.planning.outlook import Outlook
-    from lbx.engine.planning.plan import TaskPlan
+    from lbx.engine.planning.run_plan import TaskPlan
     from lbx.runs.spec import RunSpec
 
 

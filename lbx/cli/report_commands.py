@@ -19,7 +19,7 @@ REPORTS = (
     "leaderboard", "task_scores", "paper", "group_scores", "length_curve", "comparison", "guards", "truncation",
     "failures", "estimates", "verification",
 )  # fmt: skip
-"""The names in ``lbx.report.views``, for help and completion, which are not to load DuckDB."""
+"""The names in ``lbx.report.reports``, for help and completion, which are not to load DuckDB."""
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
 
@@ -54,13 +54,13 @@ def report(
     Example: lbx report results.duckdb length_curve --format markdown
     """
     from lbx.report import render
-    from lbx.report.views import VIEWS, read
+    from lbx.report.reports import REPORTS, read
     from lbx.store import Store
 
-    if view is not None and view not in VIEWS:
-        raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(VIEWS)}.")
+    if view is not None and view not in REPORTS:
+        raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(REPORTS)}.")
     if view is None and output_format is ReportFormat.CSV:
-        raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(VIEWS)}.")
+        raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(REPORTS)}.")
     names = [view] if view else list(_DEFAULT_VIEWS)
     with Store(results, read_only=True) as store:
         store.use_metric_versions(_versions(versions or ()))
@@ -76,15 +76,15 @@ def report(
     if view is None:
         tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}
     if output_format is ReportFormat.HTML:
-        pages = [(VIEWS[name].title, render.cells(VIEWS[name], table)) for name, table in tables.items()]
+        pages = [(REPORTS[name].title, render.cells(REPORTS[name], table)) for name, table in tables.items()]
         answer_text(render.html(pages))
         return
     for name, table in tables.items():
-        made = render.cells(VIEWS[name], table)
+        made = render.cells(REPORTS[name], table)
         if output_format is ReportFormat.MARKDOWN:
-            answer_text(render.markdown(VIEWS[name].title, made) + "\n")
+            answer_text(render.markdown(REPORTS[name].title, made) + "\n")
         else:
-            stdout().print(render.rich_table(VIEWS[name].title, made))
+            stdout().print(render.rich_table(REPORTS[name].title, made))
 
 
 def _with_published(tables: dict[str, Table], references: Sequence[Path], against: Sequence[str]) -> dict[str, Table]:

@@ -144,7 +144,7 @@ def export(
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
     from lbx.exchange import export_predictions
-    from lbx.report.views import check_runs
+    from lbx.report.reports import check_runs
     from lbx.store import Store
 
     with Store(results, read_only=True) as store:

@@ -182,7 +182,7 @@ def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SlurmJob:
     """Everything a job script is made of.
 
     Attributes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lbx.backends.loop import Decoding
-from lbx.backends.sequences import Extend, SequenceMemory
+from lbx.backends.sequence_memory import Extend, SequenceMemory
 from lbx.engine.prefix import Branch, PrefixPlan, joining_pays, plan_prefixes
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
@@ -25,7 +25,7 @@ _TRUNKS = (0, 1)
 
 
 @dataclass(slots=True)
-class _Answer:
+class _DecodingAnswer:
     """A prompt that has branched off, until its answer ends."""
 
     place: int
@@ -60,7 +60,7 @@ class BatchFailedError(Exception):
 
 
 @dataclass(slots=True)
-class Batch:
+class DecodeBatch:
     """Answers requests on one memory of sequences.
 
     Args:
@@ -84,7 +84,7 @@ class Batch:
     _trunk: int = _TRUNKS[0]
     _trunk_place: int = -1  # of the prompt that the trunk is cut back for, and grows for
     _trunk_s: float = 0.0
-    _active: list[_Answer] = field(default_factory=list)
+    _active: list[_DecodingAnswer] = field(default_factory=list)
     _free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class Batch:
             sequence = self._free.pop()
             self.memory.fork(self._trunk, branch.trunk, [sequence])
             self._active.append(
-                _Answer(
+                _DecodingAnswer(
                     self._place,
                     branch,
                     request,
@@ -174,7 +174,7 @@ class Batch:
     def _step(self) -> Iterator[tuple[int, Completion]]:
         """One pass of the model, and what it ends."""
         items: list[Extend] = []
-        told: list[_Answer | None] = []
+        told: list[_DecodingAnswer | None] = []
         room = self.memory.max_step
         for answer in self._active:
             if answer.next_token is not None:
@@ -201,7 +201,9 @@ class Batch:
         length = self.memory.length(self._trunk)
         return self.requests[branch.index].token_ids[length : min(branch.trunk, length + room)]
 
-    def _pass(self, items: Sequence[Extend], told: Sequence[_Answer | None]) -> Iterator[tuple[int, Completion]]:
+    def _pass(
+        self, items: Sequence[Extend], told: Sequence[_DecodingAnswer | None]
+    ) -> Iterator[tuple[int, Completion]]:
         start = time.perf_counter()
         found = self.memory.extend(items)
         tokens = sum(len(item.tokens) for item in items)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lbx.backends.base import Backend, ConcurrentBackend
-from lbx.engine.batching import Batch, BatchFailedError
+from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.engine.prefix import plan_prefixes
 from lbx.errors import BackendError, PromptError
 from lbx.records import Completion, Request
@@ -42,7 +42,7 @@ def complete_all(
     room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window
     together = [index for index, request in enumerate(requests) if _fits(request, room)]
     alone = [index for index, request in enumerate(requests) if not _fits(request, room)]
-    batch = Batch(memory, [requests[index] for index in together], backend.tokenizer, backend.eos_ids, computed)
+    batch = DecodeBatch(memory, [requests[index] for index in together], backend.tokenizer, backend.eos_ids, computed)
     try:
         for place, completion in batch.run():
             yield together[place], completion

@@ -11,7 +11,7 @@ from lbx.records import Sample, SampleKey, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PendingSample:
     """One sample that is to be asked.
 
     Attributes:
@@ -25,12 +25,12 @@ class Item:
     position: int
     iterations: tuple[int, ...]
 
-    def only(self, iterations: AbstractSet[int]) -> Item:
+    def only(self, iterations: AbstractSet[int]) -> PendingSample:
         """The item with some of its iterations."""
         return replace(self, iterations=tuple(one for one in self.iterations if one in iterations))
 
 
-Job = Sequence[Item]
+Job = Sequence[PendingSample]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def make_jobs(
     Raises:
         BundleError: a data file is damaged.
     """
-    job: list[Item] = []
+    job: list[PendingSample] = []
     questions = characters = 0
     first = agendas[0]
     for task in first.tasks:
@@ -90,7 +90,7 @@ def make_jobs(
                 for _ in range(len(keys) - len(left)):
                     found(run)
                 if left:
-                    job.append(Item(run, sample, position, left))
+                    job.append(PendingSample(run, sample, position, left))
                     questions += len(left)
                     characters += len(sample.context) + len(sample.question)
     if job:

@@ -88,7 +88,7 @@ def joining_pays(
         strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
         growing: how many tokens each answer may still take.
         max_step: tokens of a pass.
-        pass_price: of ``lbx.backends.sequences.SequenceMemory``.
+        pass_price: of ``lbx.backends.sequence_memory.SequenceMemory``.
     """
     if not growing:
         return True

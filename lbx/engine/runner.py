@@ -1,6 +1,6 @@
 """The run: every sample asked once, every answer scored and committed, whatever happens in between.
 
-One process writes. Who asks is another matter: this process, or several others (``lbx.engine.askers``).
+One process writes. Who asks is another matter: this process, or several others (``lbx.engine.executors``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from lbx.engine.askers import Asker
-from lbx.engine.jobs import Item, JobSize, make_jobs
+from lbx.engine.executors import Executor
+from lbx.engine.jobs import JobSize, PendingSample, make_jobs
 from lbx.engine.scoring import add_up, catch_up, score_rows
 from lbx.engine.work import Agenda
 from lbx.records import SampleKey, Task
@@ -94,7 +94,7 @@ def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
                 store.finish_run(run_id, status)
 
 
-class _Batch:
+class _CommitBuffer:
     """Rows on their way to the file: committed when there are enough of them or they have waited long enough.
 
     A thread of its own watches the clock, for the next answer may take hours. While a batch is open nobody else uses
@@ -166,7 +166,7 @@ class Runner:
     store: Store
     done: Sequence[AbstractSet[SampleKey]]
     listener: Listener
-    asker: Asker
+    asker: Executor
     size: JobSize = field(default_factory=JobSize)
     outcomes: list[Outcome] = field(init=False)
 
@@ -191,7 +191,7 @@ class Runner:
                 for name in names if done else ():
                     catch_up(self.store, agenda.run_id, agenda.benchmarks[name])
             jobs = make_jobs(self.agendas, self.done, self.size, begins=self.listener.task, found=self._found)
-            with _Batch(self.store) as batch:
+            with _CommitBuffer(self.store) as batch:
                 for item, row in self.asker.ask(jobs, self.listener.computed):
                     self._keep(batch, item, row)
         finally:
@@ -220,7 +220,7 @@ class Runner:
         self.outcomes[run].found += 1
         self.listener.sample(None)
 
-    def _keep(self, batch: _Batch, item: Item, generation: GenerationRow) -> None:
+    def _keep(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
         """Score an answer and put it on its way to the file."""
         agenda, outcome, sample = self.agendas[item.run], self.outcomes[item.run], item.sample
         benchmark = agenda.benchmarks[sample.benchmark]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.engine.pool import Answer, ScoringPool
+from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.engine.similarity import Similarities
 from lbx.records import GroupScore, Sample, SampleKey, Score
 from lbx.store import GroupRow, ResultRow, ScoreRow, Store
@@ -215,7 +215,9 @@ class _Family:
         rows = list(self.store.samples(self.run_id, benchmark.name, task))
         samples = [stored_sample(benchmark.name, task, row) for row in rows]
         outputs = [row["output"] or "" for row in rows]
-        answers = [Answer(*three) for three in zip(samples, outputs, self._likenesses(samples, outputs), strict=True)]
+        answers = [
+            ScoringInput(*three) for three in zip(samples, outputs, self._likenesses(samples, outputs), strict=True)
+        ]
         made: list[ScoreRow] = []
         scored: list[ScoredSample] = []
         for part in self.pool.score(benchmark, answers):

@@ -62,7 +62,7 @@ EVERYTHING = Selection()
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SampleChoice:
     """What --limit, --documents, --sample, --seed and --ids say; nothing means every sample.
 
     Attributes:
@@ -96,7 +96,7 @@ class Choice:
 
 
 def select_samples(
-    choice: Choice, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
+    choice: SampleChoice, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
 ) -> Selection:
     """What a choice means in this bundle. The data is read where more than a number of samples is wanted.
 
@@ -126,7 +126,7 @@ def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
     return found
 
 
-def _of_documents(documents: Mapping[str, Sequence[int]], choice: Choice) -> Iterator[int]:
+def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
     """The places of the documents that --documents or --sample means."""
     if choice.documents is not None:
         for places in islice(documents.values(), choice.documents):

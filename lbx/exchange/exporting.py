@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.predictions import Answer, Format, Rows
+from lbx.benchmarks.predictions import ExportedFile, PredictionFormat, StoredAnswer
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
 from lbx.paths import inside
@@ -91,7 +91,7 @@ def _answered(store: Store, run_id: str) -> list[str]:
     return [row[0] for row in found.rows]
 
 
-def _nothing(store: Store, form: Format, run_id: str) -> UsageError:
+def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
     held = _answered(store, run_id)
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",
@@ -99,7 +99,7 @@ def _nothing(store: Store, form: Format, run_id: str) -> UsageError:
     )
 
 
-def _imported_files(store: Store, form: Format, run: Mapping[str, Any]) -> dict[str, list[str]]:
+def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:
     """Lines of each file, as they stood there; the last one without its line feed where it had none."""
     settings = json.loads(run["settings"])
     if settings.get("imported") != form.name:
@@ -143,7 +143,9 @@ class _StoredFile:
             raise ValueError(self.name)
 
 
-def _made_files(store: Store, form: Format, run: Mapping[str, Any]) -> tuple[dict[str, list[str]], Counter[str]]:
+def _made_files(
+    store: Store, form: PredictionFormat, run: Mapping[str, Any]
+) -> tuple[dict[str, list[str]], Counter[str]]:
     tasks = {
         row[0]
         for row in store.query(
@@ -159,7 +161,7 @@ def _made_files(store: Store, form: Format, run: Mapping[str, Any]) -> tuple[dic
             "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND error IS NOT NULL",
             [run["run_id"], form.name, task],
         ).rows[0][0]
-        made = form.export(form.label(run["model"], settings), task, answers) if answers else Rows("", [])
+        made = form.export(form.label(run["model"], settings), task, answers) if answers else ExportedFile("", [])
         left_out.update({"failed": failed} if failed else {})
         left_out.update(made.left_out)
         if made.rows:
@@ -171,7 +173,7 @@ def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _answers(store: Store, form: Format, run_id: str, task: str) -> Iterator[Answer]:
+def _answers(store: Store, form: PredictionFormat, run_id: str, task: str) -> Iterator[StoredAnswer]:
     rows = store.query(
         """
         SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta, a.position,
@@ -185,7 +187,7 @@ def _answers(store: Store, form: Format, run_id: str, task: str) -> Iterator[Ans
     for row in rows:
         sample = stored_sample(form.name, task, row)
         steps = json.loads(row["steps"]) if row["steps"] else []
-        yield Answer(sample, row["position"], row["iteration"], row["output"] or "", row["reasoning"], steps)
+        yield StoredAnswer(sample, row["position"], row["iteration"], row["output"] or "", row["reasoning"], steps)
 
 
 def _refuse_existing(targets: Iterable[Path]) -> None:

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.own import own_names
-from lbx.benchmarks.predictions import NOT_TEXT, Format, Prediction
+from lbx.benchmarks.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.errors import StoreError, UsageError
 from lbx.exchange.naming import format_named
-from lbx.exchange.reading import Reading, match, read, refuse_others
+from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others
 from lbx.layout import Bundle
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.version import __version__
@@ -49,8 +49,8 @@ class Imported:
 class Understood:
     """Predictions that are ready to be written, as the run ``name``."""
 
-    form: Format
-    reading: Reading
+    form: PredictionFormat
+    reading: PredictionFiles
     name: str
     model: str
     bundle: Bundle | None
@@ -115,7 +115,7 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
     )
 
 
-def _notes(reading: Reading) -> Iterator[str]:
+def _notes(reading: PredictionFiles) -> Iterator[str]:
     for prediction in reading.rows:
         if prediction.note:
             yield f"{prediction.line.where}: {prediction.note}."
@@ -123,7 +123,7 @@ def _notes(reading: Reading) -> Iterator[str]:
             yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
 
 
-def _refuse_other_content(store: Store, run_id: str, reading: Reading) -> None:
+def _refuse_other_content(store: Store, run_id: str, reading: PredictionFiles) -> None:
     for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
         if json.loads(text).get("content_sha256") != reading.content_sha256:
             raise StoreError(
@@ -132,7 +132,9 @@ def _refuse_other_content(store: Store, run_id: str, reading: Reading) -> None:
             )
 
 
-def _run_row(form: Format, reading: Reading, run_id: str, model: str, bundle: Bundle | None) -> RunRow:
+def _run_row(
+    form: PredictionFormat, reading: PredictionFiles, run_id: str, model: str, bundle: Bundle | None
+) -> RunRow:
     return RunRow(
         run_id=run_id,
         model=model,
@@ -146,7 +148,7 @@ def _run_row(form: Format, reading: Reading, run_id: str, model: str, bundle: Bu
     )
 
 
-def _write(form: Format, store: Store, reading: Reading, run_id: str, bundle: Bundle | None) -> None:
+def _write(form: PredictionFormat, store: Store, reading: PredictionFiles, run_id: str, bundle: Bundle | None) -> None:
     for task, predictions in reading.tasks.items():
         for samples in _batches(_sample_rows(form, task, predictions, bundle)):
             store.write(samples=[row for row, _ in samples])
@@ -160,7 +162,7 @@ def _write(form: Format, store: Store, reading: Reading, run_id: str, bundle: Bu
         store.write(generations=[row for row, _ in generations])
 
 
-def sorted_by_line(reading: Reading) -> Iterator[Prediction]:
+def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
     """Rows as they stand in the files: one file may hold several tasks by turns."""
     if len(reading.files) == 1:
         return iter(sorted(reading.rows, key=lambda prediction: prediction.line.number))
@@ -168,7 +170,7 @@ def sorted_by_line(reading: Reading) -> Iterator[Prediction]:
 
 
 def _sample_rows(
-    form: Format, task: str, predictions: list[Prediction], bundle: Bundle | None
+    form: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
 ) -> Iterator[tuple[SampleRow, int]]:
     """Rows of the samples, with their sizes. Those of a bundle are read again, now with their documents."""
     wanted = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
@@ -181,7 +183,9 @@ def _sample_rows(
         yield SampleRow(prediction.sample, prediction.position), 1000
 
 
-def _generation(run_id: str, form: Format, prediction: Prediction, created_at: datetime) -> tuple[GenerationRow, int]:
+def _generation(
+    run_id: str, form: PredictionFormat, prediction: Prediction, created_at: datetime
+) -> tuple[GenerationRow, int]:
     reasoning = prediction.reasoning
     if reasoning is None and isinstance(prediction.line.values.get("reasoning"), str):
         reasoning = prediction.line.values["reasoning"]

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 from lbx.benchmarks import BENCHMARKS, format_names
-from lbx.benchmarks.predictions import Format
+from lbx.benchmarks.predictions import PredictionFormat
 from lbx.errors import UsageError
 
 
-def format_named(name: str, own: Collection[str] = ()) -> Format:
+def format_named(name: str, own: Collection[str] = ()) -> PredictionFormat:
     """The format of a benchmark's prediction files.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from lbx.backends.base import Backend
 from lbx.backends.loop import Decoding, Stepper, check_fits
-from lbx.backends.sequences import Extend
+from lbx.backends.sequence_memory import Extend
 from lbx.errors import BackendError
 from lbx.records import Completion, Request
 

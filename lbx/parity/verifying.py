@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from lbx.backends.base import ConcurrentBackend
 from lbx.benchmarks.base import Benchmark
-from lbx.engine.asking import prepare
+from lbx.engine.answering import make_prompt
 from lbx.engine.completing import LEAST_SEQUENCES
 from lbx.engine.work import Agenda, Work
 from lbx.errors import LbxError, UsageError
@@ -35,7 +35,7 @@ from lbx.store.verifications import (
 
 T = TypeVar("T")
 Call = Callable[[Callable[[Sequence[Work]], T]], T]
-"""Calls a function of the works where the model is (``lbx.engine.askers.Asker.call``)."""
+"""Calls a function of the works where the model is (``lbx.engine.executors.Asker.call``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def ask_again(again: Again, works: Sequence[Work]) -> list[VerificationRow] | st
 
 def _requests(work: Work, again: Again) -> Iterator[Request]:
     """The prompts as the run made them; a second step's is made of the stored first answer."""
-    question = prepare(work, again.sample, again.iteration)
+    question = make_prompt(work, again.sample, again.iteration)
     if isinstance(question, GenerationRow):
         raise LbxError(question.error or "")
     if question.request.prompt_sha256 != again.steps[0].prompt_sha256:

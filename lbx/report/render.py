@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lbx.report.views import Column, View
+from lbx.report.reports import Column, Report
 from lbx.store import Table
 from lbx.visible import json_escaped, one_line, visible
 
@@ -47,7 +47,7 @@ Cells = tuple[list[Column], list[list[str]]]
 """Columns and, for each row, a text a column."""
 
 
-def cells(view: View, table: Table) -> Cells:
+def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
     shown_columns = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]

@@ -14,7 +14,7 @@ from lbx.backends.embedding import check_embedder
 from lbx.backends.options import EndpointOptions
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.engine.retrieving import BM25, Finder, Retrieval
-from lbx.engine.selection import Choice, Selection, select_samples
+from lbx.engine.selection import SampleChoice, Selection, select_samples
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 
@@ -64,7 +64,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
     return tasks
 
 
-def choose_samples(bundle: Bundle, tasks: Sequence[Task], choice: Choice) -> Selection:
+def choose_samples(bundle: Bundle, tasks: Sequence[Task], choice: SampleChoice) -> Selection:
     """What a choice of samples means in the bundle.
 
     Raises:

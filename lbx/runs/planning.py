@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from lbx.backends import ModelCard
-from lbx.engine.askers import Asker
+from lbx.engine.executors import Executor
 from lbx.engine.planning.estimate import Costs, costs_from
 from lbx.engine.planning.memory_use import Free
 from lbx.engine.planning.outlook import Outlook, look_ahead
@@ -118,7 +118,7 @@ def _share_of_one(workers: int) -> Iterator[None]:
 
 
 def look_ahead_of_run(
-    store: Store, asker: Asker, done: Sequence[AbstractSet[SampleKey]], free: Free, workers: int
+    store: Store, asker: Executor, done: Sequence[AbstractSet[SampleKey]], free: Free, workers: int
 ) -> Outlook:
     """Count what a run is about to read, and log it.
 

@@ -91,7 +91,7 @@ def make_works(run: ResolvedRun, loaded: LoadedModel, chunks: Chunks | None) -> 
     return works
 
 
-def prepare(run: ResolvedRun) -> list[Prepared]:
+def prepare_runs(run: ResolvedRun) -> list[Prepared]:
     """Load the model."""
     loaded = load_model(card_of(run.spec, run.bundle), run.bundle)
     try:
@@ -106,7 +106,7 @@ def prepare(run: ResolvedRun) -> list[Prepared]:
 def prepare_worker(run: ResolvedRun) -> list[Prepared]:
     """Load the model in a worker process, which is offline from then on."""
     block_network(run.server)
-    return prepare(run)
+    return prepare_runs(run)
 
 
 def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
-from lbx.engine.askers import Asker, Here
+from lbx.engine.executors import Executor, LocalExecutor
 from lbx.engine.jobs import JobSize
 from lbx.engine.offline import offline
 from lbx.engine.planning.memory_use import Free
-from lbx.engine.planning.meter import Meter
+from lbx.engine.planning.meter import RunMeter
 from lbx.engine.planning.shards import ShardPlan
 from lbx.engine.retrieving import StoredChunks, find_all
 from lbx.engine.runner import Outcome, Runner, closing
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.work import Agenda
-from lbx.engine.workers.crew import Crew
+from lbx.engine.workers.pool import WorkerPool
 from lbx.errors import LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.parity.verifying import refuse_unverifiable, verify
@@ -30,7 +30,7 @@ from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, check_embedding_model, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
-from lbx.runs.preparing import ResolvedRun, prepare, prepare_worker, resolve
+from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve
 from lbx.runs.scoring import Embedding, score_with
 from lbx.runs.sharding import shard_of
 from lbx.runs.spec import RunSpec
@@ -134,21 +134,21 @@ def _place_to_write(
         yield copies.path, copies.when_due
 
 
-def open_asker(run: ResolvedRun) -> Asker:
+def open_asker(run: ResolvedRun) -> Executor:
     """The model, in this process, or in as many others as the spec asks for.
 
     Raises:
         LbxError: it cannot be loaded.
     """
     if run.spec.workers:
-        return Crew(functools.partial(prepare_worker, run), run.spec.workers)
-    return Here(functools.partial(prepare, run))
+        return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
+    return LocalExecutor(functools.partial(prepare_runs, run))
 
 
 def _ask(
     run: ResolvedRun,
     store: Store,
-    asker: Asker,
+    asker: Executor,
     listener: Listener,
     *,
     retry_failed: bool,
@@ -166,14 +166,14 @@ def _ask(
         for agenda in agendas:
             log.info(f"{agenda.run_id}: {_extent(agenda)}; {run.network}")
         outlook = look_ahead_of_run(store, asker, done, free, workers) if free else None
-        watch = Watch(Meter(outlook, total), listener, log_file, lambda: asker.process_ids)
+        watch = Watch(RunMeter(outlook, total), listener, log_file, lambda: asker.process_ids)
         with watched(store, asker.rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
             outcomes = Runner(agendas, store, done, watch, asker, JobSize.for_workers(workers, total)).run()
     return dict(zip(run_ids, outcomes, strict=True))
 
 
 def _verify(
-    run: ResolvedRun, store: Store, asker: Asker, outcomes: dict[str, Outcome], *, count: int, listener: Listener
+    run: ResolvedRun, store: Store, asker: Executor, outcomes: dict[str, Outcome], *, count: int, listener: Listener
 ) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
     told = functools.partial(listener.counted, "answers asked again alone")

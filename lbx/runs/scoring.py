@@ -13,7 +13,7 @@ from lbx.engine.scoring import Rescoring, rescore
 from lbx.engine.similarity import Similarities
 from lbx.errors import LbxError
 from lbx.layout import Bundle
-from lbx.report.views import check_runs
+from lbx.report.reports import check_runs
 from lbx.runs.listening import Listener
 from lbx.runs.loading import load_embedding_model
 from lbx.store import Store

@@ -13,7 +13,7 @@ from lbx.backends.options import AUTO, HfOptions
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.estimate import Costs
-from lbx.engine.planning.plan import make_plan
+from lbx.engine.planning.run_plan import make_plan
 from lbx.engine.planning.shards import (
     Document,
     ShardPlan,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from lbx.engine.retrieving import BM25, Retrieval
-from lbx.engine.selection import Choice
+from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
@@ -33,7 +33,7 @@ class RunSpec:
         tasks: benchmarks, tasks or patterns of them; a text may name several between commas.
         backend: "llamacpp", "hf" or "scripted", where the model leaves a choice.
         name: of the run in the results file; None makes one from model and settings.
-        limit, documents, sample, ids: which samples; see ``Choice``.
+        limit, documents, sample, ids: which samples; see ``SampleChoice``.
         iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens, cot,
             no_context, rag, batching: how they are asked; see ``RunSettings``.
         retriever, chunk_words: what finds the chunks of ``rag``; see ``Retrieval``.
@@ -109,9 +109,9 @@ class RunSpec:
         return replace(self.settings, thinking=False, thinking_tokens=None)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> SampleChoice:
         """Which samples of the tasks."""
-        return Choice(self.limit, self.documents, self.sample, self.seed, self.ids)
+        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
     @property
     def retrieval(self) -> Retrieval:

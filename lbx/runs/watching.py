@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from lbx.engine.planning.memory_use import gpu_memory, memory_in_use, peak_of_this_process
-from lbx.engine.planning.meter import Meter, Sums
+from lbx.engine.planning.meter import RunCounts, RunMeter
 from lbx.engine.planning.outlook import Outlook
-from lbx.engine.planning.plan import added
+from lbx.engine.planning.run_plan import added
 from lbx.errors import StoreError, UsageError
 from lbx.records import Task
 from lbx.runs.listening import Listener, Progress
@@ -101,7 +101,7 @@ class Watch:
     """
 
     def __init__(
-        self, meter: Meter, listener: Listener, log: Path | None = None, workers: Callable[[], Sequence[int]] = tuple
+        self, meter: RunMeter, listener: Listener, log: Path | None = None, workers: Callable[[], Sequence[int]] = tuple
     ) -> None:
         self.meter = meter
         self.peak_bytes = 0
@@ -198,8 +198,8 @@ def _begun(row: RunRow, session: int, workers: int, outlook: Outlook | None, run
     )
 
 
-def _ended(begun: SessionRow, meter: Meter, status: str, peak_bytes: int) -> SessionRow:
-    sums = dataclasses.asdict(meter.runs.get(begun.run_id, Sums()))
+def _ended(begun: SessionRow, meter: RunMeter, status: str, peak_bytes: int) -> SessionRow:
+    sums = dataclasses.asdict(meter.runs.get(begun.run_id, RunCounts()))
     return dataclasses.replace(
         begun,
         **sums,

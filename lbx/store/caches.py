@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lbx.records import Chunk, Sample, sha256_text
 from lbx.store.inserting import insert
-from lbx.store.rows import Row
+from lbx.store.rows import TableRow
 from lbx.store.store import Store
 
 
@@ -21,7 +21,7 @@ class EmbeddedText:
 
 
 @dataclass(frozen=True, slots=True)
-class _RetrievalRow(Row):
+class _RetrievalRow(TableRow):
     """One row of ``retrievals``."""
 
     retriever: str

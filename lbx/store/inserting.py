@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import duckdb
 
-from lbx.store.rows import Row, as_json
+from lbx.store.rows import TableRow, as_json
 
 
-def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row], *, replace: bool = True) -> None:
+def insert(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[TableRow], *, replace: bool = True
+) -> None:
     """Insert rows; one whose key is there replaces the old one, or is left out."""
     # One JSON parameter instead of a statement a row: executemany is some 200 times slower here.
     if not rows:
@@ -29,6 +31,6 @@ def rows_of_json(connection: duckdb.DuckDBPyConnection, table: str) -> str:
     return f"SELECT unnest(from_json(?::JSON, '[{shape[0]}]'), recursive := true)"
 
 
-def as_parameter(rows: Sequence[Row]) -> str:
+def as_parameter(rows: Sequence[TableRow]) -> str:
     """The parameter of ``rows_of_json``."""
     return as_json([row.values() for row in rows])

@@ -40,7 +40,7 @@ def unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of a table: a field a column, of the same name. Times are aware."""
 
     def values(self) -> dict[str, object]:
@@ -54,7 +54,7 @@ def _utc(time: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow(Row):
+class RunRow(TableRow):
     """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused.
 
     ``task_samples`` says how many samples the bundle has of each task, by its full name; None where nobody knows.
@@ -73,7 +73,7 @@ class RunRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRow(Row):
+class SampleRow(TableRow):
     """One row of ``samples``: what was asked, and its place in the data. Of the document only the hash is stored."""
 
     sample: Sample
@@ -86,7 +86,7 @@ class SampleRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationRow(Row):
+class GenerationRow(TableRow):
     """One row of ``generations``: an answer, or the error that stands in its place.
 
     Attributes:
@@ -133,7 +133,7 @@ class GenerationRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreRow(Row):
+class ScoreRow(TableRow):
     """One row of ``scores``. ``headline`` marks the metric that averages and curves are made of."""
 
     run_id: str
@@ -151,7 +151,7 @@ class ScoreRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ResultRow(Row):
+class ResultRow(TableRow):
     """One row of ``task_results``: a number of a task, as the official script adds it up.
 
     ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does.
@@ -172,7 +172,7 @@ class ResultRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRow(Row):
+class GroupRow(TableRow):
     """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks."""
 
     run_id: str
@@ -189,7 +189,7 @@ class GroupRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRow(Row):
+class SessionRow(TableRow):
     """One row of ``sessions``: one call of ``lbx run``, what was expected of it and what it did.
 
     Runs that are made together have a row each; ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` are of all of

@@ -23,7 +23,7 @@ _NEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class FitSums:
     """Over answers: x1 the tokens computed for each, x2 those times the tokens that each attended to, y seconds."""
 
     x1: float
@@ -52,8 +52,8 @@ class History:
     prefill_s: float
     decode_s: float
     wall_s: float
-    prefill: Sums
-    decode: Sums
+    prefill: FitSums
+    decode: FitSums
 
 
 def next_session(store: Store, run_id: str) -> int:
@@ -161,7 +161,7 @@ _PREFILL = (
 _DECODE = ("g.output_tokens", "g.output_tokens * (g.prompt_tokens + g.output_tokens / 2)", "g.decode_s")
 
 
-def _sums(store: Store, sessions: Sequence[tuple[str, int]], x1: str, x2: str, y: str) -> Sums:
+def _sums(store: Store, sessions: Sequence[tuple[str, int]], x1: str, x2: str, y: str) -> FitSums:
     """Sums over the sessions' answers to one prompt."""
     row = store.query(
         f"""
@@ -177,4 +177,4 @@ def _sums(store: Store, sessions: Sequence[tuple[str, int]], x1: str, x2: str, y
         """,
         [list(column) for column in zip(*sessions, strict=True)],
     ).rows[0]
-    return Sums(*map(float, row))
+    return FitSums(*map(float, row))

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from lbx.records import SampleKey
 from lbx.store.inserting import insert
-from lbx.store.rows import Row
+from lbx.store.rows import TableRow
 from lbx.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationRow(Row):
+class VerificationRow(TableRow):
     """One row of ``verifications``: a prompt asked again alone.
 
     Attributes:

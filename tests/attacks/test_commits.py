@@ -143,7 +143,7 @@ PARTS = 5 if KILLS == 50 else 1
 _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
-import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.crew
+import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.pool
 from lbx.store import Store
 part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.engine.runner.BATCH_ROWS = 8
@@ -219,7 +219,7 @@ MOMENTS = 12
 _AT_MOMENTS = """
 import contextlib, json, os, pathlib, signal, sys
 from results_parts import lbx as call
-import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.crew
+import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.pool
 from lbx.store import Store
 folder, wanted, arguments = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.engine.runner.BATCH_ROWS = 8

@@ -173,13 +173,13 @@ def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
 
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
-    from lbx.engine.planning.meter import Meter
+    from lbx.engine.planning.meter import RunMeter
     from lbx.runs.listening import Listener
     from lbx.runs.watching import Watch
     from lbx.store import GenerationRow
 
     log = tmp_path / "run.log"
-    with Watch(Meter(None, 1), Listener(), log) as progress:
+    with Watch(RunMeter(None, 1), Listener(), log) as progress:
         progress.sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
     assert "owned" in log.read_text("utf-8")
     assert not steers(log.read_text("utf-8"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lbx.backends.cards import Chat
 from lbx.backends.endpoint.answers import Reply, completion, read_reply, stopped_early
-from lbx.backends.endpoint.tokens import CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.loop import Decoding
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.errors import BackendError

@@ -264,7 +264,7 @@ def test_each_server_is_told_in_its_own_words(serve: Any, owner: str, greedy: An
 
 def tokens_of(text: str) -> int:
     from lbx.backends.cards import Chat
-    from lbx.backends.endpoint.tokens import load_tokenizer
+    from lbx.backends.endpoint.tokenizer import load_tokenizer
 
     tokenizer, _ = load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)
     return len(tokenizer.encode(text, special=True))

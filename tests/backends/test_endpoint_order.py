@@ -8,7 +8,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.backends.endpoint.order import Order, groups
+from lbx.backends.endpoint.request_queue import RequestQueue, groups
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), max_size=8), max_size=25)
 
@@ -17,7 +17,7 @@ PROMPTS = st.lists(st.lists(st.integers(0, 2), max_size=8), max_size=25)
 def test_every_request_is_handed_out_once_whoever_takes_it(
     prompts: list[list[int]], one_by_one: bool, hands: int
 ) -> None:
-    order, chance = Order(prompts, one_by_one=one_by_one), random.Random(0)
+    order, chance = RequestQueue(prompts, one_by_one=one_by_one), random.Random(0)
     taken: list[int] = []
     held: list[int] = []
     while len(taken) < len(prompts) or held:
@@ -43,7 +43,7 @@ QUESTIONS = [DOCUMENTS[n % 3] + [50 + n] * 5 for n in range(12)]
 
 
 def test_one_hand_reads_document_after_document() -> None:
-    order = Order(QUESTIONS, one_by_one=False)
+    order = RequestQueue(QUESTIONS, one_by_one=False)
     taken = []
     for _ in QUESTIONS:
         index = order.take()
@@ -54,7 +54,7 @@ def test_one_hand_reads_document_after_document() -> None:
 
 
 def test_a_documents_first_question_goes_alone() -> None:
-    order = Order(QUESTIONS, one_by_one=False)
+    order = RequestQueue(QUESTIONS, one_by_one=False)
     first = [order.take() for _ in range(3)]
     assert [index % 3 for index in first if index is not None] == [0, 1, 2], "nobody else while the first is read"
     assert first[1] is not None
@@ -63,7 +63,7 @@ def test_a_documents_first_question_goes_alone() -> None:
 
 
 def test_one_by_one_never_asks_two_of_a_document() -> None:
-    order = Order(QUESTIONS, one_by_one=True)
+    order = RequestQueue(QUESTIONS, one_by_one=True)
     held = [order.take() for _ in range(3)]
     for _ in range(9):
         index = held.pop(0)
@@ -74,7 +74,7 @@ def test_one_by_one_never_asks_two_of_a_document() -> None:
 
 
 def test_who_waits_is_woken() -> None:
-    order = Order([[1] * 9, [1] * 9], one_by_one=True)
+    order = RequestQueue([[1] * 9, [1] * 9], one_by_one=True)
     first = order.take()
     assert first is not None
     found: list[int | None] = []
@@ -88,6 +88,6 @@ def test_who_waits_is_woken() -> None:
 
 
 def test_stopped_hands_out_nothing() -> None:
-    order = Order(QUESTIONS, one_by_one=False)
+    order = RequestQueue(QUESTIONS, one_by_one=False)
     order.stop()
     assert order.take() is None

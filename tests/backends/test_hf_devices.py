@@ -24,11 +24,11 @@ import transformers
 
 from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
-from lbx.backends.hf.attention import Layout, Part, Rows
+from lbx.backends.hf.attention import Layout, Part, QueryRows
 from lbx.backends.hf.check import packing_of
-from lbx.backends.hf.sequences import HfSequences
+from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.backends.options import HfOptions
-from lbx.backends.sequences import Extend
+from lbx.backends.sequence_memory import Extend
 from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
 
@@ -95,8 +95,8 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
     hidden[12:, 75:85] = torch.rand(8, 10, generator=torch.Generator().manual_seed(1)) < 0.5
     layout = Layout(
         [
-            Rows(slice(0, 12), [Part(slice(0, 30)), Part(torch.arange(30, 40)), Part(slice(60, 72), None, True)]),
-            Rows(
+            QueryRows(slice(0, 12), [Part(slice(0, 30)), Part(torch.arange(30, 40)), Part(slice(60, 72), None, True)]),
+            QueryRows(
                 slice(12, 20), [Part(slice(0, 10)), Part(slice(75, 85), attention.make_mask(hidden[12:, 75:85], dtype))]
             ),
         ]

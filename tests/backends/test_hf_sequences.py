@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="needs lbx[hf]")
 from lbx.backends import load, resolve_model
 from lbx.backends.loop import Decoding
 from lbx.backends.options import HfOptions
-from lbx.backends.sequences import NO_STRANGERS, Extend
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
 from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
 
@@ -269,7 +269,7 @@ def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(backend, me
 
 
 def test_too_little_memory_is_refused_before_the_store_grows(backend, memory, monkeypatch):
-    from lbx.backends.hf import sequences as hf_sequences
+    from lbx.backends.hf import sequence_memory as hf_sequences
 
     memory.release()
     tokens = tokens_of(random.Random(5), 200)
@@ -497,7 +497,7 @@ def test_a_model_with_an_attention_of_its_own_is_given_a_mask(tiny_hf, tmp_path,
     backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64)
     memory = backend.sequences()
     assert memory is not None, backend.single_reason
-    assert memory.pass_price < NO_STRANGERS, "strangers in a mask cost"
+    assert memory.pass_price < NO_FOREIGN_CELLS, "strangers in a mask cost"
     print(f"own attention: largest difference {wander(backend, memory, 4, 12, FLOAT32):.1e} of the range")
     backend.close()
 

@@ -18,7 +18,7 @@ from lbx.backends.llama.layout import GRAIN, PassSize, pass_size
 from lbx.backends.llama.loose import LooseCells
 from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
-from lbx.backends.sequences import Extend
+from lbx.backends.sequence_memory import Extend
 from lbx.engine.completing import complete_all
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.records import Completion, Request, SampleKey

@@ -110,7 +110,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
 
 def test_fields(tmp_path: Path) -> None:
-    row = files.Row("x, line 3", {"a": 1})
+    row = files.DataRow("x, line 3", {"a": 1})
     assert row.get("a", int) == 1
     with pytest.raises(BundleError, match="x, line 3 is damaged: the field 'b' is missing"):
         row.get("b", str)

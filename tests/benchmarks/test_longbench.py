@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lbx.benchmarks import LongBench
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.files import Row
+from lbx.benchmarks.files import DataRow
 from lbx.benchmarks.longbench import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
 from lbx.benchmarks.longbench_tasks import BUCKETS
 from lbx.errors import BundleError, UsageError
@@ -106,7 +106,7 @@ def test_every_official_template(bundle: Bundle, task: str) -> None:
 
 
 def _samples_of(task: str, row: dict[str, object]) -> tuple[Sample]:
-    return (make_sample(task, Row("made up", {**ROW, **row}), 0, ()),)
+    return (make_sample(task, DataRow("made up", {**ROW, **row}), 0, ()),)
 
 
 @pytest.mark.parametrize("task", ["multifieldqa_zh", "multi_news", "passage_retrieval_zh"])
@@ -253,7 +253,7 @@ def test_what_stands_in_the_document(bundle: Bundle) -> None:
 )
 def test_where_the_official_script_stops(task: str, answers: list[object], output: str, error: str | None) -> None:
     sample = make_sample(
-        task, Row("made up", {**ROW, "answers": answers}), 0, ["Date", "Food"] if task == "trec" else ()
+        task, DataRow("made up", {**ROW, "answers": answers}), 0, ["Date", "Food"] if task == "trec" else ()
     )
     scores = LongBench().score(sample, output)
     assert tuple(score.metric for score in scores) == METRICS[kind_of(task).metric]
@@ -394,7 +394,7 @@ def outputs() -> st.SearchStrategy[str]:
     st.lists(outputs() | st.none() | st.integers(), max_size=3),
 )
 def test_any_output_has_a_score(task: str, output: str, answers: list[object]) -> None:
-    sample = make_sample(task, Row("made up", {**ROW, "answers": answers}), 0, ["a", "the"])
+    sample = make_sample(task, DataRow("made up", {**ROW, "answers": answers}), 0, ["a", "the"])
     scores = LongBench().score(sample, output)
     assert tuple(score.metric for score in scores) == METRICS[kind_of(task).metric]
     assert all(0 <= score.score <= 1 for score in scores)

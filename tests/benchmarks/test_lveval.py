@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.files import Row
+from lbx.benchmarks.files import DataRow
 from lbx.benchmarks.lveval import CONFIG, REPO, LVEval, _sample
 from lbx.benchmarks.lveval_tasks import DATASETS, KEYWORDS_NO_TEXT, LEVELS, METRICS, NO_TEXT
 from lbx.errors import BundleError
@@ -113,7 +113,7 @@ def test_parquet_gives_the_same_samples(make_bundle: MakeBundle, tmp_path: Path)
     (task,) = LVEval().tasks(converted)
     assert (task.name, task.samples) == ("lic_mixup_16k", 2)
     found = list(LVEval().samples(converted, "lic_mixup_16k"))
-    assert found == [_sample("lic_mixup_16k", Row("made up", row), number) for number, row in enumerate(rows)]
+    assert found == [_sample("lic_mixup_16k", DataRow("made up", row), number) for number, row in enumerate(rows)]
 
 
 def test_samples(make_bundle: MakeBundle) -> None:

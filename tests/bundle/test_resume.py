@@ -16,7 +16,7 @@ from small_hub import DATASET, FAST, MODEL
 from test_kill import half_of_big, wait_for
 
 from lbx.bundle import CreateResult
-from lbx.bundle.making.fetch import Fetcher, Wanted
+from lbx.bundle.making.fetch import Download, Fetcher
 from lbx.errors import FetchError
 
 Make = Callable[..., CreateResult]
@@ -24,11 +24,11 @@ HALF = (3 << 20) // 2
 
 
 @pytest.fixture
-def begun(hub: HubServer, faults: Faults, tmp_path: Path) -> Iterator[tuple[Fetcher, Wanted, Path]]:
+def begun(hub: HubServer, faults: Faults, tmp_path: Path) -> Iterator[tuple[Fetcher, Download, Path]]:
     """A store that holds the first half of big.jsonl, as a broken download has left it."""
     content = (hub.hub / "datasets/org/data/big.jsonl").read_bytes()
     url = f"{hub.url}/datasets/org/data/resolve/main/big.jsonl"
-    wanted = Wanted("big.jsonl", url, "sha256", hashlib.sha256(content).hexdigest(), len(content))
+    wanted = Download("big.jsonl", url, "sha256", hashlib.sha256(content).hexdigest(), len(content))
     faults.truncate, faults.failing = {"big.jsonl": 1}, {}
     with Fetcher(tmp_path / "store", FAST) as fetcher:
         faults.drop = {}
@@ -56,7 +56,7 @@ def nothing(here: int) -> None:
     pass
 
 
-def test_what_is_here_is_not_asked_for_again(begun: tuple[Fetcher, Wanted, Path], hub: HubServer) -> None:
+def test_what_is_here_is_not_asked_for_again(begun: tuple[Fetcher, Download, Path], hub: HubServer) -> None:
     fetcher, wanted, part = begun
     here = part.stat().st_size
     assert here >= HALF
@@ -66,7 +66,7 @@ def test_what_is_here_is_not_asked_for_again(begun: tuple[Fetcher, Wanted, Path]
     assert [path.name for path in part.parent.iterdir()] == [fetched.path.name]
 
 
-def test_another_etag_begins_anew(begun: tuple[Fetcher, Wanted, Path], hub: HubServer, faults: Faults) -> None:
+def test_another_etag_begins_anew(begun: tuple[Fetcher, Download, Path], hub: HubServer, faults: Faults) -> None:
     fetcher, wanted, part = begun
     here = part.stat().st_size
     faults.etags = {"big.jsonl": "another"}
@@ -75,7 +75,7 @@ def test_another_etag_begins_anew(begun: tuple[Fetcher, Wanted, Path], hub: HubS
 
 
 def test_servers_with_an_etag_of_their_own_each_end_all_the_same(
-    begun: tuple[Fetcher, Wanted, Path], hub: HubServer, faults: Faults
+    begun: tuple[Fetcher, Download, Path], hub: HubServer, faults: Faults
 ) -> None:
     fetcher, wanted, _ = begun
     asked = 0
@@ -92,7 +92,7 @@ def test_servers_with_an_etag_of_their_own_each_end_all_the_same(
     assert [ranged == "" for ranged in hub.fetched("big.jsonl")][1:] == [True, False, False]
 
 
-def test_a_file_that_has_grown_since_is_named_at_once(begun: tuple[Fetcher, Wanted, Path], hub: HubServer) -> None:
+def test_a_file_that_has_grown_since_is_named_at_once(begun: tuple[Fetcher, Download, Path], hub: HubServer) -> None:
     fetcher, wanted, part = begun
     with (hub.hub / "datasets/org/data/big.jsonl").open("ab") as file:
         file.write(b"more")
@@ -102,7 +102,7 @@ def test_a_file_that_has_grown_since_is_named_at_once(begun: tuple[Fetcher, Want
 
 
 def test_a_file_that_changed_under_its_name_is_never_accepted(
-    begun: tuple[Fetcher, Wanted, Path], hub: HubServer
+    begun: tuple[Fetcher, Download, Path], hub: HubServer
 ) -> None:
     fetcher, wanted, part = begun
     file = hub.hub / "datasets/org/data/big.jsonl"

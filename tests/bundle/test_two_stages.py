@@ -15,7 +15,7 @@ from forge import FILES, members
 from sealed import contents, make_key, refuse, seal, tar_bytes
 
 from lbx.bundle import Trust, unpack, verify, verify_folder
-from lbx.bundle.receiving import reading
+from lbx.bundle.receiving import trusted_archive
 from lbx.bundle.volumes import parse_volume_size
 from lbx.errors import BundleError, UsageError
 
@@ -121,7 +121,7 @@ def test_nothing_is_parsed_before_sums_and_signature(
     last = sorted(sums.parent.glob("x.tar.*"))[-1]
     last.write_bytes(last.read_bytes()[:-1] + b"\x01")
     strange = seal(place / "b", key=stranger)
-    monkeypatch.setattr(reading, "TarReader", parse)
+    monkeypatch.setattr(trusted_archive, "TarReader", parse)
     refuse(sums, trust, last.name, "does not have the sha256")
     refuse(strange, trust, "not among")
     refuse(seal(place / "c"), trust, "not signed")

@@ -12,7 +12,7 @@ from command_line import Lbx, fails
 
 from lbx.benchmarks.longbench_pro import REPO, TASKS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES
-from lbx.report.views import VIEWS
+from lbx.report.reports import REPORTS
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 RECIPE = f"""
@@ -155,11 +155,11 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
         done = lbx("run", "-b", pro, "-m", table, "-t", "longbench_pro/t4.2", "-o", out, "--iterations", 1, *more)
         assert done.returncode == 3
     from lbx.report import render
-    from lbx.report.views import read
+    from lbx.report.reports import read
     from lbx.store import Store
 
     with Store(out, read_only=True) as store:
-        for name, view in VIEWS.items():
+        for name, view in REPORTS.items():
             rows = read(store, name, ())
             render.csv_text(rows)
             made = render.cells(view, rows)

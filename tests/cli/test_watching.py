@@ -16,7 +16,7 @@ from kill_parts import slow
 
 from lbx.cli import output
 from lbx.cli.output import RunBar
-from lbx.engine.planning.meter import Meter
+from lbx.engine.planning.meter import RunMeter
 from lbx.errors import BackendError
 from lbx.runs import watching
 from lbx.runs.listening import Listener
@@ -48,7 +48,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hurried")
 def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "x.log"
-    with RunBar() as bar, Watch(Meter(None, 4), bar, log) as progress:
+    with RunBar() as bar, Watch(RunMeter(None, 4), bar, log) as progress:
         until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
         progress.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5))
         progress.sample(row(error="out of memory"))
@@ -64,7 +64,7 @@ def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.Captur
 def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    with Watch(Meter(None, 1), Listener(), folder / "x.log") as progress:
+    with Watch(RunMeter(None, 1), Listener(), folder / "x.log") as progress:
         until((folder / "x.log").exists)
         (folder / "x.log").unlink()
         folder.rename(tmp_path / "elsewhere")
@@ -77,7 +77,7 @@ def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
 )
 def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
     def go() -> None:
-        watch = Watch(Meter(None, 2), Listener())
+        watch = Watch(RunMeter(None, 2), Listener())
         with watched(store, [RUN], None, watch, workers=3, spec={"lbx_run": 1}):
             watch.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
             assert store.query("SELECT status FROM sessions").rows == [("running",)]

@@ -14,11 +14,11 @@ from command_line import Lbx
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, manifest
 from lbx.cluster.launch import Launch, Runtime
-from lbx.cluster.slurm import ARRAY, MARKS, Job, SlurmOptions, time_limit
+from lbx.cluster.slurm import ARRAY, MARKS, SlurmJob, SlurmOptions, time_limit
 from lbx.errors import UsageError
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
-JOB = Job(
+JOB = SlurmJob(
     RunFolder(Path("/shared/my run")), 3, SlurmOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 10.0, 5
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from lbx.backends.scripted import ScriptedBackend, load
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES
-from lbx.engine.askers import Here
+from lbx.engine.executors import LocalExecutor
 from lbx.engine.runner import Outcome, Runner, closing
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Prepared, Work
@@ -200,7 +200,7 @@ def make_work(
 def run(store: Store, work: Work, watcher: Watcher | None = None) -> Outcome:
     """The whole run, taken up again if it is there."""
     row = run_row(work.run_id, settings={**work.settings.to_json()})
-    asker = Here(lambda: [Prepared(work, row)])
+    asker = LocalExecutor(lambda: [Prepared(work, row)])
     done = store.begin_run(row)
     with closing(store, [work.run_id]):
         return Runner([work], store, [done], watcher or Watcher(), asker).run()[0]

@@ -30,8 +30,8 @@ from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.engine.asking import answer_job, reference_cut
-from lbx.engine.jobs import Item
+from lbx.engine.answering import answer_job, reference_cut
+from lbx.engine.jobs import PendingSample
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.layout import Bundle
@@ -45,7 +45,7 @@ CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor 
 
 def ask(work: Work, benchmark: Benchmark, sample: Sample) -> GenerationRow:
     work = dataclasses.replace(work, benchmarks={sample.benchmark: benchmark})
-    ((_, row),) = answer_job([work], [Item(0, sample, 0, (0,))], batching=True)
+    ((_, row),) = answer_job([work], [PendingSample(0, sample, 0, (0,))], batching=True)
     return row
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
 
 from lbx.backends.loop import answer
-from lbx.backends.sequences import NO_STRANGERS, Extend
-from lbx.engine.batching import Batch, BatchFailedError
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.engine.prefix import common_prefix, joining_pays, plan_prefixes
 from lbx.records import Completion, Request, SampleKey
 
@@ -89,7 +89,7 @@ def test_answers_are_those_of_one_at_a_time(
     cells = -(-(need + spare) // grain) * grain
     memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=cells, pass_price=price, grain=grain)
     told: list[int] = []
-    batch = Batch(memory, requests, TOKENIZER, {EOS}, told.append)
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS}, told.append)
     found = dict(batch.run())
     assert {index: said(completion) for index, completion in found.items()} == {
         index: said(alone(one)) for index, one in enumerate(requests)
@@ -110,7 +110,7 @@ def test_shuffled_requests_take_the_same_passes(
     def passes(given_prompts: Sequence[Sequence[int]]) -> list[tuple[Extend, ...]]:
         memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, pass_price=100)
         requests = [request(n, prompt, 5) for n, prompt in enumerate(given_prompts)]
-        assert len(dict(Batch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
+        assert len(dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
         return memory.passes
 
     shuffled = list(prompts)
@@ -127,7 +127,7 @@ def test_questions_on_one_document_share_it() -> None:
     document = [1] * 100
     requests = [request(n, [*document, 2, n], 4) for n in range(20)]
     memory = ToyMemory(max_sequences=12, max_step=32, max_cells=400)
-    batch = Batch(memory, requests, TOKENIZER, {EOS})
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
     assert len(dict(batch.run())) == 20
     assert batch.prompt_tokens == 100 + 1 + 20
     assert memory.most_cells <= 100 + 1 + 10 * 5
@@ -137,17 +137,17 @@ def test_questions_on_one_document_share_it() -> None:
 def test_strangers_wait_where_attention_is_dear() -> None:
     requests = [request(n, [n] * 60, 8) for n in range(6)]
     dear = ToyMemory(max_step=64, pass_price=100)
-    assert len(dict(Batch(dear, requests, TOKENIZER, {EOS}).run())) == 6
+    assert len(dict(DecodeBatch(dear, requests, TOKENIZER, {EOS}).run())) == 6
     assert dear.most_cells <= 60 + 8
-    cheap = ToyMemory(max_step=64, pass_price=NO_STRANGERS)
-    assert len(dict(Batch(cheap, requests, TOKENIZER, {EOS}).run())) == 6
+    cheap = ToyMemory(max_step=64, pass_price=NO_FOREIGN_CELLS)
+    assert len(dict(DecodeBatch(cheap, requests, TOKENIZER, {EOS}).run())) == 6
     assert cheap.most_cells > dear.most_cells
     assert cheap.steps < dear.steps
 
 
 def test_iterations_cost_a_token_each() -> None:
     requests = [request(n, [7] * 50, 3) for n in range(6)]
-    batch = Batch(ToyMemory(), requests, TOKENIZER, {EOS})
+    batch = DecodeBatch(ToyMemory(), requests, TOKENIZER, {EOS})
     assert len(dict(batch.run())) == 6
     assert batch.prompt_tokens == 50 + 5
 
@@ -161,7 +161,7 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
     [
         (DOCUMENT, DOCUMENT, [ANSWER], CPU, False),  # another document: a third more work to read it
         (DOCUMENT, DOCUMENT, [ANSWER], GPU, True),  # where a step for one answer is as long as one for many
-        (DOCUMENT, DOCUMENT, [ANSWER], NO_STRANGERS, True),
+        (DOCUMENT, DOCUMENT, [ANSWER], NO_FOREIGN_CELLS, True),
         (QUESTION, 15 * (QUESTION + ANSWER), [ANSWER] * 15, CPU, True),  # the next question on one document
         (4000, 4000, [ANSWER], CPU, False),  # on one document that was cut for each question elsewhere
         (300, 300, [ANSWER], CPU, True),  # short documents
@@ -180,7 +180,7 @@ def test_when_joining_pays(new: int, strangers: int, growing: list[int], price: 
 def test_a_failing_model_says_who_is_left() -> None:
     requests = [request(n, [1, 2, 3, n], 3) for n in range(10, 20)]
     memory = ToyMemory(max_sequences=4, fails_on=15)
-    batch = Batch(memory, requests, TOKENIZER, {EOS})
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
     done = []
     with pytest.raises(BatchFailedError, match="the model failed") as failure:
         for index, _ in batch.run():
@@ -193,7 +193,7 @@ def test_a_failing_model_says_who_is_left() -> None:
 def test_stopping_in_the_middle_leaves_nothing_behind() -> None:
     requests = [request(n, [1, 2, 3, n], 30) for n in range(10, 20)]
     memory = ToyMemory()
-    answers = Batch(memory, requests, TOKENIZER, {EOS}).run()
+    answers = DecodeBatch(memory, requests, TOKENIZER, {EOS}).run()
     next(answers)
     answers.close()
     assert not memory.sequences

@@ -14,10 +14,10 @@ from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.loop import answer
-from lbx.backends.sequences import Extend
+from lbx.backends.sequence_memory import Extend
 from lbx.engine.planning import calibration
 from lbx.engine.planning.calibration import calibrate, room_of
-from lbx.engine.planning.plan import Plan, TaskPlan
+from lbx.engine.planning.run_plan import RunPlan, TaskPlan
 from lbx.records import Completion, Request, SampleKey
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
@@ -86,13 +86,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def plan(length: int = 6000, most: int = 1000) -> Plan:
+def plan(length: int = 6000, most: int = 1000) -> RunPlan:
     requests = [
         Request(SampleKey("toy", name, "1"), tuple(97 + (n * n) % 13 for n in range(size)), most)
         for name, size in (("long", length), ("short", 50))
     ]
     tasks = [TaskPlan(f"toy/{name}", samples=1, longest=length) for name in ("long", "short")]
-    return Plan([tasks], [], requests)
+    return RunPlan([tasks], [], requests)
 
 
 def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
@@ -160,5 +160,5 @@ def test_nothing_to_measure(clock: Clock, tmp_path: Path, caplog: pytest.LogCapt
     assert calibrate(written_down, plan(), batching=True) is None
     assert not caplog.messages
     backend = TimedBackend(clock, TimedMemory(clock, 1.0))
-    assert calibrate(backend, Plan([[TaskPlan("toy/long")]]), batching=True) is None
+    assert calibrate(backend, RunPlan([[TaskPlan("toy/long")]]), batching=True) is None
     assert clock.now == 0

@@ -11,19 +11,19 @@ from engine_parts import Watcher, longbench_bundle, longbench_row, run_row, scri
 from engine_parts import make_work as work_of
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.askers import Here
+from lbx.engine.executors import LocalExecutor
 from lbx.engine.runner import Outcome, Runner
 from lbx.engine.scoring import Rescoring, rescore
 from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Prepared, Work
 from lbx.report import render
-from lbx.report.views import VIEWS, read
+from lbx.report.reports import REPORTS, read
 from lbx.store import Store
 
 SAMPLES = 4
 TASKS = ("qasper", "hotpotqa")
-REPORTS = ("leaderboard", "task_scores", "group_scores", "length_curve")
+SHOWN = ("leaderboard", "task_scores", "group_scores", "length_curve")
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def ask(store: Store, work: Work, selection: Selection = EVERYTHING, *, counted:
     work = dataclasses.replace(work, selection=selection)
     known = {task.full_name: task.samples for task in work.tasks} if counted else None
     row = dataclasses.replace(run_row(work.run_id, settings=work.settings.to_json()), task_samples=known)
-    return Runner([work], store, [store.begin_run(row)], Watcher(), Here(lambda: [Prepared(work, row)])).run()[0]
+    return Runner([work], store, [store.begin_run(row)], Watcher(), LocalExecutor(lambda: [Prepared(work, row)])).run()[
+        0
+    ]
 
 
 def official(store: Store) -> dict[str, tuple[float | None, bool]]:
@@ -59,8 +61,8 @@ def test_a_part_is_said_everywhere_and_official_nowhere(store: Store, work: Work
     outcome = ask(store, work, EVERYTHING.first(work.tasks, 1))
     assert (outcome.samples, outcome.bundle_samples) == (2, 8)
     assert set(official(store).values()) == {(None, True)}
-    for name in REPORTS:
-        shown = render.markdown(name, render.cells(VIEWS[name], read(store, name)))
+    for name in SHOWN:
+        shown = render.markdown(name, render.cells(REPORTS[name], read(store, name)))
         assert ("1 of 4" in shown) or ("2 of 8" in shown), name
     assert {row["run"] for row in read(store, "paper").dicts()} == {"scripted (2 of 8 samples)"}
     assert rescore(store, Rescoring(BENCHMARKS)) == 2
@@ -74,8 +76,8 @@ def test_the_whole_is_official_again(store: Store, work: Work) -> None:
     found = official(store)
     assert all(found[task] == (62.5, False) for task in TASKS)
     assert not any(partial for _, partial in found.values())
-    for name in REPORTS:
-        assert " of " not in render.markdown("", render.cells(VIEWS[name], read(store, name))), name
+    for name in SHOWN:
+        assert " of " not in render.markdown("", render.cells(REPORTS[name], read(store, name))), name
     assert {row["run"] for row in read(store, "paper").dicts()} == {"scripted"}
 
 

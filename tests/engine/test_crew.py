@@ -24,8 +24,8 @@ from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Agenda
 from lbx.engine.workers import devices
-from lbx.engine.workers.crew import Crew
 from lbx.engine.workers.devices import share_out
+from lbx.engine.workers.pool import WorkerPool
 from lbx.errors import BackendError, InterruptedByUserError, LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.records import SampleKey, Task
@@ -166,7 +166,7 @@ def test_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path, caplog: p
     chance = random.Random(26)
     got: list[tuple[str, str | None]] = []
     moments = set(chance.sample(range(QUESTIONS - 5), 2 * kills(13)))
-    with caplog.at_level("INFO", "lbx"), Crew(prepare, 2) as crew:
+    with caplog.at_level("INFO", "lbx"), WorkerPool(prepare, 2) as crew:
         size = JobSize(questions=10)
         jobs = make_jobs([agenda(bundle)], [set()], size, begins=lambda *_: None, found=lambda _: None)
         for item, row in crew.ask(jobs, lambda _: None):
@@ -184,7 +184,7 @@ def test_calls_reach_a_worker_and_errors_come_back(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
+    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
         assert [row.run_id for row in crew.rows] == ["r1"]
         assert not {"lbx.cli", "rich", "typer"} & set(crew.call(loaded)), "a worker needs no command line"
         os.kill(crew.process_ids[0], signal.SIGKILL)
@@ -195,7 +195,7 @@ def test_calls_reach_a_worker_and_errors_come_back(
 
 def test_tokens_are_counted(bundle: Bundle, tmp_path: Path) -> None:
     counted: list[int] = []
-    with Crew(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
+    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
         jobs = make_jobs([agenda(bundle)], [set()], JobSize(), begins=lambda *_: None, found=lambda _: None)
         rows = [row for _, row in crew.ask(jobs, counted.append)]
     assert sum(counted) == sum((row.prompt_tokens or 0) + (row.output_tokens or 0) for row in rows) > 0
@@ -205,4 +205,4 @@ def test_what_cannot_be_loaded_is_said(bundle: Bundle, tmp_path: Path) -> None:
     broken = order(bundle, tmp_path, {"*": "x"})
     (tmp_path / "answers.json").write_text("[")
     with pytest.raises(LbxError, match="not valid JSON"):
-        Crew(functools.partial(prepare_worker, broken), 2)
+        WorkerPool(functools.partial(prepare_worker, broken), 2)

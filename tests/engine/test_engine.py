@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.engine.planning.plan import distinct_tokens
+from lbx.engine.planning.run_plan import distinct_tokens
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.records import Prompt, Sampling, Truncation

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from toy import EOS, TOKENIZER, ToyMemory
 
-from lbx.backends.sequences import Extend
-from lbx.engine.batching import Batch
-from lbx.engine.planning.estimate import Costs, Room, costs_from, estimate
-from lbx.engine.planning.plan import Plan, TaskPlan, Walk
+from lbx.backends.sequence_memory import Extend
+from lbx.engine.batching import DecodeBatch
+from lbx.engine.planning.estimate import Costs, DecodeCapacity, costs_from, estimate
+from lbx.engine.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.engine.prefix import plan_prefixes
 from lbx.records import Request, SampleKey
-from lbx.store.sessions import History, Sums
+from lbx.store.sessions import FitSums, History
 
 PRICES = Costs(
     token_s=0.01, seen_s=1e-5, step_s=0.02, answer_s=0.005, answer_seen_s=1e-5, wall_factor=1.0, answers={}, basis="us"
@@ -24,27 +24,29 @@ PRICES = Costs(
 TASK = "toy/task"
 
 
-def plan_of(prompts: Sequence[Sequence[int]], most: int | Sequence[int]) -> Plan:
+def plan_of(prompts: Sequence[Sequence[int]], most: int | Sequence[int]) -> RunPlan:
     branches = plan_prefixes(prompts).branches
     kept = [0, *(branch.kept for branch in branches[1:])]
     longest = [most if isinstance(most, int) else most[branch.index] for branch in branches]
     arrays = ([0] * len(branches), [branch.length for branch in branches], kept, longest)
     walk = Walk(*(np.array(numbers, np.int64) for numbers in arrays))
-    return Plan([[TaskPlan(TASK, samples=len(prompts))]], [walk])
+    return RunPlan([[TaskPlan(TASK, samples=len(prompts))]], [walk])
 
 
 def test_one_prompt_after_the_other() -> None:
     plan = plan_of([[1] * 100, [1] * 60 + [2] * 40], 10)
-    found = estimate(plan, PRICES, Room(1, 1000, 0, step=32), other_s=5.0)
+    found = estimate(plan, PRICES, DecodeCapacity(1, 1000, 0, step=32), other_s=5.0)
     # Of the second one's 60 shared tokens a whole piece of 32 is kept.
     read = 100 * (0.01 + 1e-5 * 50) + 68 * (0.01 + 1e-5 * (32 + 34))
     assert found.prefill_s == pytest.approx(read)
     assert found.decode_s == pytest.approx(2 * 10 * (0.02 + 0.005 + 1e-5 * 105))
     assert found.total_s == pytest.approx(found.prefill_s + found.decode_s + 5.0)
     assert (found.computed_tokens, found.answer_tokens) == (168, {TASK: 20})
-    forgetful = estimate(plan, PRICES, Room(1, 1000, 0, step=0))
+    forgetful = estimate(plan, PRICES, DecodeCapacity(1, 1000, 0, step=0))
     assert forgetful.computed_tokens == 200
-    assert estimate(plan, PRICES, Room(1, 1000, 0, 32), processes=2).total_s == pytest.approx((found.total_s - 5.0) / 2)
+    assert estimate(plan, PRICES, DecodeCapacity(1, 1000, 0, 32), processes=2).total_s == pytest.approx(
+        (found.total_s - 5.0) / 2
+    )
 
 
 def test_lengths_of_answers() -> None:
@@ -90,9 +92,9 @@ def test_near_what_the_loop_costs(documents: int, questions: int, cells: int, ne
         for n, ids in enumerate(prompts)
     ]
     memory = PricedMemory(max_sequences=10, max_cells=cells, max_step=64, pass_price=500)
-    answers = dict(Batch(memory, requests, TOKENIZER, {EOS}).run())
+    answers = dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())
     assert {one.output_tokens for one in answers.values()} == {new}
-    room = Room(min(8, 64), cells, memory.pass_price, memory.max_step)
+    room = DecodeCapacity(min(8, 64), cells, memory.pass_price, memory.max_step)
     expected = estimate(plan_of(prompts, new), PRICES, room)
     assert expected.computed_tokens == pytest.approx(memory.computed - sum(new - 1 for _ in prompts), rel=0.02)
     assert 1 / 1.25 < expected.total_s / memory.seconds < 1.25
@@ -100,11 +102,11 @@ def test_near_what_the_loop_costs(documents: int, questions: int, cells: int, ne
 
 def test_equal_prompts_cost_a_token_each() -> None:
     plan = plan_of([[1] * 50] * 3, 4)
-    assert estimate(plan, PRICES, Room(8, 1000, 100, 64)).computed_tokens == 52
+    assert estimate(plan, PRICES, DecodeCapacity(8, 1000, 100, 64)).computed_tokens == 52
 
 
-def sums(rows: Sequence[tuple[float, float]], seconds: Sequence[float]) -> Sums:
-    return Sums(
+def sums(rows: Sequence[tuple[float, float]], seconds: Sequence[float]) -> FitSums:
+    return FitSums(
         sum(a for a, _ in rows),
         sum(b for _, b in rows),
         sum(seconds),
@@ -131,7 +133,7 @@ def test_earlier_sessions_give_their_prices_back() -> None:
     assert costs.answer_s == pytest.approx(0.004, rel=1e-3)
     assert costs.answer_seen_s == pytest.approx(3e-7, rel=1e-3)
     assert (costs.step_s, costs.wall_factor, costs.basis) == (0.0, 1.25, "session 2 of r1 and 1 earlier")
-    found = estimate(plan_of([[1] * 10], 100), costs, Room(8, 1000, 100, 64))
+    found = estimate(plan_of([[1] * 10], 100), costs, DecodeCapacity(8, 1000, 100, 64))
     assert found.answer_tokens == {TASK: 7}
     assert found.decode_s == pytest.approx(7 * (0.004 + 3e-7 * 13.5))
 
@@ -148,7 +150,7 @@ def test_an_estimate_from_a_session_gives_the_session_back() -> None:
         [("r1", 1)], 1000, 480, sum(read_s), sum(made_s), 2 * sum(read_s + made_s),
         prefill=sums(computed, read_s), decode=sums(made, made_s),
     )  # fmt: skip
-    found = estimate(plan, costs_from(history, {TASK: 30.0}), Room(8, 100_000, 10_000, 64))
+    found = estimate(plan, costs_from(history, {TASK: 30.0}), DecodeCapacity(8, 100_000, 10_000, 64))
     assert found.total_s == pytest.approx(history.wall_s, rel=0.01)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from lbx.engine.planning.estimate import Estimate
 from lbx.engine.planning.memory_use import MemoryFit
-from lbx.engine.planning.meter import Meter
+from lbx.engine.planning.meter import RunMeter
 from lbx.engine.planning.outlook import Outlook
-from lbx.engine.planning.plan import TaskPlan
+from lbx.engine.planning.run_plan import TaskPlan
 from lbx.store import GenerationRow
 
 FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)
@@ -44,7 +44,7 @@ def outlook(time: Estimate | None = TIME) -> Outlook:
 
 
 def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
-    meter = Meter(outlook(), 20, clock)
+    meter = RunMeter(outlook(), 20, clock)
     assert (meter.fraction, meter.left_s()) == (0.0, pytest.approx(100.0))
     for _ in range(5):
         clock.now += 10 * (500 * 0.01 + 100 * 40 / 1_100) / 10
@@ -56,7 +56,7 @@ def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
 
 
 def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:
-    meter = Meter(outlook(), 20, clock)
+    meter = RunMeter(outlook(), 20, clock)
     clock.now += 60.0
     meter.count(3_000)  # 30 s by the estimate
     left = meter.left_s()
@@ -64,7 +64,7 @@ def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:
 
 
 def test_answers_shorter_than_they_may_be_shorten_the_rest(clock: Clock) -> None:
-    meter = Meter(outlook(), 20, clock)
+    meter = RunMeter(outlook(), 20, clock)
     before = meter.left_s()
     for _ in range(4):
         meter.sample(row(output_tokens=10, cached_tokens=900))
@@ -73,7 +73,7 @@ def test_answers_shorter_than_they_may_be_shorten_the_rest(clock: Clock) -> None
 
 
 def test_tokens_per_second_are_those_of_the_last_minute(clock: Clock) -> None:
-    meter = Meter(outlook(), 20, clock)
+    meter = RunMeter(outlook(), 20, clock)
     for _ in range(60):
         clock.now += 2.0
         meter.count(10)
@@ -84,7 +84,7 @@ def test_tokens_per_second_are_those_of_the_last_minute(clock: Clock) -> None:
 
 
 def test_without_a_plan_samples_are_counted(clock: Clock) -> None:
-    meter = Meter(None, 12, clock)
+    meter = RunMeter(None, 12, clock)
     assert meter.left_s() is None
     for _ in range(4):
         meter.sample(None)
@@ -98,21 +98,21 @@ def test_without_a_plan_samples_are_counted(clock: Clock) -> None:
 
 
 def test_without_an_estimate_tokens_are_counted(clock: Clock) -> None:
-    meter = Meter(outlook(None), 20, clock)
+    meter = RunMeter(outlook(None), 20, clock)
     clock.now += 10.0
     meter.count(710)
     assert meter.left_s() == pytest.approx(10.0 * (6_000 + 1_100 - 710) / 710)
 
 
 def test_nothing_left(clock: Clock) -> None:
-    meter = Meter(Outlook([[TaskPlan("b/long")]], FIT, None, 0.0), 3, clock)
+    meter = RunMeter(Outlook([[TaskPlan("b/long")]], FIT, None, 0.0), 3, clock)
     for _ in range(3):
         meter.sample(None)
     assert (meter.fraction, meter.left_s()) == (1.0, 0.0)
 
 
 def test_runs_made_together_are_kept_apart(clock: Clock) -> None:
-    meter = Meter(outlook(), 20, clock)
+    meter = RunMeter(outlook(), 20, clock)
     meter.sample(row())
     meter.sample(row(run="r2", output_tokens=7))
     assert (meter.runs["r1"].output_tokens, meter.runs["r2"].output_tokens) == (100, 7)

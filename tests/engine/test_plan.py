@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.jobs import JobSize
-from lbx.engine.planning.plan import TaskPlan, distinct_tokens, make_plan
+from lbx.engine.planning.run_plan import TaskPlan, distinct_tokens, make_plan
 from lbx.engine.retrieving import Finder, StoredChunks, find_all
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings

@@ -30,11 +30,11 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.engine.pool import FEWEST, Answer, ScoringPool
 from lbx.engine.scoring import Rescoring, add_up, rescore
+from lbx.engine.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.engine.settings import RunSettings
 from lbx.errors import StoreError
-from lbx.report.views import read
+from lbx.report.reports import read
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample
 
@@ -105,7 +105,7 @@ def test_processes_change_nothing(tmp_path: Path, store: Store) -> None:
 def test_the_order_of_answers_is_kept(tmp_path: Path, store: Store) -> None:
     answered(store, tmp_path / "a", "qasper", FEWEST + 50)
     samples = [stored_sample("longbench", "qasper", row) for row in store.samples("r1", "longbench", "qasper")]
-    answers = [Answer(sample, f"person {n % 9} {'x ' * (n % 13)}") for n, sample in enumerate(samples)]
+    answers = [ScoringInput(sample, f"person {n % 9} {'x ' * (n % 13)}") for n, sample in enumerate(samples)]
     benchmark = LongBench()
     with ScoringPool(len(answers), 2) as pool:
         found = [scores for part in pool.score(benchmark, answers) for scores in part]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.selection import EVERYTHING, Choice, Selection, select_samples
+from lbx.engine.selection import EVERYTHING, SampleChoice, Selection, select_samples
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.records import Sample, Task
@@ -40,7 +40,7 @@ class Family:
 
     def select(self, **choice: Any) -> Selection:
         known: Any = {"toy": self}
-        return select_samples(Choice(**choice), BUNDLE, self.tasks, known)
+        return select_samples(SampleChoice(**choice), BUNDLE, self.tasks, known)
 
     def places(self, task: str, **choice: Any) -> list[int]:
         (of_task,) = [one for one in self.tasks if one.name == task]
@@ -151,7 +151,7 @@ def test_a_name_that_there_is_not(name: str, said: str) -> None:
 )
 def test_ways_to_choose_that_exclude_each_other(choice: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="exclude each other"):
-        Choice(**choice)
+        SampleChoice(**choice)
 
 
 def test_samples_of_a_real_benchmark(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_samples_of_a_real_benchmark(tmp_path: Path) -> None:
     tasks = BENCHMARKS["longbench"].tasks(bundle)
 
     def chosen(**choice: Any) -> list[int]:
-        (places,) = (select_samples(Choice(**choice), bundle, tasks, BENCHMARKS).places or {}).values()
+        (places,) = (select_samples(SampleChoice(**choice), bundle, tasks, BENCHMARKS).places or {}).values()
         return sorted(places)
 
     assert chosen(documents=2) == [0, 1, 2, 3, 4, 5]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.planning.estimate import Costs, Room
-from lbx.engine.planning.plan import Walk
+from lbx.engine.planning.estimate import Costs, DecodeCapacity
+from lbx.engine.planning.run_plan import Walk
 from lbx.engine.planning.shards import (
     Document,
     Place,
@@ -121,7 +121,7 @@ def walk(lengths: list[int], kept: list[int]) -> Walk:
 
 def test_costs_grow_with_tokens_and_shrink_with_what_is_shared() -> None:
     costs = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
-    room = Room(1, 100_000, 0, 1)
+    room = DecodeCapacity(1, 100_000, 0, 1)
     apart = Document((), (walk([1000, 1000], [0, 0]),))
     shared = Document((), (walk([1000, 1000], [0, 900]),))
     assert seconds_of([apart], TASKS, costs, room) == pytest.approx(2.0 + 0.2)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lbx.backends.loop import Prefilled
 from lbx.backends.scripted import ByteTokenizer
-from lbx.backends.sequences import Extend
+from lbx.backends.sequence_memory import Extend
 from lbx.errors import BackendError
 
 VOCABULARY = 258

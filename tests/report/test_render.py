@@ -9,7 +9,7 @@ import json
 from html.parser import HTMLParser
 
 from lbx.report import render
-from lbx.report.views import VIEWS, Column, View
+from lbx.report.reports import REPORTS, Column, Report
 from lbx.store import Table
 
 NASTY = "<b>\"x\" & 'y'</b>{0}|\\ \n</td>"
@@ -34,7 +34,7 @@ class Cells(HTMLParser):
 
 
 def test_html_shows_any_text_as_it_is() -> None:
-    view = View(NASTY, "", (Column("a", NASTY), Column("b", "number", "percent")))
+    view = Report(NASTY, "", (Column("a", NASTY), Column("b", "number", "percent")))
     page = render.html([(view.title, render.cells(view, Table(["a", "b"], [(NASTY, 0.5), (None, None)])))])
     parser = Cells()
     parser.feed(page)
@@ -44,14 +44,14 @@ def test_html_shows_any_text_as_it_is() -> None:
 
 
 def test_markdown_keeps_a_cell_in_its_cell() -> None:
-    view = View("Title", "", (Column("a", "text"), Column("b", "n", "count")))
+    view = Report("Title", "", (Column("a", "text"), Column("b", "n", "count")))
     text = render.markdown(view.title, render.cells(view, Table(["a", "b"], [("x|y\\\nz", 12345.4)])))
     assert text == "## Title\n\n| text | n |\n| --- | ---: |\n| x\\|y\\\\ z | 12,345 |\n"
 
 
 def test_kinds() -> None:
     kinds = ("count", "percent", "points", "number", "text")
-    view = View("", "", [Column(kind, kind, kind) for kind in kinds])
+    view = Report("", "", [Column(kind, kind, kind) for kind in kinds])
     rows = [(1234567, 0.12345, -0.5, 33.33, 7), (0, 1.0, 0.004, 100.0, "x"), (None,) * 5]
     assert render.cells(view, Table(kinds, rows))[1] == [
         ["1,234,567", "12.35", "-50.00", "33.33", "7"],
@@ -61,7 +61,7 @@ def test_kinds() -> None:
 
 
 def test_an_optional_column_is_there_where_a_row_has_it() -> None:
-    view = View("", "", (Column("a", "A"), Column("b", "B", optional=True)))
+    view = Report("", "", (Column("a", "A"), Column("b", "B", optional=True)))
     for values, shown in (([None, None], ["A"]), ([None, ""], ["A", "B"]), ([None, 0], ["A", "B"]), ([], ["A"])):
         columns, body = render.cells(view, Table(["a", "b"], [("x", value) for value in values]))
         assert [column.heading for column in columns] == shown
@@ -70,7 +70,7 @@ def test_an_optional_column_is_there_where_a_row_has_it() -> None:
 
 def test_a_pivot_has_a_line_for_each_run() -> None:
     """Two runs that look the same stay two lines."""
-    view = VIEWS["length_curve"]
+    view = REPORTS["length_curve"]
     names = ["run_id", "benchmark", "task", "length_unit", "model", "backend", "mode", "length_up_to", "score"]
     rows = [
         ("r1", "b", "t", "words", "m", "hf", None, 1024, 0.5),
@@ -84,7 +84,7 @@ def test_a_pivot_has_a_line_for_each_run() -> None:
 
 
 def test_a_pivot_by_run_joins_the_runs_lines() -> None:
-    view = VIEWS["paper"]
+    view = REPORTS["paper"]
     names = ["run", "run_id", "benchmark", "line", "official"]
     rows = [
         ("b (cot)", "r2", "longbench", "qasper", 12.5),

@@ -16,7 +16,7 @@ from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import StoreError
 from lbx.records import SampleKey
 from lbx.report import render
-from lbx.report.views import VIEWS, read
+from lbx.report.reports import REPORTS, read
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
 from lbx.store.migrations import MIGRATIONS
@@ -99,10 +99,10 @@ def test_nothing_is_lost(path: Path) -> None:
 
 def test_every_report_works_on_it(path: Path) -> None:
     with Store(path) as store:
-        made = {name: read(store, name) for name in VIEWS}
+        made = {name: read(store, name) for name in REPORTS}
         for name, table in made.items():
-            render.markdown(name, render.cells(VIEWS[name], table))
-            render.rich_table(name, render.cells(VIEWS[name], table))
+            render.markdown(name, render.cells(REPORTS[name], table))
+            render.rich_table(name, render.cells(REPORTS[name], table))
             render.csv_text(table)
         json.loads(render.json_text(made))
         (score_row,) = made["task_scores"].dicts()
@@ -170,11 +170,11 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: py
 def test_reading_brings_its_own_views(path: Path) -> None:
     """A file of today's tables whose views are another lbx's."""
     with Store(path) as store:
-        wanted = {name: read(store, name).rows for name in VIEWS}
+        wanted = {name: read(store, name).rows for name in REPORTS}
     with duckdb.connect(str(path)) as connection:
         for name, query in OLD_VIEWS.items():
             connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
     with Store(path, read_only=True) as store:
-        assert {name: read(store, name).rows for name in VIEWS} == wanted
+        assert {name: read(store, name).rows for name in REPORTS} == wanted
         assert store.query("SELECT mode FROM task_scores").rows == [(None,)]
         assert store.query("SELECT answers FROM of_that_time").rows == [(3,)]

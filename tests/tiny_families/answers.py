@@ -13,7 +13,7 @@ import numpy as np
 from tiny_families.configs import WINDOW
 
 from lbx.backends import load, resolve_model
-from lbx.engine.batching import Batch
+from lbx.engine.batching import DecodeBatch
 from lbx.records import Completion, Request, SampleKey
 
 CHUNK = 64
@@ -151,7 +151,7 @@ def look(folder: Path) -> Found:
         memory = backend.sequences()
         among = []
         if memory is not None:
-            made = Batch(memory, requests, backend.tokenizer, backend.eos_ids).run()
+            made = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids).run()
             among = [compare(n, said) for n, said in made]
         return Found(
             architecture=type(backend._model).__name__,

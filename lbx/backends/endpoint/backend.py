@@ -24,9 +24,9 @@ from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
-from lbx.backends.endpoint.order import Order
+from lbx.backends.endpoint.request_queue import RequestQueue
 from lbx.backends.endpoint.server import Facts, find_out
-from lbx.backends.endpoint.tokens import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.endpoint.wire import Wire, find_wire
 from lbx.backends.loop import check_fits
 from lbx.backends.options import EndpointOptions
@@ -98,7 +98,7 @@ class EndpointBackend:
         Raises:
             EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
         """
-        order = Order([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
+        order = RequestQueue([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
         done: queue.Queue[tuple[int, Outcome | BaseException]] = queue.Queue()
 
         def work() -> None:

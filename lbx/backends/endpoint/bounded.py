@@ -26,7 +26,7 @@ class EndlessError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A whole answer."""
 
     status: int
@@ -45,7 +45,7 @@ class Answer:
             raise ValueError("nested too deeply") from exc
 
 
-def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, content: str | None = None) -> Answer:
+def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, content: str | None = None) -> HttpResponse:
     """Ask once.
 
     Args:
@@ -66,7 +66,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
             body += chunk
             if len(body) > LIMIT:
                 raise EndlessError(f"has more than {LIMIT >> 20} MiB")
-        return Answer(response.status_code, response.headers, bytes(body))
+        return HttpResponse(response.status_code, response.headers, bytes(body))
 
 
 class BoundedTransport(httpx2.HTTPTransport):

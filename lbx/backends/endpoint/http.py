@@ -16,7 +16,7 @@ from lbx.backends.options import EndpointOptions
 from lbx.errors import BackendError, EndpointError, UsageError
 
 if TYPE_CHECKING:
-    from lbx.backends.endpoint.bounded import Answer
+    from lbx.backends.endpoint.bounded import HttpResponse
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
@@ -163,7 +163,7 @@ class Server:
             fix="Check the card's url and model: the url of most servers ends in /v1.",
         )
 
-    def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> Answer:
+    def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
         """Ask until the server answers, or has failed too often."""
         import httpx2
 
@@ -201,7 +201,7 @@ class Server:
             if failed > self._retries or self._stopping.wait(max(delay, wait)):
                 raise problem
 
-    def _problem(self, response: Answer, unready_only: bool) -> Exception:
+    def _problem(self, response: HttpResponse, unready_only: bool) -> Exception:
         said = self._said(response)
         if response.status in _UNAVAILABLE:
             return UnreachableError(f"{response.status}: {said}" if said else str(response.status))
@@ -211,7 +211,7 @@ class Server:
     def _may_pass(status: int, unready_only: bool) -> bool:
         return status in _PASSING or (status >= 500 and status != 501 and not unready_only)
 
-    def _said(self, response: Answer) -> str:
+    def _said(self, response: HttpResponse) -> str:
         """The message in an error's body, wherever the server puts it."""
         try:
             found = response.json()
@@ -242,7 +242,7 @@ def _key(variable: str) -> str:
     return key
 
 
-def _asked_delay(response: Answer) -> float:
+def _asked_delay(response: HttpResponse) -> float:
     """How long the server asks to wait (Retry-After, seconds or a date), up to five minutes; 0 where it does not."""
     text = response.headers.get("Retry-After", "").strip()
     if not text:

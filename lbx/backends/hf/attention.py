@@ -44,7 +44,7 @@ class Part(NamedTuple):
         return Part(cells, None if self.mask is None else self.mask.to(device), self.causal)
 
 
-class Rows(NamedTuple):
+class QueryRows(NamedTuple):
     """New tokens side by side, and the parts of the memory that they see."""
 
     rows: slice
@@ -54,14 +54,14 @@ class Rows(NamedTuple):
 class Layout:
     """What all new tokens of one pass see, on whichever device a layer lies."""
 
-    def __init__(self, rows: Sequence[Rows]) -> None:
+    def __init__(self, rows: Sequence[QueryRows]) -> None:
         self._rows = rows
-        self._on: dict[torch.device, Sequence[Rows]] = {}
+        self._on: dict[torch.device, Sequence[QueryRows]] = {}
 
-    def on(self, device: torch.device) -> Sequence[Rows]:
+    def on(self, device: torch.device) -> Sequence[QueryRows]:
         """The layout with its tensors there; copied once a pass, not once a layer."""
         if device not in self._on:
-            self._on[device] = [Rows(rows, [part.on(device) for part in parts]) for rows, parts in self._rows]
+            self._on[device] = [QueryRows(rows, [part.on(device) for part in parts]) for rows, parts in self._rows]
         return self._on[device]
 
 
@@ -115,12 +115,12 @@ def _attention(
 ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _attention)
 
 
-def _continued(tokens: int, cells: int) -> list[Rows]:
+def _continued(tokens: int, cells: int) -> list[QueryRows]:
     """The layout of one sequence's last tokens."""
     if tokens == 1:
-        return [Rows(slice(0, 1), [Part(slice(0, cells))])]
+        return [QueryRows(slice(0, 1), [Part(slice(0, cells))])]
     before = [Part(slice(0, cells - tokens))] if cells > tokens else []
-    return [Rows(slice(0, tokens), [*before, Part(slice(cells - tokens, cells), causal=True)])]
+    return [QueryRows(slice(0, tokens), [*before, Part(slice(cells - tokens, cells), causal=True)])]
 
 
 def _seen(

@@ -27,7 +27,7 @@ from lbx.backends.hf.library import (
     warnings_if,
 )
 from lbx.backends.hf.loading import default_cells, load_model
-from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
+from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import AUTO, HfOptions, thread_count
@@ -38,10 +38,10 @@ from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
-    from lbx.backends.hf.sequences import HfSequences
+    from lbx.backends.hf.sequence_memory import HfSequences
     from lbx.backends.hf.single import Forward
     from lbx.backends.sampling import Logits
-    from lbx.backends.sequences import SequenceMemory
+    from lbx.backends.sequence_memory import SequenceMemory
 
 
 @dataclass(eq=False)
@@ -105,7 +105,7 @@ class HfBackend:
         Whether it can is tried out on a few tokens at the first call; ``single_reason`` says why not.
         """
         from lbx.backends.hf.check import layer_count
-        from lbx.backends.hf.sequences import HfSequences
+        from lbx.backends.hf.sequence_memory import HfSequences
 
         packing = self._tried()
         if self._sequences is None and packing.reason is None:

@@ -11,8 +11,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
 from lbx.backends.hf.library import attention_of, first_line, input_device, length_dependent, model_tokens
-from lbx.backends.hf.sequences import HfSequences
-from lbx.backends.sequences import Extend
+from lbx.backends.hf.sequence_memory import HfSequences
+from lbx.backends.sequence_memory import Extend
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:

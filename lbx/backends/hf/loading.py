@@ -25,7 +25,7 @@ _MOST_CELLS = 1 << 20
 """Beyond, the table of who holds which cell would be large itself."""
 
 
-class Loaded(NamedTuple):
+class LoadedWeights(NamedTuple):
     """A model, its number format, and the device that takes its tokens."""
 
     model: Any
@@ -33,7 +33,9 @@ class Loaded(NamedTuple):
     device: Any
 
 
-def load_model(torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, debug: bool) -> Loaded:
+def load_model(
+    torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, debug: bool
+) -> LoadedWeights:
     """Load the weights where the card wants them, in the number format that it wants.
 
     Raises:
@@ -54,7 +56,7 @@ def load_model(torch: Any, transformers: Any, name: str, folder: Path, options: 
             model = model.to(device)
         except RuntimeError as exc:
             raise _too_large(name, str(device), exc) from exc
-    return Loaded(model.eval(), dtype, device)
+    return LoadedWeights(model.eval(), dtype, device)
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:

@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama.context import Room, cache_on_gpu, check_memory, make_context, on_gpu, room_for, window_of
+from lbx.backends.llama.context import (
+    ContextSize,
+    cache_on_gpu,
+    check_memory,
+    make_context,
+    on_gpu,
+    room_for,
+    window_of,
+)
 from lbx.backends.llama.layout import PADDING, PassSize
 from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log, variants_tried
-from lbx.backends.llama.tokens import LlamaTokenizer, metadata, own_chat_template
+from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
@@ -26,7 +34,7 @@ from lbx.errors import BackendError, DoesNotFitError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
-    from lbx.backends.llama.sequences import LlamaSequences
+    from lbx.backends.llama.sequence_memory import LlamaSequences
     from lbx.backends.sampling import Logits
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
@@ -51,10 +59,10 @@ class LlamaBackend:
         info: BackendInfo,
         *,
         chunk: int,
-        room: Room,
+        room: ContextSize,
     ) -> None:
         from lbx.backends.llama.batch import StepBatch  # these load numpy
-        from lbx.backends.llama.sequences import LlamaSequences
+        from lbx.backends.llama.sequence_memory import LlamaSequences
 
         self._lib = llama_cpp
         self._model = model
@@ -264,7 +272,7 @@ def _notes() -> tuple[str, ...]:
     )
 
 
-def _hardware(options: LlamaOptions, room: Room) -> Mapping[str, Any]:
+def _hardware(options: LlamaOptions, room: ContextSize) -> Mapping[str, Any]:
     return {
         **cpu_variant(),
         "threads": thread_count(options.threads),

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, PassSize, pass_size
 from lbx.backends.llama.library import log
-from lbx.backends.llama.tokens import metadata
+from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.errors import BackendError, DoesNotFitError
 
 
-class Room(NamedTuple):
+class ContextSize(NamedTuple):
     """What a context is made for.
 
     Attributes:
@@ -66,16 +66,16 @@ def window_of(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions
     return window
 
 
-def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> Room:
+def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> ContextSize:
     """How large a cache to make.
 
     Raises:
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
     """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return Room(window, window, 0, sliding=False, keeps_prefix=False, pass_size=None)
+        return ContextSize(window, window, 0, sliding=False, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return Room(window, window, 0, sliding=False, keeps_prefix=True, pass_size=None)
+        return ContextSize(window, window, 0, sliding=False, keeps_prefix=True, pass_size=None)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -95,9 +95,9 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     invariant = options.batch_invariant and not on_gpu(llama_cpp, options) and not 0 < slides < GRAIN
     if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
-        return Room(cells, cells, sequences, slides > 0, keeps_prefix=True, pass_size=None)
+        return ContextSize(cells, cells, sequences, slides > 0, keeps_prefix=True, pass_size=None)
     size = pass_size(metadata(llama_cpp, model, "general.file_type"))
-    return Room(cells, whole, sequences, slides > 0, keeps_prefix=True, pass_size=size)
+    return ContextSize(cells, whole, sequences, slides > 0, keeps_prefix=True, pass_size=size)
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
@@ -135,7 +135,7 @@ def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
     return options.offload_kqv and on_gpu(llama_cpp, options)
 
 
-def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: Room) -> Any:
+def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> Any:
     """A context, which the caller frees.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
 from lbx.backends.llama.library import check_gguf, library, load_model, log
-from lbx.backends.llama.tokens import tokenize
+from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaEmbeddingOptions, LlamaOptions, thread_count
 from lbx.backends.weights import fingerprint
@@ -27,7 +27,7 @@ _LEAST_CONTEXT = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _EmbeddingMode:
     """How the model is computed, as a context of it says.
 
     Attributes:
@@ -49,7 +49,7 @@ class LlamaEmbedder:
     """
 
     def __init__(
-        self, llama_cpp: Any, model: Any, kind: _Kind, info: EmbedderInfo, options: LlamaEmbeddingOptions
+        self, llama_cpp: Any, model: Any, kind: _EmbeddingMode, info: EmbedderInfo, options: LlamaEmbeddingOptions
     ) -> None:
         self._lib = llama_cpp
         self._model = model
@@ -207,7 +207,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
         raise
 
 
-def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _Kind:
+def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _EmbeddingMode:
     """Ask a small context, which resolves what the file says, its architecture and the card."""
     context = _new_context(llama_cpp, model, options, tokens=64, piece=64, name=card.name)
     try:
@@ -226,7 +226,7 @@ def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOp
             "that writes text has backend = 'llamacpp'.",
         )
     splits = causal and cached and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
-    return _Kind(pooling=pooling, cached=cached, splits=splits)
+    return _EmbeddingMode(pooling=pooling, cached=cached, splits=splits)
 
 
 def _max_tokens(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> int:

@@ -45,7 +45,7 @@ class Size(NamedTuple):
     experts: int = 0
 
 
-class Format(NamedTuple):
+class WeightFormat(NamedTuple):
     """A format of weights: ggml's number and name of it, and ``make(rng, rows, columns) -> (bytes, values)``."""
 
     number: int
@@ -120,12 +120,12 @@ def _q6_k(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.
 
 
 FORMATS = (
-    Format(1, "F16", _f16),
-    Format(8, "Q8_0", _q8_0),
-    Format(2, "Q4_0", _q4_0),
-    Format(3, "Q4_1", _q4_1),
-    Format(12, "Q4_K", _q4_k),
-    Format(14, "Q6_K", _q6_k),
+    WeightFormat(1, "F16", _f16),
+    WeightFormat(8, "Q8_0", _q8_0),
+    WeightFormat(2, "Q4_0", _q4_0),
+    WeightFormat(3, "Q4_1", _q4_1),
+    WeightFormat(12, "Q4_K", _q4_k),
+    WeightFormat(14, "Q6_K", _q6_k),
 )
 
 
@@ -204,7 +204,7 @@ class Ggml:
 class Product:
     """Weights in a buffer, activations beside them, and the graph that multiplies the two."""
 
-    def __init__(self, ggml: Ggml, buffer_type: Any, kind: Format, size: Size) -> None:
+    def __init__(self, ggml: Ggml, buffer_type: Any, kind: WeightFormat, size: Size) -> None:
         self._ggml, self._kind, self._size = ggml, kind, size
         rows, columns, tokens, experts = size
         self._contexts = there, here = ggml.context(), ggml.context()

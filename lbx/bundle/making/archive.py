@@ -12,7 +12,7 @@ from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.making.fetch import Fetched
-from lbx.bundle.progress import Meter
+from lbx.bundle.progress import ByteMeter
 from lbx.bundle.signing import signature
 from lbx.bundle.tar import TarWriter
 from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter
@@ -50,7 +50,7 @@ def write_archive(
     writing: Writing,
     *,
     epoch: int,
-    meter: Meter,
+    meter: ByteMeter,
 ) -> list[Volume]:
     """The archive's volumes in ``drafts``, tag files first, on disk for good.
 

@@ -44,7 +44,7 @@ def held_file(file: Mapping[str, Any], allowed: Set[str]) -> HeldFile:
 
 
 @dataclass(frozen=True)
-class Held:
+class BaseBundle:
     """A base bundle, known by what it says of itself.
 
     Attributes:
@@ -82,7 +82,7 @@ class Held:
         return (same.get(path) or next(iter(same.values()))) if same else None
 
 
-def read_base(path: Path) -> Held:
+def read_base(path: Path) -> BaseBundle:
     """The base that a person names.
 
     Args:
@@ -100,7 +100,7 @@ def read_base(path: Path) -> Held:
             is_json = file.read(1) == b"{"
         if not is_json:
             contents = read_contents(path)
-            return Held(contents.name, contents.digest, contents.sources)
+            return BaseBundle(contents.name, contents.digest, contents.sources)
         manifest = path.parent.parent / TAG_MANIFEST
         in_place = path == path.parent.parent / BUNDLE_JSON and manifest.is_file()
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest() if in_place else ""
@@ -112,14 +112,14 @@ def read_base(path: Path) -> Held:
         ) from exc
 
 
-def _of_description(described: Any, digest: str, path: Path) -> Held:
+def _of_description(described: Any, digest: str, path: Path) -> BaseBundle:
     if not isinstance(described, dict):
         raise UsageError(f"{path} does not describe a bundle.", fix="Name the bundle's lbx/bundle.json.")
     return held_from(described.get("name"), digest, described.get("sources"), f"{path}")
 
 
-def held_from(name: object, digest: object, sources: object, where: str) -> Held:
-    """A ``Held`` from what a file says, each value checked.
+def held_from(name: object, digest: object, sources: object, where: str) -> BaseBundle:
+    """A ``BaseBundle`` from what a file says, each value checked.
 
     Raises:
         UsageError: something is missing or of another kind.
@@ -127,7 +127,7 @@ def held_from(name: object, digest: object, sources: object, where: str) -> Held
     try:
         if not isinstance(name, str) or not isinstance(digest, str) or not isinstance(sources, list):
             raise TypeError("name, digest or sources")  # noqa: TRY301
-        held = Held(name, digest, sources)
+        held = BaseBundle(name, digest, sources)
         for file in held.files:
             texts = (file.path, file.sha256, file.git_sha1)
             if not all(isinstance(text, str) for text in texts) or type(file.size) is not int or file.size < 0:

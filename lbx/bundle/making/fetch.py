@@ -27,7 +27,7 @@ _MISMATCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Download:
     """A file that is known by its hash before it is here.
 
     Attributes:
@@ -83,7 +83,7 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def size(self, wanted: Wanted) -> int | None:
+    def size(self, wanted: Download) -> int | None:
         """What the server says the file's size is, bytes; None where it does not say.
 
         Raises:
@@ -101,7 +101,7 @@ class Fetcher:
 
         return persist(self.retry, wanted.what, attempt)
 
-    def refused(self, wanted: Wanted) -> int:
+    def refused(self, wanted: Download) -> int:
         """401 or 403 where the server does not let the file be read; 0 where it does, or says something else."""
 
         def attempt() -> int:
@@ -113,14 +113,14 @@ class Fetcher:
 
         return persist(self.retry, wanted.what, attempt)
 
-    def kept(self, wanted: Wanted) -> int:
+    def kept(self, wanted: Download) -> int:
         """How many of the file's bytes an earlier run has left in the store."""
         for path in (self._place(wanted), self._place(wanted, ".part")):
             if path.exists():
                 return path.stat().st_size
         return 0
 
-    def fetch(self, wanted: Wanted, report: Callable[[int], None]) -> Fetched:
+    def fetch(self, wanted: Download, report: Callable[[int], None]) -> Fetched:
         """The file, downloaded, or found in the store and hashed again.
 
         Args:
@@ -159,7 +159,7 @@ class Fetcher:
 
         return persist(self.retry, wanted.what, attempt)
 
-    def _stream(self, wanted: Wanted, part: Path, report: Callable[[int], None]) -> _Digests:
+    def _stream(self, wanted: Download, part: Path, report: Callable[[int], None]) -> _Digests:
         """Bring the rest of ``part`` and give the hashes of all of it."""
         digests = _Digests(wanted, wanted.size or 0)
         if part.exists() and not 0 < part.stat().st_size <= (wanted.size or 0):
@@ -191,7 +191,7 @@ class Fetcher:
                     report(digests.count)
         return self._whole(wanted, part, digests, start)
 
-    def _check_same(self, wanted: Wanted, part: Path, response: httpx2.Response, start: int) -> None:
+    def _check_same(self, wanted: Download, part: Path, response: httpx2.Response, start: int) -> None:
         """Find out before gigabytes have come that the server has another file than was promised, or begun."""
         length, etag = response.headers.get("Content-Length", ""), response.headers.get("ETag", "")
         total = start + int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
@@ -209,7 +209,7 @@ class Fetcher:
             part.unlink()
             raise AgainError("the file there is another than the one that was begun (its ETag has changed)")
 
-    def _whole(self, wanted: Wanted, part: Path, digests: _Digests, start: int) -> _Digests:
+    def _whole(self, wanted: Download, part: Path, digests: _Digests, start: int) -> _Digests:
         if wanted.size is not None and digests.count > wanted.size:
             part.unlink()
             raise AgainError(f"it is longer than the {wanted.size:,} bytes promised")
@@ -219,7 +219,7 @@ class Fetcher:
             )
         return digests
 
-    def _place(self, wanted: Wanted, suffix: str = "") -> Path:
+    def _place(self, wanted: Download, suffix: str = "") -> Path:
         return self._store / f"{wanted.algorithm}-{wanted.digest}{suffix}"
 
 
@@ -234,7 +234,7 @@ def _certificates() -> ssl.SSLContext:
 class _Digests:
     """The SHA-256 of what passes, and the hash that was promised where that is a git blob's."""
 
-    def __init__(self, wanted: Wanted, size: int) -> None:
+    def __init__(self, wanted: Download, size: int) -> None:
         self._wanted = wanted
         self._sha256 = hashlib.sha256()
         # Not a signature: git names its blobs by sha1, and the hub promises nothing better for small files.
@@ -266,7 +266,7 @@ class _Digests:
 
 
 @contextmanager
-def _mapped(wanted: Wanted, progressed: Callable[[], bool]) -> Iterator[None]:
+def _mapped(wanted: Download, progressed: Callable[[], bool]) -> Iterator[None]:
     """Maps what the network throws to ``AgainError`` (may pass) or ``FetchError`` (will not)."""
     import httpx2
 
@@ -291,7 +291,7 @@ def _continues(response: httpx2.Response, start: int) -> bool:
     return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
 
 
-def _check_status(response: httpx2.Response, wanted: Wanted) -> None:
+def _check_status(response: httpx2.Response, wanted: Download) -> None:
     status = response.status_code
     if status in (200, 206):
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lbx.bundle.making.fetch import Wanted, describe
+from lbx.bundle.making.fetch import Download, describe
 from lbx.bundle.making.retry import AgainError, Retry, persist
 from lbx.errors import FetchError
 
@@ -102,7 +102,7 @@ class Hub:
 
         return persist(self._retry, f"The {kind} {repo}", attempt)
 
-    def wanted(self, snapshot: Snapshot, file: RepoFile) -> Wanted:
+    def wanted(self, snapshot: Snapshot, file: RepoFile) -> Download:
         """How to fetch one of the snapshot's files."""
         url = self._library.hf_hub_url(
             snapshot.resolved_repo,
@@ -112,7 +112,7 @@ class Hub:
             endpoint=self._api.endpoint,
         )
         what = f"{file.path} of the {snapshot.type} {snapshot.repo}"
-        return Wanted(what, url, file.algorithm, file.digest, file.size, self._headers)
+        return Download(what, url, file.algorithm, file.digest, file.size, self._headers)
 
     def gated(self, repo: str, kind: str, licence: str = "") -> FetchError:
         """Why a gated repository cannot be bundled yet, and the way to it."""

@@ -12,7 +12,7 @@ from lbx.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SourceSummary:
     """One source, as a person who answers for its licence wants it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Outline(Evidence):
     """
 
     name: str
-    lines: Sequence[Line]
+    lines: Sequence[SourceSummary]
     files: int
     bytes: int
     held_bytes: int

@@ -21,18 +21,18 @@ from lbx.bundle.bag import render_tags
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import NAMES_CODE, unsafe_inside, wants_look, why_refused
 from lbx.bundle.making.archive import Writing, write_archive
-from lbx.bundle.making.delta import Held, HeldFile, read_base
-from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
+from lbx.bundle.making.delta import BaseBundle, HeldFile, read_base
+from lbx.bundle.making.fetch import Download, Fetched, Fetcher
+from lbx.bundle.making.file_plan import Planned, PlannedFile, Planner, refusal
 from lbx.bundle.making.hub import Hub
-from lbx.bundle.making.outline import Line, Outline, label, require_space
-from lbx.bundle.making.plan import Item, Planned, Planner, refusal
+from lbx.bundle.making.outline import Outline, SourceSummary, label, require_space
 from lbx.bundle.making.recipe import Recipe
 from lbx.bundle.making.request import read_inputs
 from lbx.bundle.making.retry import Retry
 from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.making.sources import ImageSource
 from lbx.bundle.making.workshop import Workshop, clear, leave, workshop
-from lbx.bundle.progress import Meter, Progress, silent
+from lbx.bundle.progress import ByteMeter, Progress, silent
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.tar import size_of_tar
 from lbx.bundle.volumes import publish, render_sums
@@ -71,11 +71,11 @@ class CreateResult(Evidence):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BundleJob:
     """A bundle whose files are known, with what is needed to fetch them."""
 
     recipe: Recipe
-    base: Held | None
+    base: BaseBundle | None
     shop: Workshop
     fetcher: Fetcher
     planned: Sequence[Planned]
@@ -153,7 +153,7 @@ def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silen
 
 
 @contextmanager
-def _planned(recipes: Sequence[Path], out_dir: Path, progress: Progress, where: Where) -> Iterator[Job]:
+def _planned(recipes: Sequence[Path], out_dir: Path, progress: Progress, where: Where) -> Iterator[BundleJob]:
     recipe, held = _read(recipes, where.get("name"), where.get("base"), where.get("images", ()))
     retry = where.get("retry", Retry())
     with workshop(out_dir, recipe.name, where.get("work")) as shop, Fetcher(shop.store, retry) as fetcher:
@@ -163,7 +163,7 @@ def _planned(recipes: Sequence[Path], out_dir: Path, progress: Progress, where: 
 
 def _read(
     paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
-) -> tuple[Recipe, Held | None]:
+) -> tuple[Recipe, BaseBundle | None]:
     """What is to be bundled, and what the other side has."""
     recipe, held = read_inputs(paths, name)
     if base is not None:
@@ -177,11 +177,11 @@ def _read(
     return replace(recipe, sources=(*recipe.sources, *extra)), held
 
 
-def _plan(recipe: Recipe, held: Held | None, shop: Workshop, fetcher: Fetcher, planner: Planner) -> Job:
+def _plan(recipe: Recipe, held: BaseBundle | None, shop: Workshop, fetcher: Fetcher, planner: Planner) -> BundleJob:
     planned = planner.plan(recipe.sources)
     items = [item for entry in planned for item in entry.items]
     packed = [item for item in items if not isinstance(item.origin, HeldFile)]
-    fetched = [(item.size or 0) - fetcher.kept(item.origin) for item in packed if isinstance(item.origin, Wanted)]
+    fetched = [(item.size or 0) - fetcher.kept(item.origin) for item in packed if isinstance(item.origin, Download)]
     lines = [_line(entry) for entry in planned]
     outline = Outline(
         name=recipe.name,
@@ -199,12 +199,12 @@ def _plan(recipe: Recipe, held: Held | None, shop: Workshop, fetcher: Fetcher, p
         out_free=shutil.disk_usage(shop.drafts).free,
         one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
     )
-    return Job(recipe, held, shop, fetcher, planned, outline)
+    return BundleJob(recipe, held, shop, fetcher, planned, outline)
 
 
-def _line(entry: Planned) -> Line:
+def _line(entry: Planned) -> SourceSummary:
     record = entry.record
-    return Line(
+    return SourceSummary(
         source=label(record),
         kind=record["kind"],
         revision=record.get("commit", ""),
@@ -225,7 +225,7 @@ def _source_date_epoch() -> int:
     return int(value)
 
 
-def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[str]]:
+def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, Content], set[str]]:
     """Every payload file by its path in the bag, and which of them are configurations that name code.
 
     Small ones come first: a refusal then costs little.
@@ -234,7 +234,7 @@ def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[st
         ((entry, item) for entry in job.planned for item in entry.items),
         key=lambda pair: (pair[1].size or 0, pair[1].path),
     )
-    meter = Meter(progress, "fetch", sum(item.size or 0 for _, item in jobs))
+    meter = ByteMeter(progress, "fetch", sum(item.size or 0 for _, item in jobs))
     contents: dict[str, Content] = {}
     coded: set[str] = set()
     for entry, item in jobs:
@@ -248,7 +248,7 @@ def _fetch_all(job: Job, progress: Progress) -> tuple[dict[str, Content], set[st
     return contents, coded
 
 
-def _names_code(entry: Planned, item: Item, file: Content) -> bool:
+def _names_code(entry: Planned, item: PlannedFile, file: Content) -> bool:
     """Refuse what the other side would refuse; whether it is a configuration that names code, and may."""
     unsafe = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else None
     if isinstance(file, Fetched) and wants_look(item.name):
@@ -266,8 +266,8 @@ def _names_code(entry: Planned, item: Item, file: Content) -> bool:
     return True
 
 
-def _fetch_one(item: Item, job: Job, report: Callable[[int], None]) -> Content:
-    if isinstance(item.origin, Wanted):
+def _fetch_one(item: PlannedFile, job: BundleJob, report: Callable[[int], None]) -> Content:
+    if isinstance(item.origin, Download):
         return job.fetcher.fetch(item.origin, report)
     if isinstance(item.origin, (Fetched, HeldFile)):
         return item.origin
@@ -289,7 +289,7 @@ def _described(planned: Planned, contents: Mapping[str, Content], coded: set[str
 
 
 def _write(
-    job: Job,
+    job: BundleJob,
     sources: Sequence[Mapping[str, Any]],
     contents: Mapping[str, Content],
     writing: Writing,
@@ -311,7 +311,7 @@ def _write(
         base={"name": job.base.name, "digest": job.base.digest} if job.base and held else None,
         held={path: content.path for path, content in held.items()},
     )
-    meter = Meter(progress, "pack", sum(file.size for file in packed.values()))
+    meter = ByteMeter(progress, "pack", sum(file.size for file in packed.values()))
     drafts = job.shop.drafts
     volumes = write_archive(drafts, name, tags, packed, writing, epoch=epoch, meter=meter)
     signed = sign(render_sums(volumes), writing.key) if writing.key else None

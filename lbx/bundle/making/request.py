@@ -18,7 +18,7 @@ from typing import Any
 
 from lbx.bundle.disk import sync_folder
 from lbx.bundle.evidence import Evidence
-from lbx.bundle.making.delta import Held, held_from, read_base
+from lbx.bundle.making.delta import BaseBundle, held_from, read_base
 from lbx.bundle.making.outline import label
 from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
 from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
@@ -101,7 +101,7 @@ def write_request(
     return RequestResult(file, recipe.name, base.name if base else "", base.digest if base else "", asked)
 
 
-def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe, Held | None]:
+def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe, BaseBundle | None]:
     """What ``lbx bundle`` was given: recipes and model cards, or one request; and what the request says is held.
 
     Raises:
@@ -119,7 +119,7 @@ def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe,
     return join([recipe], name), base
 
 
-def read_request(file: Path) -> tuple[Recipe, Held | None]:
+def read_request(file: Path) -> tuple[Recipe, BaseBundle | None]:
     """A request's sources, and what its maker holds.
 
     Raises:
@@ -143,7 +143,7 @@ def read_request(file: Path) -> tuple[Recipe, Held | None]:
     return replace(recipe, sources=(*recipe.sources, *_kept(table.get("keep", []), held, file))), held
 
 
-def _carried(source: Source, base: Held | None) -> Source:
+def _carried(source: Source, base: BaseBundle | None) -> Source:
     """The source; a local one as the base has it, because those who answer have no such file."""
     if not isinstance(source, PathSource):
         return source
@@ -156,7 +156,7 @@ def _carried(source: Source, base: Held | None) -> Source:
     )
 
 
-def _asked(source: Source, base: Held | None) -> Asked:
+def _asked(source: Source, base: BaseBundle | None) -> Asked:
     if isinstance(source, HeldSource):
         return Asked(label(source.record), "held", "", "")
     if isinstance(source, HttpsSource):
@@ -187,12 +187,12 @@ def _table(source: Source) -> dict[str, Any]:
     }
 
 
-def _lists(base: Held) -> list[dict[str, Any]]:
+def _lists(base: BaseBundle) -> list[dict[str, Any]]:
     """What of the base's description a delta is made by: its files, and which of them were let through."""
     return [{"files": list(source["files"]), "allowed": list(source.get("allowed", ()))} for source in base.sources]
 
 
-def _kept(records: object, held: Held | None, file: Path) -> Iterable[HeldSource]:
+def _kept(records: object, held: BaseBundle | None, file: Path) -> Iterable[HeldSource]:
     """The sources that only the base has; every file of theirs must be one that the base lists."""
     known = {(entry.path, entry.size, entry.sha256) for entry in held.files} if held else set()
     listed: list[Any] = records if isinstance(records, list) else [None]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from lbx.bundle.bag import Contents, Entry
+from lbx.bundle.bag import Contents, ManifestEntry
 from lbx.bundle.disk import BLOCK, read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.names import first_names
@@ -46,7 +46,7 @@ class Base:
             )
         self._files: Mapping[str, Path] = {path: file for path, file in found.items() if file is not None}
 
-    def _find(self, entry: Entry, there: str) -> Path | None:
+    def _find(self, entry: ManifestEntry, there: str) -> Path | None:
         """Where the base says it has the content: the place that the delta names, or another with the same sum."""
         for place in (there, self._places.get(entry.sha256)):
             path = self.root / place if place else None
@@ -69,7 +69,7 @@ class Base:
         text = (self.root / MANIFEST).read_text("utf-8", "replace") if (self.root / MANIFEST).is_file() else ""
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
-    def lend(self, entry: Entry, target: Path, tally: Tally) -> None:
+    def lend(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:
         """Make ``target`` the base's file: a clone where the file system can, else a copy.
 
         Never a link: who may write to the base would write to this bundle, too. ``target`` is what is hashed, so that

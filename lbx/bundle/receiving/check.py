@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
+from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import unsafe_inside, wants_look, why_refused
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
-from lbx.bundle.receiving.reading import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.receiving.received import VolumeResult
+from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST, Bundle
@@ -137,7 +137,7 @@ def verify_folder(
         tally = Tally(progress or silent, "verify", contents.payload_bytes)
         allowed = allowed_files(contents)
 
-        def work(entry: Entry) -> list[str]:
+        def work(entry: ManifestEntry) -> list[str]:
             if entry.path not in files:
                 return [f"{entry.path} (missing)"]
             return compare(root / entry.path, entry, tally) or _why_unsafe(root / entry.path, entry, allowed)
@@ -178,7 +178,7 @@ def _judge(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy
     return [trust.judge(tags[TAG_SIGNATURE], tags[TAG_MANIFEST], TAG_MANIFEST, where)]
 
 
-def compare(path: Path, entry: Entry, tally: Tally) -> list[str]:
+def compare(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:
     """What is wrong with a file; [] where its bytes are the entry's. Raises OSError."""
     digest = hashlib.sha256()
     if path.stat().st_size == entry.size:
@@ -188,7 +188,7 @@ def compare(path: Path, entry: Entry, tally: Tally) -> list[str]:
     return [] if digest.hexdigest() == entry.sha256 else [f"{entry.path} (changed)"]
 
 
-def _why_unsafe(path: Path, entry: Entry, allowed: frozenset[str]) -> list[str]:
+def _why_unsafe(path: Path, entry: ManifestEntry, allowed: frozenset[str]) -> list[str]:
     if entry.path in allowed:
         return []
     reason = why_refused(entry.path)

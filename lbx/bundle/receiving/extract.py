@@ -21,13 +21,13 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
-from lbx.bundle.bag import Contents, Entry
+from lbx.bundle.bag import Contents, ManifestEntry
 from lbx.bundle.disk import Flusher, sync_folder
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.receiving.base import Base
-from lbx.bundle.receiving.reading import Reading, opened
+from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import BUNDLE_JSON, TAG_MANIFEST
@@ -111,7 +111,7 @@ def unpack(
     )
 
 
-def _lender(reading: Reading, base: Path | None, archive: Path) -> Base | None:
+def _lender(reading: TrustedArchive, base: Path | None, archive: Path) -> Base | None:
     contents = reading.contents
     if not contents.fetched:
         return None
@@ -149,7 +149,7 @@ def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
         )
 
 
-def _unpack_beside(reading: Reading, to: Path, progress: Progress, base: Base | None) -> None:
+def _unpack_beside(reading: TrustedArchive, to: Path, progress: Progress, base: Base | None) -> None:
     with _passing_folder(to) as folder:
         writer = _Writer(folder)
         for path, content in reading.tags.items():
@@ -238,7 +238,9 @@ class _Writer:
             os.fsync(out.fileno())
         self._settle_one(passing, path)
 
-    def borrow(self, entry: Entry, base: Base, tally: Tally, look: Callable[[Entry, IO[bytes]], None]) -> None:
+    def borrow(
+        self, entry: ManifestEntry, base: Base, tally: Tally, look: Callable[[ManifestEntry, IO[bytes]], None]
+    ) -> None:
         """A file that the base has; what is safe there may be unsafe by the name that it gets here."""
         passing = self._passing()
         base.lend(entry, passing, tally)

@@ -8,7 +8,7 @@ from lbx.bundle.bag import PAYLOAD, parse_tags
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.receiving.check import compare, files_below, read_tags, verify_folder
-from lbx.bundle.receiving.reading import damage
+from lbx.bundle.receiving.trusted_archive import damage
 from lbx.errors import BundleError
 from lbx.layout import TAG_MANIFEST, Bundle
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbx.backends.base import Backend, ConcurrentBackend
-from lbx.backends.sequences import Extend, SequenceMemory
+from lbx.backends.sequence_memory import Extend, SequenceMemory
 from lbx.engine.completing import LEAST_SEQUENCES, complete_all
-from lbx.engine.planning.estimate import Costs, Room
-from lbx.engine.planning.plan import Plan
+from lbx.engine.planning.estimate import Costs, DecodeCapacity
+from lbx.engine.planning.run_plan import RunPlan
 from lbx.records import Completion, Request
 
 log = logging.getLogger("lbx")
@@ -30,15 +30,15 @@ _TOGETHER = 8
 _TRUNK = 0
 
 
-def room_of(backend: Backend, *, batching: bool) -> Room:
+def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     """How the backend answers prompts, as ``complete_all`` does it."""
     memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
     if memory is not None and memory.max_sequences >= LEAST_SEQUENCES:
         answers = min(memory.max_sequences - 2, memory.max_step)
-        return Room(answers, memory.max_cells, memory.pass_price, memory.max_step, memory.grain)
+        return DecodeCapacity(answers, memory.max_cells, memory.pass_price, memory.max_step, memory.grain)
     info = backend.info
     step = int(info.settings.get("prefill_chunk", 0)) if info.kv_bytes_per_token else 0
-    return Room(1, info.context_window, 0, step)
+    return DecodeCapacity(1, info.context_window, 0, step)
 
 
 def can_calibrate(backend: Backend) -> bool:
@@ -46,7 +46,7 @@ def can_calibrate(backend: Backend) -> bool:
     return backend.info.weights_bytes is not None
 
 
-def calibrate(backend: Backend, plan: Plan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
+def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
     """Measure costs; None where the plan has no prompt short enough to measure with, or no model computes here.
 
     Takes about ``seconds``; longer where the model needs longer for two passes. The memory's sequences are dropped.
@@ -242,7 +242,7 @@ def _part(request: Request, length: int, new: int, turn: int) -> Request:
     )
 
 
-def _try_answers(backend: Backend, plan: Plan, costs: Costs, *, batching: bool, seconds: float) -> dict[str, float]:
+def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: bool, seconds: float) -> dict[str, float]:
     """How long answers are: those to the shortest prompts that there is time for, up to some tokens.
 
     Returns:

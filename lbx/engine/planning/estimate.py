@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from lbx.engine.planning.plan import Plan, Walk
+from lbx.engine.planning.run_plan import RunPlan, Walk
 from lbx.engine.prefix import joining_pays
-from lbx.store.sessions import History, Sums
+from lbx.store.sessions import FitSums, History
 
 _SAME_LENGTH = 1e-9
 """Prompts whose lengths differ by less of themselves cannot tell the two costs apart."""
@@ -56,13 +56,13 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DecodeCapacity:
     """How a backend answers prompts.
 
     Attributes:
         answers: how many may grow together; 1 means one prompt after the other.
         cells: tokens that its memory holds.
-        pass_price: as of ``lbx.backends.sequences.SequenceMemory``.
+        pass_price: as of ``lbx.backends.sequence_memory.SequenceMemory``.
         step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
         grain: as of ``SequenceMemory``.
     """
@@ -123,7 +123,7 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
     )
 
 
-def _two_costs(sums: Sums) -> tuple[float, float]:
+def _two_costs(sums: FitSums) -> tuple[float, float]:
     """Least squares of y = a x1 + b x2, with neither below 0, scaled to give the sum of y, which the fit does not."""
     alone, determinant = (1.0, 0.0), sums.x1x1 * sums.x2x2 - sums.x1x2**2
     shape = alone
@@ -143,7 +143,9 @@ class _Sum:
     computed: int = 0
 
 
-def estimate(plan: Plan, costs: Costs, room: Room, other_s: float = 0.0, *, processes: int = 1) -> Estimate:
+def estimate(
+    plan: RunPlan, costs: Costs, room: DecodeCapacity, other_s: float = 0.0, *, processes: int = 1
+) -> Estimate:
     """Add up what each piece of the plan would take.
 
     Args:
@@ -188,7 +190,7 @@ def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Su
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingAnswer:
     place: int
     left: int
     made: int = 0
@@ -197,12 +199,12 @@ class _Growing:
 class _Together:
     """One piece of a plan, answered many prompts at a time."""
 
-    def __init__(self, walk: Walk, new: list[int], costs: Costs, room: Room, total: _Sum) -> None:
+    def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
         self._length: list[int] = walk.length.tolist()
         self._kept: list[int] = walk.kept.tolist()
         self._most: list[int] = walk.most.tolist()
         self._new, self._costs, self._room, self._total = new, costs, room, total
-        self._growing: list[_Growing] = []  # by place
+        self._growing: list[_GrowingAnswer] = []  # by place
 
     def run(self) -> None:
         place = 0
@@ -256,7 +258,7 @@ class _Together:
             made = sum(min(passes, answer.left) for answer in self._growing)
             self._total.decode_s += made * (costs.token_s + costs.seen_s * seen)
             self._grow(passes)
-        self._growing.append(_Growing(place, self._new[place]))
+        self._growing.append(_GrowingAnswer(place, self._new[place]))
 
     def _decode(self) -> None:
         """Steps until the first answer ends."""

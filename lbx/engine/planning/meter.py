@@ -19,7 +19,7 @@ _FEW_ANSWERS = 4
 
 
 @dataclass(slots=True)
-class Sums:
+class RunCounts:
     """What one of the runs that are made together has done."""
 
     answered: int = 0
@@ -59,7 +59,7 @@ class _OfTask:
         return max(0, self.planned - self.answered) * mean
 
 
-class Meter:
+class RunMeter:
     """Counts what a run does against what was planned. One thread may count while another one reads.
 
     Args:
@@ -73,7 +73,7 @@ class Meter:
         self.found = 0
         self.over = 0
         self._told = 0
-        self.runs: dict[str, Sums] = {}
+        self.runs: dict[str, RunCounts] = {}
         self._outlook = outlook
         self._clock = clock
         self._start = clock()
@@ -91,7 +91,7 @@ class Meter:
             self.found += 1
             return
         self.over += 1
-        self.runs.setdefault(row.run_id, Sums()).add(row)
+        self.runs.setdefault(row.run_id, RunCounts()).add(row)
         task = self._tasks.get(f"{row.benchmark}/{row.task}")
         if task is not None and row.error is None:
             task.answered += 1

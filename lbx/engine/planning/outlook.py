@@ -11,7 +11,7 @@ from lbx.engine.jobs import JobSize
 from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.estimate import Costs, Estimate, estimate
 from lbx.engine.planning.memory_use import Free, MemoryFit, fit_of
-from lbx.engine.planning.plan import Plan, TaskPlan, make_plan, nothing_told
+from lbx.engine.planning.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
 from lbx.engine.work import Work
 from lbx.records import SampleKey
 
@@ -21,7 +21,7 @@ class Outlook:
     """A plan, and what it takes.
 
     Attributes:
-        runs: as of ``Plan``.
+        runs: as of ``RunPlan``.
         time: None where nothing is known of how fast the model is.
         counting_s: how long counting took.
         in_characters: there is no tokenizer, and what counts as a token is a character.
@@ -35,11 +35,11 @@ class Outlook:
 
     @property
     def tasks(self) -> list[TaskPlan]:
-        return Plan(self.runs).tasks
+        return RunPlan(self.runs).tasks
 
     @property
     def total(self) -> TaskPlan:
-        return Plan(self.runs).total
+        return RunPlan(self.runs).total
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lbx.engine.jobs import Item, JobSize, make_jobs
-from lbx.engine.planning.estimate import Costs, Room, estimate
-from lbx.engine.planning.plan import Plan, TaskPlan, Walk, nothing_told
+from lbx.engine.jobs import JobSize, PendingSample, make_jobs
+from lbx.engine.planning.estimate import Costs, DecodeCapacity, estimate
+from lbx.engine.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
 from lbx.engine.prefix import plan_prefixes
 from lbx.engine.selection import Selection
 from lbx.engine.work import Agenda, Work
@@ -59,12 +59,12 @@ class Document:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingShard:
     places: dict[Place, None] = field(default_factory=dict)
     walks: list[Walk] = field(default_factory=list)
 
 
-Measure = Callable[[Sequence[Item]], Walk]
+Measure = Callable[[Sequence[PendingSample]], Walk]
 """The prompts of some items, as they would be read together."""
 
 
@@ -104,15 +104,15 @@ def _documents(
     progress: Callable[[int, int], None],
 ) -> list[Document]:
     total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
-    found: dict[str, _Growing] = {}
+    found: dict[str, _GrowingShard] = {}
     counted = 0
     jobs = make_jobs(agendas, [set() for _ in agendas], JobSize(), begins=lambda _t, _n: None, found=lambda _run: None)
     for job in jobs:
-        parts: dict[str, list[Item]] = {}
+        parts: dict[str, list[PendingSample]] = {}
         for item in job:
             parts.setdefault(_document_of(agendas[item.run], item), []).append(item)
         for name, items in parts.items():
-            growing = found.setdefault(name, _Growing())
+            growing = found.setdefault(name, _GrowingShard())
             for item in items:
                 sample = item.sample
                 place = Place(index[sample.benchmark, sample.task], item.position, sample.sample_id)
@@ -123,7 +123,7 @@ def _documents(
     return [Document(tuple(one.places), tuple(one.walks)) for one in found.values()]
 
 
-def _document_of(agenda: Agenda, item: Item) -> str:
+def _document_of(agenda: Agenda, item: PendingSample) -> str:
     """What names the document; a question without one stands for itself."""
     sample = item.sample
     if not sample.context or agenda.settings.no_context:
@@ -131,7 +131,7 @@ def _document_of(agenda: Agenda, item: Item) -> str:
     return sha256_text(sample.context)
 
 
-def _tokens(works: Sequence[Work], items: Sequence[Item], index: Mapping[tuple[str, str], int]) -> Walk:
+def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]) -> Walk:
     prompts: list[tuple[int, Sequence[int], int]] = []
     for item in items:
         work, sample = works[item.run], item.sample
@@ -148,7 +148,9 @@ def _tokens(works: Sequence[Work], items: Sequence[Item], index: Mapping[tuple[s
     return _walk([(prompts[one.index][0], one.length, one.kept, prompts[one.index][2]) for one in branches])
 
 
-def _characters(agendas: Sequence[Agenda], items: Sequence[Item], index: Mapping[tuple[str, str], int]) -> Walk:
+def _characters(
+    agendas: Sequence[Agenda], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]
+) -> Walk:
     rows: list[tuple[int, int, int, int]] = []
     for item in items:
         agenda, sample = agendas[item.run], item.sample
@@ -180,10 +182,10 @@ def rule_of_thumb(document: Document) -> float:
     return cost
 
 
-def seconds_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: Room) -> float:
+def seconds_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
     """What documents take, one after the other in this order."""
     walks = [walk for document in documents for walk in document.walks]
-    return estimate(Plan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
+    return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 
 
 def deal(costs: Sequence[float], shards: int) -> list[list[int]]:

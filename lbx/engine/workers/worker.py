@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lbx.engine.asking import answer_job
-from lbx.engine.jobs import Item, Job
+from lbx.engine.answering import answer_job
+from lbx.engine.jobs import Job, PendingSample
 from lbx.engine.work import Prepare, Work
 from lbx.errors import LbxError
 from lbx.store import GenerationRow, RunRow
@@ -161,7 +161,13 @@ def _answer(pipe: Connection, works: Sequence[Work], message: Ask) -> None:
 
 
 def _ask(
-    pipe: Connection, works: Sequence[Work], job: Sequence[Item], teller: _Teller, *, batching: bool, first: int
+    pipe: Connection,
+    works: Sequence[Work],
+    job: Sequence[PendingSample],
+    teller: _Teller,
+    *,
+    batching: bool,
+    first: int,
 ) -> None:
     for index, row in answer_job(works, job, batching=batching, computed=teller.count):
         pipe.send(Answered(first + index, row))

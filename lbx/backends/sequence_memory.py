@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 
-NO_STRANGERS = 2**62
+NO_FOREIGN_CELLS = 2**62
 """The price of a pass beside which strangers' cells cost nothing."""
 
 
@@ -83,7 +83,7 @@ class SequenceMemory(Protocol):
         """What a pass costs besides its tokens: as many tokens as take as long, times ``cheap_cells``.
 
         Where a pass attends to every cell in use, strangers' masked out, this is how many (token, stranger's cell)
-        pairs one pass less is worth. ``NO_STRANGERS`` where a sequence attends to its own cells only.
+        pairs one pass less is worth. ``NO_FOREIGN_CELLS`` where a sequence attends to its own cells only.
         """
         ...
 

@@ -1,19 +1,19 @@
-"""Who asks a run's questions: this process, or several others (``lbx.engine.workers.crew.Crew``)."""
+"""Who asks a run's questions: this process, or several others (``lbx.engine.workers.pool.Crew``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, Self, TypeVar
 
-from lbx.engine.asking import answer_job
-from lbx.engine.jobs import Item, Job
+from lbx.engine.answering import answer_job
+from lbx.engine.jobs import Job, PendingSample
 from lbx.engine.work import Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
 T = TypeVar("T")
 
 
-class Asker(Protocol):
+class Executor(Protocol):
     """A loaded model, or several copies of it."""
 
     @property
@@ -30,7 +30,9 @@ class Asker(Protocol):
         """What a function of the works returns. It may be called in another process, so it travels by its name."""
         ...
 
-    def ask(self, jobs: Iterator[Job], computed: Callable[[int], None]) -> Iterator[tuple[Item, GenerationRow]]:
+    def ask(
+        self, jobs: Iterator[Job], computed: Callable[[int], None]
+    ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Ask jobs; yields each answer with what was asked, as answers end.
 
         Args:
@@ -46,7 +48,7 @@ class Asker(Protocol):
         ...
 
 
-class Here:
+class LocalExecutor:
     """Asks in this process. Use it as a context manager.
 
     Args:
@@ -68,7 +70,9 @@ class Here:
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
         return function(self._works)
 
-    def ask(self, jobs: Iterator[Job], computed: Callable[[int], None]) -> Iterator[tuple[Item, GenerationRow]]:
+    def ask(
+        self, jobs: Iterator[Job], computed: Callable[[int], None]
+    ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         batching = self._works[0].settings.batching
         for job in jobs:
             for index, row in answer_job(self._works, job, batching=batching, computed=computed):

@@ -27,7 +27,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Report:
     """One report.
 
     Attributes:
@@ -74,8 +74,8 @@ _SCORES_WITH_MARKS = f"""
     FROM task_scores t LEFT JOIN guards g USING (run_id, benchmark, task)
 """  # noqa: S608 (our own names)
 
-VIEWS: dict[str, View] = {
-    "leaderboard": View(
+REPORTS: dict[str, Report] = {
+    "leaderboard": Report(
         "Leaderboard (mean of the tasks' headline scores, percent)",
         "benchmark, score DESC NULLS LAST, model, backend, run_id",
         (
@@ -91,7 +91,7 @@ VIEWS: dict[str, View] = {
             Column("status", "run"),
         ),
     ),
-    "task_scores": View(
+    "task_scores": Report(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
         "benchmark, task_position, task, position, metric, model, backend, run_id",
         (
@@ -107,13 +107,13 @@ VIEWS: dict[str, View] = {
         ),
         rows=_SCORES_WITH_MARKS,
     ),
-    "paper": View(
+    "paper": Report(
         "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
         "benchmark, part, place, position, line, run",
         (Column("benchmark", "benchmark"), Column("line", "task")),
         pivot=("run", Column("official", "official", "number")),
     ),
-    "group_scores": View(
+    "group_scores": Report(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
         "benchmark, model, backend, run_id, position",
         (
@@ -129,7 +129,7 @@ VIEWS: dict[str, View] = {
             Column("partial", "partial"),
         ),
     ),
-    "guards": View(
+    "guards": Report(
         "What may have spoilt scores (counts of generations)",
         "benchmark, task, model, backend, run_id",
         (
@@ -149,13 +149,13 @@ VIEWS: dict[str, View] = {
             Column("partial", "partial", "count"),
         ),
     ),
-    "length_curve": View(
+    "length_curve": Report(
         "Score by length of the document (percent; a column holds lengths up to its heading)",
         "benchmark, task, model, backend, run_id, length_up_to",
         (*_TASK, Column("length_unit", "unit"), *_WHO, _COVERAGE),
         pivot=("length_up_to", Column("score", "score", "percent")),
     ),
-    "truncation": View(
+    "truncation": Report(
         "Truncation",
         "benchmark, task, model, backend, run_id",
         (
@@ -169,12 +169,12 @@ VIEWS: dict[str, View] = {
             Column("answers_cut", "answers at their limit", "count"),
         ),
     ),
-    "failures": View(
+    "failures": Report(
         "Failed samples",
         "benchmark, task, sample_id, iteration, model, backend, run_id",
         (*_TASK, Column("sample_id", "sample"), *_WHO, Column("error", "error")),
     ),
-    "estimates": View(
+    "estimates": Report(
         "What each session was expected to take, and what it took (ratio: seconds taken for each estimated one)",
         "started_at, run_id, session",
         (
@@ -196,7 +196,7 @@ VIEWS: dict[str, View] = {
         rows="SELECT * REPLACE (round(estimated_s, 1) AS estimated_s, round(wall_s, 1) AS wall_s, "
         "round(ratio, 2) AS ratio) FROM estimates",
     ),
-    "comparison": View(
+    "comparison": Report(
         "Runs side by side, on the samples that both answered (percent; points: second less first)",
         "run_a, run_b, benchmark, task",
         (
@@ -212,7 +212,7 @@ VIEWS: dict[str, View] = {
         ),
         run_columns=("run_a", "run_b"),
     ),
-    "verification": View(
+    "verification": Report(
         "Answers decoded together, asked again one by one",
         "benchmark, task, model, backend, run_id",
         (
@@ -235,7 +235,7 @@ def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
     Raises:
         UsageError: there is no such run.
     """
-    view = VIEWS[name]
+    view = REPORTS[name]
     where = ""
     if runs:
         check_runs(store, runs)

@@ -15,7 +15,7 @@ from lbx.prompts import Tokenizer
 from lbx.reasoning import choose_marks
 
 if TYPE_CHECKING:
-    from lbx.backends.hf.tokens import HfTokenizer
+    from lbx.backends.hf.tokenizer import HfTokenizer
 
 CHARACTERS = 100_000_000
 """A window so wide that nothing is cut: where characters are counted, the server alone knows what fits."""
@@ -96,7 +96,7 @@ def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) 
 
 def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
     from lbx.backends.llama.library import check_gguf, library, log
-    from lbx.backends.llama.tokens import LlamaTokenizer, own_chat_template
+    from lbx.backends.llama.tokenizer import LlamaTokenizer, own_chat_template
 
     check_gguf(place)
     log.debug = debug
@@ -123,7 +123,7 @@ def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) ->
     go_offline()
     import transformers
 
-    from lbx.backends.hf.tokens import HfTokenizer, own_chat_template
+    from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 
     quiet(transformers, debug)
     with warnings_if(debug):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Entry, parse_tags, refuse_foreign_tag
+from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
 from lbx.bundle.formats import Unsafe, unsafe_inside, wants_look, why_refused
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
@@ -31,18 +31,18 @@ _FRONT = _TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first pa
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
 
 
-Sink = Callable[[Entry, Iterator[bytes]], None]
+Sink = Callable[[ManifestEntry, Iterator[bytes]], None]
 """Takes a payload file, maybe several at once from as many threads; must read all blocks. The last step raises where
 the hash is wrong and that ends it all."""
 
 
-def discard(_entry: Entry, blocks: Iterator[bytes]) -> None:
+def discard(_entry: ManifestEntry, blocks: Iterator[bytes]) -> None:
     """A sink for those who only look."""
     for _ in blocks:
         pass
 
 
-class Reading:
+class TrustedArchive:
     """An archive whose volumes, signatures and tag files have been found right; its payload is still to be read.
 
     Attributes:
@@ -167,7 +167,7 @@ class Reading:
         if missing and not name_all:
             raise damage(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
 
-        def work(job: tuple[Entry, int]) -> list[str]:
+        def work(job: tuple[ManifestEntry, int]) -> list[str]:
             entry, offset = job
             checkpoints = Checkpoints() if wants_look(entry.path) else None
             blocks = self._joined.blocks(offset, entry.size)
@@ -181,7 +181,7 @@ class Reading:
         told = dict(zip((entry.path for entry, _ in jobs), in_parallel(work, jobs, tally), strict=True))
         return [problem for entry, _ in found for problem in told[entry.path]], seen
 
-    def _listed(self) -> Iterator[tuple[Entry, int]]:
+    def _listed(self) -> Iterator[tuple[ManifestEntry, int]]:
         """The payload's members; whoever takes one must read or skip it before the next."""
         step = self._next
         while step is not None:
@@ -216,7 +216,7 @@ class Reading:
 
     def _take(
         self,
-        entry: Entry,
+        entry: ManifestEntry,
         blocks: Iterator[bytes],
         sink: Sink,
         tally: Tally,
@@ -244,7 +244,7 @@ class Reading:
             digest.close()
         return wrong
 
-    def look(self, entry: Entry, file: IO[bytes]) -> None:
+    def look(self, entry: ManifestEntry, file: IO[bytes]) -> None:
         """Refuse a payload file for what is in it: code to run that the recipe has not named, a zip bomb."""
         if wants_look(entry.path) and (unsafe := unsafe_inside(entry.path, entry.size, file)):
             self._let_through(entry.path, unsafe)
@@ -267,7 +267,7 @@ class Reading:
 @contextmanager
 def opened(
     archive: Path, trust: Trust, progress: Progress, *, sums: bool = True, unsafe: bool = True
-) -> Iterator[Reading]:
+) -> Iterator[TrustedArchive]:
     """An archive after the first stage and its tag files.
 
     Args:
@@ -293,7 +293,7 @@ def opened(
                 trust.require_signed(f"{archive}, without its {SUMS.removeprefix('.')} file,")
             joined = stack.enter_context(Joined(received.volumes))
             received = received if sums else replace(received, sums=None)
-            reading = Reading(received, joined, signatures, trust, progress, unsafe=unsafe)
+            reading = TrustedArchive(received, joined, signatures, trust, progress, unsafe=unsafe)
         except OSError as exc:
             raise BundleError(f"{archive} cannot be read: {exc}.") from exc
         yield reading

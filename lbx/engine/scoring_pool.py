@@ -26,10 +26,10 @@ FEWEST = 256
 """Outputs below which starting processes takes longer than scoring here."""
 
 _CHUNK = 24
-_PRELOADED = ["lbx.benchmarks", "lbx.engine.pool"]
+_PRELOADED = ["lbx.benchmarks", "lbx.engine.scoring_pool"]
 
 
-class Answer(NamedTuple):
+class ScoringInput(NamedTuple):
     """What one call of ``Benchmark.score`` takes."""
 
     sample: Sample
@@ -61,7 +61,7 @@ class ScoringPool:
         if self._executor is not None:
             self._executor.shutdown(wait=kind is None, cancel_futures=True)
 
-    def score(self, benchmark: Benchmark, answers: Sequence[Answer]) -> Iterator[list[list[Score]]]:
+    def score(self, benchmark: Benchmark, answers: Sequence[ScoringInput]) -> Iterator[list[list[Score]]]:
         """The scores of all answers, in their order, some answers at a time.
 
         Raises:
@@ -114,5 +114,5 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _score(benchmark: Benchmark, answers: Sequence[Answer]) -> list[list[Score]]:
+def _score(benchmark: Benchmark, answers: Sequence[ScoringInput]) -> list[list[Score]]:
     return [benchmark.score(one.sample, one.output, similarity=one.similarity) for one in answers]

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from lbx.backends.cells import CellTable
-from lbx.backends.hf.attention import InParts, Layout, Part, Rows, make_mask
+from lbx.backends.hf.attention import InParts, Layout, Part, QueryRows, make_mask
 from lbx.backends.hf.cells import CellStore, Pass
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
-from lbx.backends.sequences import NO_STRANGERS, Extend, check_items, check_number
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card
 
 
 class HfSequences:
-    """Sequences of one model (``lbx.backends.sequences.SequenceMemory``).
+    """Sequences of one model (``lbx.backends.sequence_memory.SequenceMemory``).
 
     The store grows by a quarter when it is used up, layer by layer. A pass for which there is no memory is computed
     in halves, and later ones are smaller.
@@ -71,7 +71,7 @@ class HfSequences:
         self.max_step = max(max_step, max_sequences)
         self.cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence looks at its own cells only, whoever else grows in the same pass.
-        self.pass_price = NO_STRANGERS if parts else _PASS_TOKENS[self._device.type == "cuda"] * self.cheap_cells
+        self.pass_price = NO_FOREIGN_CELLS if parts else _PASS_TOKENS[self._device.type == "cuda"] * self.cheap_cells
         self._table = CellTable(max_sequences, max_cells)
         self.max_sequences, self.max_cells = max_sequences, max_cells
         self._store = CellStore(layers)
@@ -237,7 +237,7 @@ class HfSequences:
         self, groups: Sequence[Sequence[Extend]], cells: NDArray[np.int64], positions: NDArray[np.int32]
     ) -> Layout:
         """What the row's tokens see, where each group's stand side by side in it."""
-        rows: list[Rows] = []
+        rows: list[QueryRows] = []
         start = 0
         for group in groups:
             stop = start + sum(len(item.tokens) for item in group)
@@ -246,7 +246,7 @@ class HfSequences:
             if look.rest is not None:
                 mask = None if look.causal else self._mask(group, positions[start:stop], look.rest)
                 parts.append(Part(self._chosen(look.rest), mask, look.causal))
-            rows.append(Rows(slice(start, stop), parts))
+            rows.append(QueryRows(slice(start, stop), parts))
             start = stop
         return Layout(rows)
 

@@ -46,7 +46,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Question:
+class PendingAnswer:
     """One sample to be asked once, while it waits for its answer.
 
     Attributes:
@@ -61,7 +61,7 @@ class Question:
     steps: list[Step] = field(default_factory=list)
 
 
-def prepare(work: Work, sample: Sample, iteration: int) -> Question | GenerationRow:
+def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | GenerationRow:
     """A sample's question, or the row that says why it cannot be asked.
 
     Raises:
@@ -71,16 +71,16 @@ def prepare(work: Work, sample: Sample, iteration: int) -> Question | Generation
     key = sample.key._replace(iteration=iteration)
     prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
     try:
-        return Question(benchmark, sample, prompt, _request(work, prompt, key))
+        return PendingAnswer(benchmark, sample, prompt, _request(work, prompt, key))
     except PromptError as exc:
         return failed(work, key, prompt, exc)
 
 
-def again(work: Work, question: Question, iteration: int) -> Question:
+def again(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
     """The same question for another iteration, which differs in its seed only."""
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
-    return Question(question.benchmark, question.sample, question.prompt, request)
+    return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
 
 
 def _request(work: Work, prompt: Prompt, key: SampleKey) -> Request:
@@ -107,21 +107,21 @@ def answer_job(
     Raises:
         BundleError: the bundle lacks a benchmark's prompt.
     """
-    waiting: list[tuple[int, Work, Question]] = []
+    waiting: list[tuple[int, Work, PendingAnswer]] = []
     for index, item in enumerate(job):
         work = works[item.run]
-        question: Question | GenerationRow | None = None
+        question: PendingAnswer | GenerationRow | None = None
         for iteration in item.iterations:
-            if isinstance(question, Question):
+            if isinstance(question, PendingAnswer):
                 question = again(work, question, iteration)
             else:
-                question = prepare(work, item.sample, iteration)
+                question = make_prompt(work, item.sample, iteration)
             if isinstance(question, GenerationRow):
                 yield index, question
             else:
                 waiting.append((index, work, question))
     while waiting:
-        unfinished: list[tuple[int, Work, Question]] = []
+        unfinished: list[tuple[int, Work, PendingAnswer]] = []
         requests = [question.request for _, _, question in waiting]
         # All first steps before any second one.
         for place, said in complete_all(works[0].backend, requests, batching=batching, computed=computed):
@@ -134,7 +134,7 @@ def answer_job(
         waiting = unfinished
 
 
-def _take(work: Work, question: Question, said: Completion | LbxError) -> GenerationRow | None:
+def _take(work: Work, question: PendingAnswer, said: Completion | LbxError) -> GenerationRow | None:
     """The row, where that was the last step; otherwise the question has its next one."""
     key = question.request.key
     if isinstance(said, LbxError):

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Self, TypeVar
 
 from lbx.engine.completing import nobody
-from lbx.engine.jobs import Item, Job
+from lbx.engine.jobs import Job, PendingSample
 from lbx.engine.work import Prepare, Work
 from lbx.engine.workers.devices import VISIBLE, share_out
 from lbx.engine.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready, Said
@@ -71,7 +71,7 @@ class _Worker:
         self.left = {index: set(item.iterations) for index, item in enumerate(job)}
         self.pipe.send(Ask(job, careful))
 
-    def unanswered(self) -> list[Item]:
+    def unanswered(self) -> list[PendingSample]:
         items = enumerate(self.job or ())
         return [item.only(self.left[index]) for index, item in items if self.left[index]]
 
@@ -82,7 +82,7 @@ class _Worker:
         return self.process.wait()
 
 
-class Crew:
+class WorkerPool:
     """Worker processes. Use it as a context manager.
 
     Args:
@@ -149,7 +149,9 @@ class Crew:
             result: T = message.result
             return result
 
-    def ask(self, jobs: Iterator[Job], computed: Callable[[int], None]) -> Iterator[tuple[Item, GenerationRow]]:
+    def ask(
+        self, jobs: Iterator[Job], computed: Callable[[int], None]
+    ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Deal jobs out and yield answers as they come (``lbx.engine.runner.Ask``).
 
         Raises:
@@ -228,7 +230,7 @@ class Crew:
         with suppress(BrokenPipeError, ConnectionResetError):  # what is left of its job shows when it is heard
             worker.give(job, careful=careful)
 
-    def _hear(self, worker: _Worker, computed: Callable[[int], None]) -> Iterator[tuple[Item, GenerationRow]]:
+    def _hear(self, worker: _Worker, computed: Callable[[int], None]) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Take in what a worker has to say."""
         try:
             message = worker.pipe.recv()
@@ -256,7 +258,7 @@ class Crew:
                     raise error
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
-    def _bury(self, worker: _Worker) -> Iterator[tuple[Item, GenerationRow]]:
+    def _bury(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """A worker has died: have its job done, and somebody in its place."""
         how = _how(worker.end())
         if worker.number not in self._proven and len(self._workers) > 1:
@@ -286,7 +288,7 @@ class Crew:
         log.info(f"Worker {worker.number + 1} {how}. A new one takes its place; nothing it answered is lost.")
         self._start(worker.number)
 
-    def _killer(self, item: Item, iteration: int, how: str) -> GenerationRow:
+    def _killer(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
         """The row of a prompt that kills workers."""
         error = BackendError(f"The worker process that asked this {how}.", fix=_FIX)
         return GenerationRow(

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 
-class Order:
+class RequestQueue:
     """Hands out requests to threads: those that begin alike one after the other, the first of them alone.
 
     A server's prefix cache serves a prompt only once another with the same beginning has been read. So of each group

@@ -15,11 +15,11 @@ from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells
-from lbx.backends.sequences import Extend, check_items, check_number
+from lbx.backends.sequence_memory import Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
-    from lbx.backends.llama.context import Room
+    from lbx.backends.llama.context import ContextSize
     from lbx.backends.sampling import Logits
 
 
@@ -52,7 +52,7 @@ class LlamaSequences:
         self,
         llama_cpp: Any,
         context: Any,
-        room: Room,
+        room: ContextSize,
         *,
         max_step: int,
         vocabulary: int,

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.formats import why_refused
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.making.delta import Held, HeldFile, held_file
-from lbx.bundle.making.fetch import Fetched, Fetcher, Wanted
+from lbx.bundle.making.delta import BaseBundle, HeldFile, held_file
+from lbx.bundle.making.fetch import Download, Fetched, Fetcher
 from lbx.bundle.making.hub import Hub, Snapshot
 from lbx.bundle.making.image import read_image
 from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
@@ -28,7 +28,7 @@ from lbx.layout import FILES, HUB, IMAGES, repo_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PlannedFile:
     """One payload file to be.
 
     Attributes:
@@ -41,7 +41,7 @@ class Item:
 
     path: str
     name: str
-    origin: Wanted | Fetched | HeldFile | bytes
+    origin: Download | Fetched | HeldFile | bytes
     size: int | None
     git_sha1: str = ""
 
@@ -52,9 +52,9 @@ class Planned:
 
     source: Source
     record: dict[str, Any]
-    items: tuple[Item, ...]
+    items: tuple[PlannedFile, ...]
 
-    def allows(self, item: Item) -> bool:
+    def allows(self, item: PlannedFile) -> bool:
         return any(allowed in (item.name, PurePosixPath(item.name).name) for allowed in self.source.allow)
 
 
@@ -70,7 +70,7 @@ class Planner:
     """
 
     def __init__(
-        self, hub: Hub, mirror: str | None, fetcher: Fetcher, progress: Progress, base: Held | None = None
+        self, hub: Hub, mirror: str | None, fetcher: Fetcher, progress: Progress, base: BaseBundle | None = None
     ) -> None:
         self._base = base
         self._hub = hub
@@ -113,10 +113,10 @@ class Planner:
             case HeldSource():
                 return _plan_held(source)
 
-    def _from_base(self, item: Item) -> Item:
+    def _from_base(self, item: PlannedFile) -> PlannedFile:
         """The same, taken from the base if that holds it."""
         origin = item.origin
-        if self._base is None or not isinstance(origin, Wanted):
+        if self._base is None or not isinstance(origin, Download):
             return item
         held = self._base.find(origin.algorithm, origin.digest, origin.size, item.path)
         return item if held is None else replace(item, origin=held, size=held.size)
@@ -128,7 +128,7 @@ class Planner:
         chosen = _choose(by_path, source.files, source, where, source.optional)
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
         items = [
-            Item(
+            PlannedFile(
                 f"{root}/snapshots/{snapshot.commit}/{path}",
                 path,
                 self._hub.wanted(snapshot, file),
@@ -142,10 +142,10 @@ class Planner:
             self._check_gate(source, snapshot, items)
         return Planned(source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit)))
 
-    def _check_gate(self, source: HubSource, snapshot: Snapshot, items: Sequence[Item]) -> None:
+    def _check_gate(self, source: HubSource, snapshot: Snapshot, items: Sequence[PlannedFile]) -> None:
         """Ask for one file now: a hub lists a gated repository to everybody, and refuses hours later."""
         smallest = min(items, key=lambda item: item.size or 0)
-        if isinstance(smallest.origin, Wanted) and self._fetcher.refused(smallest.origin):
+        if isinstance(smallest.origin, Download) and self._fetcher.refused(smallest.origin):
             raise self._hub.gated(source.repo, source.type, snapshot.licence)
 
     def _plan_https(self, source: HttpsSource) -> Planned:
@@ -153,17 +153,17 @@ class Planner:
         url = source.url
         if self._mirror:
             url = self._mirror + parts.path + (f"?{parts.query}" if parts.query else "")
-        wanted = Wanted(source.to, url, "sha256", source.sha256, None)
+        wanted = Download(source.to, url, "sha256", source.sha256, None)
         wanted = replace(wanted, size=self._fetcher.size(wanted))
         record = {"kind": "https", "url": source.url, "to": source.to, "licence": source.licence}
-        return Planned(source, record, (Item(f"{FILES}/{source.to}", source.to, wanted, wanted.size),))
+        return Planned(source, record, (PlannedFile(f"{FILES}/{source.to}", source.to, wanted, wanted.size),))
 
     def _plan_image(self, source: ImageSource) -> Planned:
         images = read_image(source.path)
         file = _read_local([source.path], self._progress)[source.path]
         name = source.path.name
         record = {"kind": "image", "to": name, "licence": "", "images": images}
-        return Planned(source, record, (Item(f"{IMAGES}/{name}", name, file, file.size),))
+        return Planned(source, record, (PlannedFile(f"{IMAGES}/{name}", name, file, file.size),))
 
     def _plan_path(self, source: PathSource) -> Planned:
         found = _local_files(source)
@@ -174,13 +174,13 @@ class Planner:
         if source.to:
             single = source.full_path.is_file()
             places = {name: f"{FILES}/{source.to}" + ("" if single else f"/{name}") for name in read}
-            items = [Item(places[name], name, file, file.size) for name, file in read.items()]
+            items = [PlannedFile(places[name], name, file, file.size) for name, file in read.items()]
             return Planned(source, {**record, "to": source.to}, tuple(items))
         # A snapshot needs a commit; the files' own hash is one that changes exactly when they do.
         listing = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(read.items()))
         commit = hashlib.sha1(listing.encode(), usedforsecurity=False).hexdigest()
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
-        items = [Item(f"{root}/snapshots/{commit}/{name}", name, file, file.size) for name, file in read.items()]
+        items = [PlannedFile(f"{root}/snapshots/{commit}/{name}", name, file, file.size) for name, file in read.items()]
         record |= {"type": source.type, "repo": source.repo, "revision": "main", "commit": commit}
         return Planned(source, record, (*items, *_refs(root, "main", commit)))
 
@@ -204,14 +204,16 @@ def _plan_held(source: HeldSource) -> Planned:
     record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
     allowed = set(source.allow)
     held = (held_file(file, allowed) for file in source.record["files"])
-    return Planned(source, record, tuple(Item(file.path, file.path, file, file.size, file.git_sha1) for file in held))
+    return Planned(
+        source, record, tuple(PlannedFile(file.path, file.path, file, file.size, file.git_sha1) for file in held)
+    )
 
 
-def _refs(root: str, revision: str, commit: str) -> list[Item]:
+def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
     """The revision asked for, and ``main``, which offline libraries look up when told no revision."""
     content = commit.encode()
     names = sorted({revision, "main"})
-    return [Item(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
+    return [PlannedFile(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
 
 
 def _choose(
@@ -299,7 +301,7 @@ def _check_formats(planned: Planned) -> None:
             )
 
 
-def refusal(source: Source, item: Item, what: str) -> UsageError:
+def refusal(source: Source, item: PlannedFile, what: str) -> UsageError:
     """Why an unsafe file stops a bundle, and the two ways on."""
     name = PurePosixPath(item.name).name
     return UsageError(

@@ -16,7 +16,7 @@ from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import Content, read_bytes, split, wrong
-from lbx.benchmarks.predictions import Format, Prediction, differences
+from lbx.benchmarks.predictions import Prediction, PredictionFormat, differences
 from lbx.errors import BundleError, StoreError, UsageError
 from lbx.layout import Bundle
 from lbx.records import Sample
@@ -25,7 +25,7 @@ from lbx.store.rows import stored_sample
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PredictionFiles:
     """What a path holds.
 
     Attributes:
@@ -46,7 +46,7 @@ class Reading:
         return (prediction for predictions in self.tasks.values() for prediction in predictions)
 
 
-def read(form: Format, path: Path, *, e: bool = False) -> Reading:
+def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFiles:
     """Read a format's file or folder.
 
     Args:
@@ -70,16 +70,16 @@ def read(form: Format, path: Path, *, e: bool = False) -> Reading:
         tasks[task] = form.read(task, content.lines)
         files.append(_file(file, task, content))
         digest.update(f"{task} {len(data)}\n".encode() + data)
-    return Reading(tasks, files, digest.hexdigest(), ignored)
+    return PredictionFiles(tasks, files, digest.hexdigest(), ignored)
 
 
-def _one_file(form: Format, path: Path) -> Reading:
+def _one_file(form: PredictionFormat, path: Path) -> PredictionFiles:
     data = read_bytes(path)
     content = split(path, data, array=form.array)
     tasks: dict[str, list[Prediction]] = {}
     for prediction in form.read("", content.lines):
         tasks.setdefault(prediction.task, []).append(prediction)
-    return Reading(tasks, [_file(path, None, content)], hashlib.sha256(data).hexdigest(), ())
+    return PredictionFiles(tasks, [_file(path, None, content)], hashlib.sha256(data).hexdigest(), ())
 
 
 def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
     return file if content.separator == "\n" else {**file, "separator": content.separator}
 
 
-def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
+def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
     """The files of a folder by their tasks, and what else is in it; or the one file that was named itself."""
     found: dict[str, Path] = {}
     ignored = []
@@ -114,7 +114,7 @@ def _task_files(form: Format, path: Path, e: bool) -> tuple[dict[str, Path], tup
     return dict(sorted(found.items(), key=lambda item: order[item[0]])), tuple(ignored)
 
 
-def _named_inside(form: Format, file: Path, e: bool) -> str | None:
+def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
     """The one task whose name stands in the file's between other words, as in "qasper-MODEL.jsonl"; else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
@@ -131,7 +131,7 @@ def _named_inside(form: Format, file: Path, e: bool) -> str | None:
     return whole.pop() if len(whole) == 1 else None
 
 
-def _unknown(form: Format, file: Path, task: str) -> UsageError:
+def _unknown(form: PredictionFormat, file: Path, task: str) -> UsageError:
     near = get_close_matches(task, form.known_tasks, n=3)
     # Rows for a judge lie in files named after the model.
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
@@ -141,7 +141,7 @@ def _unknown(form: Format, file: Path, task: str) -> UsageError:
     )
 
 
-def _nothing(form: Format, path: Path) -> UsageError:
+def _nothing(form: PredictionFormat, path: Path) -> UsageError:
     inside = [
         entry.name
         for entry in sorted(path.iterdir())
@@ -155,7 +155,7 @@ def _nothing(form: Format, path: Path) -> UsageError:
     )
 
 
-def match(form: Format, bundle: Bundle, reading: Reading) -> Reading:
+def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
     """The same predictions, each of the bundle's sample that it answers (without its document).
 
     Equal samples are taken in the data's order, so a file in that order is matched place by place.
@@ -175,7 +175,7 @@ def match(form: Format, bundle: Bundle, reading: Reading) -> Reading:
     return replace(reading, tasks=tasks)
 
 
-def _matched(form: Format, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
+def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
     free: dict[object, deque[int]] = defaultdict(deque)
     places: dict[tuple[int, object], deque[int]] = {}
     for place, sample in enumerate(samples):
@@ -199,7 +199,7 @@ def _matched(form: Format, samples: list[Sample], predictions: list[Prediction])
     return found
 
 
-def _by_place(form: Format, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
+def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
     """The predictions as answers to the samples at their places; [] where that cannot be."""
     pairs = list(zip(predictions, samples, strict=False))
     if len(pairs) < len(predictions) or not all(form.same_place(*pair) for pair in pairs):
@@ -212,21 +212,21 @@ def _by_place(form: Format, samples: list[Sample], predictions: list[Prediction]
     return [replace(found[0], note=note), *found[1:]]
 
 
-def _taken(form: Format, prediction: Prediction, sample: Sample, place: int) -> Prediction:
+def _taken(form: PredictionFormat, prediction: Prediction, sample: Sample, place: int) -> Prediction:
     problem = _problem(form, prediction, sample)
     if problem:
         raise wrong(prediction.line.where, f"it answers the bundle's {sample.key}, but {problem}")
     return replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
 
 
-def _problem(form: Format, prediction: Prediction, sample: Sample) -> str:
+def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> str:
     if prediction.sample is None:
         return ""
     other = differences(prediction.sample, sample, form.scored, form.filled_in)
     return f"differs from it in {other}" if other else form.contradiction(prediction, sample) or ""
 
 
-def refuse_others(form: Format, store: Store, reading: Reading, *, bundle: bool) -> None:
+def refuse_others(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
     """Raise StoreError where the results file holds another sample under one of the names, with other references."""
     for task, predictions in reading.tasks.items():
         known = _stored_samples(store, form.name, task)

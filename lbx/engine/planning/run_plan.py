@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.engine.jobs import Item, JobSize, make_jobs
+from lbx.engine.jobs import JobSize, PendingSample, make_jobs
 from lbx.engine.work import Work
 from lbx.errors import PromptError
 from lbx.records import Request, SampleKey
@@ -68,7 +68,7 @@ class Walk:
     """The prompts of one piece of a run, in the order that shares most. Arrays of one number a prompt.
 
     Attributes:
-        task: index into ``Plan.tasks``.
+        task: index into ``RunPlan.tasks``.
         length: of the prompt, in tokens.
         kept: how many of its first tokens the prompt before has, too.
         most: how many tokens its answer may take, reasoning included.
@@ -81,7 +81,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """All that a run would read.
 
     Attributes:
@@ -121,7 +121,7 @@ def make_plan(
     done: Sequence[AbstractSet[SampleKey]] | None = None,
     size: JobSize | None = None,
     progress: Callable[[int, int], None] = nothing_told,
-) -> Plan:
+) -> RunPlan:
     """Count prompts as ``lbx run`` would make them.
 
     Args:
@@ -147,7 +147,7 @@ def make_plan(
     return counting.plan(time.perf_counter() - start)
 
 
-class _Held(NamedTuple):
+class _CountedPrompt(NamedTuple):
     """One prompt of the piece that is being counted."""
 
     ids: bytes
@@ -168,11 +168,11 @@ class _Counting:
         names = [(task.benchmark, task.name) for task in works[0].tasks]
         self._index = {name: index for index, name in enumerate(names)}
         self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in names] for _ in works]
-        self._prompts: list[_Held] = []
+        self._prompts: list[_CountedPrompt] = []
         self._walks: list[Walk] = []
         self._trials: list[list[Request]] = [[] for _ in names]
 
-    def add(self, item: Item) -> None:
+    def add(self, item: PendingSample) -> None:
         """Count one sample, as often as it is to be asked."""
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
@@ -190,7 +190,7 @@ class _Counting:
         count["new_tokens"] += most * times
         count["truncated"] += request.truncated * times
         count["longest"] = max(count["longest"], length)
-        self._prompts += [_Held(_sortable(request.token_ids), item.run, index, most)] * times
+        self._prompts += [_CountedPrompt(_sortable(request.token_ids), item.run, index, most)] * times
         if 0 < length <= _TRIAL_TOKENS:
             best = [*self._trials[index], request]
             self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
@@ -211,13 +211,13 @@ class _Counting:
             )
         )
 
-    def plan(self, seconds: float) -> Plan:
+    def plan(self, seconds: float) -> RunPlan:
         tasks = self._works[0].tasks
         runs = [
             [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
             for counts in self._counts
         ]
-        return Plan(runs, self._walks, [request for trials in self._trials for request in trials], seconds)
+        return RunPlan(runs, self._walks, [request for trials in self._trials for request in trials], seconds)
 
 
 def distinct_tokens(prompts: Iterable[Sequence[int]]) -> int:

@@ -17,19 +17,19 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress,
     ProgressColumn,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 from typer.rich_utils import rich_format_error
 
 from lbx.errors import LbxError
-from lbx.runs.listening import Listener, Progress
+from lbx.runs.listening import Listener, RunProgress
 from lbx.visible import json_escaped, one_line, visible
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
@@ -110,11 +110,11 @@ def show_traceback(text: str) -> None:
     typer.echo(visible(text), err=True, nl=False)
 
 
-def progress_bar(*columns: str | ProgressColumn) -> RichProgress | None:
+def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
     """A bar on a terminal, None in a log. A text is the format of a column."""
     console = stderr()
     made = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
-    return RichProgress(*made, console=console) if console.is_terminal else None
+    return Progress(*made, console=console) if console.is_terminal else None
 
 
 class _Watched:
@@ -165,7 +165,7 @@ class RunBar(Listener):
         if self._bar:
             self._bar.stop()
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: RunProgress) -> None:
         if self._bar:
             self._show("run", one_line(progress.task), progress.fraction, 1.0, progress.pace)
         elif progress.ended or time.monotonic() - self._last >= RUN_LOG_SECONDS:

@@ -8,7 +8,7 @@ from lbx.units import duration, size
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run is.
 
     Attributes:
@@ -55,7 +55,7 @@ class Progress:
 class Listener:
     """What a run tells. A base class whose methods do nothing; they are called from any thread."""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: RunProgress) -> None:
         """Called every second, and when the run has ended."""
 
     def counted(self, what: str, done: int, total: int) -> None:

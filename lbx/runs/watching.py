@@ -16,7 +16,7 @@ from lbx.engine.planning.outlook import Outlook
 from lbx.engine.planning.run_plan import added
 from lbx.errors import StoreError, UsageError
 from lbx.records import Task
-from lbx.runs.listening import Listener, Progress
+from lbx.runs.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions, next_session
 from lbx.visible import one_line
@@ -136,10 +136,10 @@ class Watch:
     def computed(self, tokens: int) -> None:
         self.meter.count(tokens)
 
-    def progress(self, *, ended: bool = False) -> Progress:
+    def progress(self, *, ended: bool = False) -> RunProgress:
         """How far the run is."""
         meter = self.meter
-        return Progress(
+        return RunProgress(
             over=meter.over,
             samples=meter.samples - meter.found,
             failed=sum(run.failed for run in list(meter.runs.values())),

@@ -119,8 +119,8 @@ def test_what_will_not_pass_is_asked_once(serve: Any, status: int, body: Any, er
         ((200, {}, [1]), "not an object"),
         ((200, {}, {"choices": []}), "no choices"),
         ((200, {}, {"error": "odd"}), "no choices"),
-        ((200, {}, {"choices": [{"index": 0}]}), "no text"),
-        ((200, {}, {"choices": [{"message": {"content": ["a"]}}]}), "no text"),
+        ((200, {}, {"choices": [{"index": 0}]}), "not text"),
+        ((200, {}, {"choices": [{"message": {"content": ["a"]}}]}), "not text"),
         (chatted("half", "abort"), "broke the answer off .abort"),
         (chatted("", "content_filter"), "content_filter"),
     ],
@@ -422,7 +422,7 @@ def test_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("", "url = '' is no address"),
+        ("", "url = '' is not the address"),
         ('url = "127.0.0.1:8080"', "not the address of a server"),
         ('url = "http://127.0.0.1:port/v1"', "not the address of a server"),
         ('url = "http://me:secret@h/v1"', "user name or password"),
@@ -431,7 +431,7 @@ def test_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
         ('url = "http://h/v1"\nserver = "ollama"', "server = 'ollama' is none of"),
         ('url = "http://h/v1"\nconcurrency = 0', "concurrency = 0 is too small"),
         ('url = "http://h/v1"\nretries = -1', "retries = -1 is too small"),
-        ('url = "http://h/v1"\ntimeout_s = 0', "timeout_s = 0.0 is no number of seconds"),
+        ('url = "http://h/v1"\ntimeout_s = 0', "timeout_s = 0.0 is not a number of seconds"),
         ('url = "http://h/v1"\nmodle = "x"', "no setting 'modle'. Did you mean model"),
         ('url = "http://h/v1"\n[weights]\npath = "x"', "an endpoint has no .weights."),
         ('url = "http://h/v1"\n[tokenizer]\nfile = "x"', ".tokenizer. needs exactly one of path, bundle, repo"),

@@ -16,12 +16,10 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     TaskID,
     TextColumn,
-    TimeRemainingColumn,
 )
 from rich.segment import Segment
 from rich.text import Text
@@ -77,9 +75,13 @@ def answer_json(text: str) -> None:
     typer.echo(json_escaped(text))
 
 
+_live: list[Console] = []
+"""Of the bars that are drawn at the moment: what is said meanwhile goes above them."""
+
+
 def note(text: str) -> None:
     """One line about what is going on."""
-    stderr().print(one_line(text))
+    (_live[-1] if _live else stderr()).print(one_line(text))
 
 
 class Notes(logging.Handler):
@@ -125,12 +127,14 @@ class _Watched:
 
     def __enter__(self) -> Self:
         if self._bar:
+            _live.append(self._bar.console)
             self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.stop()
+            _live.remove(self._bar.console)
 
 
 class ByteProgress(_Watched):
@@ -148,22 +152,13 @@ class ByteProgress(_Watched):
         self._bar.update(self._ids[stage], completed=done, total=total, description=one_line(f"{stage} {item}"))
 
 
-class RunBar(Listener):
+class RunBar(_Watched, Listener):
     """A run's progress: bars on a terminal, a line now and then in a log. Use it as a context manager."""
 
     def __init__(self) -> None:
-        self._bar = progress_bar("{task.description}", BarColumn(), "{task.percentage:>3.0f}%", "{task.fields[said]}")
+        super().__init__("{task.description}", BarColumn(), "{task.percentage:>3.0f}%", "{task.fields[said]}")
         self._ids: dict[str, TaskID] = {}
         self._last = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
 
     def progress(self, progress: RunProgress) -> None:
         if self._bar:
@@ -184,26 +179,3 @@ class RunBar(Listener):
         if key not in self._ids:
             self._ids[key] = self._bar.add_task("", total=total, said="")
         self._bar.update(self._ids[key], description=name, completed=done, total=total, said=said)
-
-
-class CountProgress(_Watched):
-    """Progress of work counted in things: a bar on a terminal, a line now and then in a log."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._what = what
-        self._ids: dict[str, TaskID] = {}
-        self._last = time.monotonic()
-
-    def count(self, done: int, total: int) -> None:
-        self("", done, total)
-
-    def __call__(self, item: str, done: int, total: int) -> None:
-        name = f"{item}: {self._what}" if item else self._what
-        if self._bar:
-            if item not in self._ids:
-                self._ids[item] = self._bar.add_task(one_line(name), total=total)
-            self._bar.update(self._ids[item], completed=done, total=total)
-        elif done and time.monotonic() - self._last >= LOG_SECONDS:
-            self._last = time.monotonic()
-            note(f"{name}: {done:,} of {total:,}")

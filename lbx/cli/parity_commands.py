@@ -21,7 +21,7 @@ from lbx.cli.options import (
     Seed,
     Threads,
 )
-from lbx.cli.output import CountProgress, answer, answer_json, note, stdout
+from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.spec_options import names_of_samples
 from lbx.errors import UsageError
 
@@ -105,14 +105,14 @@ def parity(
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
-        CountProgress("prompts answered") as progress,
+        RunBar() as bar,
     ):
         found = measure(
             prompts,
             (lambda: loaded(cards[0]), lambda: loaded(cards[1])),
             positions=positions,
             folder=Path(folder),
-            progress=progress,
+            progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
         )
     _show(found, (first, second), as_json=as_json)
     _judge(found, fail_above)

@@ -142,10 +142,10 @@ def test_progress_bars_spell_names_out(tmp_path: Path, verdict: Verdict) -> None
     assert b"small" in said
     assert b"\x1b[1;31my" not in said
     script = (
-        "from lbx.cli.output import ByteProgress, CountProgress\n"
+        "from lbx.cli.output import ByteProgress, RunBar\n"
         "evil = chr(27) + ']0;owned' + chr(7) + '[bold]b[/bold]'\n"
-        "with ByteProgress() as bytes_, CountProgress(evil) as counts:\n"
-        "    bytes_(evil, evil, 1, 2); counts(evil, 1, 2)\n"
+        "with ByteProgress() as bytes_, RunBar() as counts:\n"
+        "    bytes_(evil, evil, 1, 2); counts.counted(evil, 1, 2)\n"
     )
     ours, theirs = pty.openpty()
     with subprocess.Popen(

@@ -12,8 +12,9 @@ demo: setup
     models/smollm2/demo.sh
 
 # ruff, mypy, import-linter, pytest; CI adds what needs root: Slurm and the image
-test: lint
-    pytest -n 3 --dist worksteal
+[positional-arguments]
+test *args: lint
+    pytest -n 3 --dist worksteal "$@"
 
 # all of that, with every example that Hypothesis is asked for, and the longer rows of kills
 test-all: lint

@@ -27,9 +27,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "small.toml").write_text(RECIPE)
     command = [sys.executable, "-m", "lbx.cli", "bundle", folder / "small.toml", "-o", folder]
     subprocess.run(command, check=True, capture_output=True)
-    report = lbx.verify(folder / "small.tar", trust=lbx.bundle.Trust(allow_unsigned=True))
+    report = lbx.verify(f"{folder}/small.tar", trust=lbx.bundle.Trust(allow_unsigned=True))
     assert report.files == 1
-    lbx.unpack(folder / "small.tar", folder / "small", trust=lbx.bundle.Trust(allow_unsigned=True))
+    lbx.unpack(f"{folder}/small.tar", f"{folder}/small", trust=lbx.bundle.Trust(allow_unsigned=True))
     return folder / "small"
 
 

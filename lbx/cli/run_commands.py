@@ -84,7 +84,7 @@ def run(
     """
     from lbx.runs.running import run as run_spec
 
-    with saying(f"Every answer so far is in {output}."), RunBar() as bar:
+    with saying(lambda: _left_in(output)), RunBar() as bar:
         outcomes = run_spec(
             spec,
             output,
@@ -99,6 +99,10 @@ def run(
             copy_every=copy_every,
         )
     _finish(outcomes, output, as_json=as_json)
+
+
+def _left_in(output: Path) -> str:
+    return f"Every answer so far is in {output}." if output.is_file() else "Nothing was asked yet."
 
 
 def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tuple[ShardPlan, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
     said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
     values = {name: _plain(name, given[name]) for name in said - {"spec_file"}}
     if (file := given["spec_file"]) is not None:
-        return _changed(_read(file, values.get("name")), values)
+        return dataclasses.replace(_read(file, values.get("name")), **values)
     for name, spelled in _REQUIRED.items():
         if name not in values:
             raise UsageError(f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec.")
@@ -116,13 +117,6 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return tuple(value) if isinstance(value, list) else value
-
-
-def _changed(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
-    """The spec with what the command line says instead."""
-    import dataclasses
-
-    return dataclasses.replace(spec, **values)
 
 
 def _read(file: Path, run: str | None) -> RunSpec:

@@ -31,21 +31,21 @@ def stoppable(command: Callable[..., None], *, loads_model: bool = False) -> Cal
     @functools.wraps(command)
     def run(**arguments: object) -> None:
         signal.signal(signal.SIGTERM, _terminate)
-        with saying("What was not finished has left nothing half-written."), explaining():
+        with saying(lambda: "What was not finished has left nothing half-written."), explaining():
             command(**arguments)
 
     return run
 
 
 @contextmanager
-def saying(what: str) -> Iterator[None]:
-    """Have an interruption of the block say what it leaves behind."""
+def saying(what: Callable[[], str]) -> Iterator[None]:
+    """Have an interruption of the block say what it leaves behind, as that is then."""
     try:
         yield
     except TerminatedError:
-        raise InterruptedByUserError(f"Terminated. {what}", exit_code=143) from None
+        raise InterruptedByUserError(f"Terminated. {what()}", exit_code=143) from None
     except KeyboardInterrupt:
-        raise InterruptedByUserError(f"Interrupted. {what}") from None
+        raise InterruptedByUserError(f"Interrupted. {what()}") from None
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -52,8 +52,12 @@ def plan(
     finder = finder_for(spec.retrieval, run.bundle)
     free = Free.now()
     card = card_of(spec, run.bundle)
-    with _share_of_one(spec.workers):
-        return _plan(run, card, free, results, calibrate=calibrate, finder=finder, listener=listener)
+    try:
+        with _share_of_one(spec.workers):
+            return _plan(run, card, free, results, calibrate=calibrate, finder=finder, listener=listener)
+    finally:
+        if finder:
+            finder.close()
 
 
 def _plan(

@@ -83,7 +83,7 @@ class Clock:
 
 
 def verify(
-    archive: Path, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
+    archive: Path | str, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
 ) -> VerifyReport:
     """Check an archive without unpacking it, with flat memory: first its volumes' sums, then its contents.
 
@@ -96,7 +96,7 @@ def verify(
         BundleError: it is missing, no bundle, cut short, damaged, unsafe, or not signed as ``trust`` asks; names up
             to 10 changed volumes or files.
     """
-    clock = Clock()
+    archive, clock = Path(archive), Clock()
     try:
         with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
             reading.run(discard, "verify", progress or silent)

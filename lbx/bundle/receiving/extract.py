@@ -62,8 +62,8 @@ class UnpackResult(Evidence):
 
 
 def unpack(
-    archive: Path,
-    to: Path,
+    archive: Path | str,
+    to: Path | str,
     progress: Progress | None = None,
     *,
     trust: Trust = ANYONE,
@@ -82,6 +82,7 @@ def unpack(
         BundleError: as ``verify``; or ``to`` holds something else, the disk is too small, or the base is missing
             or changed. Nothing is left behind.
     """
+    archive, to = Path(archive), Path(to)
     try:
         with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
             already = _occupied(to, reading.contents)

@@ -51,6 +51,12 @@ class Bundle:
     """
 
     def __init__(self, root: Path) -> None:
+        if root.is_file():
+            raise BundleError(
+                f"{root} is a file, not the folder of an unpacked bundle.",
+                fix="If it is an archive, unpack it first.",
+                command=f"lbx unpack {root} --to DIR",
+            )
         if not root.is_dir():
             raise BundleError(
                 f"There is no bundle folder at {root}.",

@@ -121,12 +121,12 @@ def test_what_a_spec_refuses(wrong: dict[str, object], says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("{}", "is no run's spec"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("{}", "is not the spec of a run"),
         ('{"lbx_run": 2}', "is of a newer lbx"),
         ('{"lbx_run": 1}', "does not say the run's bundle and model and tasks"),
-        ("\udcff", "is no JSON"),
+        ("\udcff", "is not JSON"),
     ],
 )
 def test_what_is_no_spec(tmp_path: Path, text: str, says: str) -> None:

@@ -20,6 +20,7 @@ FORMAT = 1
 _MARK = "lbx_run"
 _MOST_BYTES = 1 << 26
 """A spec may name every sample of a bundle."""
+_FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
 _SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in ("model_sampling", "retriever"))
 
 
@@ -139,7 +140,7 @@ class RunSpec:
             UsageError: they are no spec, or one of a newer lbx.
         """
         if not isinstance(values, Mapping) or _MARK not in values:
-            raise UsageError(f"{source} is no run's spec: it has no {_MARK!r}.")
+            raise UsageError(f"{source} is not the spec of a run: it has no {_MARK!r}.", fix=_FIX)
         if values[_MARK] != FORMAT:
             raise UsageError(f"{source} is of a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
         given = {name: value for name, value in values.items() if name != _MARK}
@@ -162,9 +163,9 @@ class RunSpec:
         try:
             values = json.loads(read_input(path, _MOST_BYTES))
         except OSError as exc:
-            raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.") from exc
+            raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.", fix=_FIX) from exc
         except (ValueError, RecursionError) as exc:
-            raise UsageError(f"The spec {path} is no JSON: {exc}.") from exc
+            raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
         return cls.from_json(values, str(path))
 
 

@@ -53,7 +53,7 @@ class Bundle:
     def __init__(self, root: Path) -> None:
         if root.is_file():
             raise BundleError(
-                f"{root} is a file, not the folder of an unpacked bundle.",
+                f"There is no bundle folder at {root}: it is a file.",
                 fix="If it is an archive, unpack it first.",
                 command=f"lbx unpack {root} --to DIR",
             )

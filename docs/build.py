@@ -19,7 +19,14 @@ from markdown_it.token import Token
 ROOT = Path(__file__).resolve().parent.parent
 CONTENTS: dict[str, list[str]] = {
     "Start": ["README.md", "docs/getting-started.md", "docs/glossary.md"],
-    "Measure": ["docs/running.md", "docs/models.md", "docs/judging.md", "docs/results.md", "docs/python.md"],
+    "Measure": [
+        "docs/running.md",
+        "docs/prompts.md",
+        "docs/models.md",
+        "docs/judging.md",
+        "docs/results.md",
+        "docs/python.md",
+    ],
     "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],
     "Machines": ["docs/container.md", "docs/clusters.md", "docs/architectures.md"],
     "Extend": ["docs/own-benchmark.md", "docs/extending.md", "CONTRIBUTING.md", "CHANGELOG.md"],

@@ -49,13 +49,17 @@ class ChatTemplate:
         self._variables: dict[str, object] = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
         _ask({"source": source})
 
-    def render(self, content: str) -> str:
+    def render(self, content: str, system: str = "") -> str:
         """The text a model reads when the user says ``content``, up to where its answer begins.
+
+        Args:
+            system: a system message before it; "" for none.
 
         Raises:
             BackendError: the template fails, e.g. it insists on a system message, or takes too much time or memory.
         """
-        messages = [{"role": "user", "content": content}]
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": content})
         variables = {"messages": messages, "add_generation_prompt": True, **self._variables}
         text: str = _ask({"source": self._source, "variables": variables})["text"]
         return text

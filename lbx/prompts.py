@@ -2,91 +2,35 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from lbx.chat_template import TEMPLATE_FIX, ChatTemplate, knows_switch
-from lbx.errors import BackendError, EmptyPromptError, PromptError
-from lbx.reasoning import Marks, opens_reasoning
+from lbx.chat_template import ChatTemplate, knows_switch
+from lbx.errors import EmptyPromptError, PromptError
+from lbx.reasoning import opens_reasoning
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
+from lbx.wrapping import Tokenizer, Wrapped, Wrapper
 
-__all__ = ["ChatTemplate", "Prompter", "Tokenizer", "knows_switch"]
-
-_SENTINEL = "\ue000lbx\ue001"
-"""Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
+__all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer", "knows_switch"]
 
 _MAX_CUTS = 8
-
-
-class Tokenizer(Protocol):
-    """What prompts need of a tokenizer. No method adds BOS or EOS; ``Prompter`` does, once."""
-
-    @property
-    def bos_token(self) -> str:
-        """The BOS token's text for chat templates, "" where the model has none."""
-        ...
-
-    @property
-    def eos_token(self) -> str: ...
-
-    @property
-    def bos_id(self) -> int | None: ...
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether the model expects a BOS before plain text."""
-        ...
-
-    @property
-    def control_tokens(self) -> Mapping[str, int]:
-        """Text -> id of the tokens that ``encode(special=True)`` recognises and ``special=False`` spells out."""
-        ...
-
-    @property
-    def chat_template(self) -> str | None:
-        """The model's Jinja chat template, or None for a base model."""
-        ...
-
-    @property
-    def reasoning_marks(self) -> Marks:
-        """What opens and what closes this model's reasoning."""
-        ...
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of the text. special=True turns control tokens' texts into their ids; False keeps them text."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids, control tokens left out, spaces untouched."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Wrapped:
-    """A prompt's text with the place where the user's own words stand in it."""
-
-    before: str
-    content: str
-    after: str
-
-    @property
-    def text(self) -> str:
-        return self.before + self.content + self.after
+_WORDS_A_CUT = 250
+"""By how many words L-Eval's runners shorten a document each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
     """A prompt's text after truncation, and how many tokens it had before and lost by it.
 
-    ``ids`` are the text's where nothing was cut.
+    ``ids`` are the text's where nothing was cut; where something was, ``at`` is its place in the text.
     """
 
     text: str
     original: int
     lost: int = 0
     ids: tuple[int, ...] = ()
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +51,20 @@ class _Budget:
         return f"the context window is {self.window} tokens, of which {self.answer} are for the answer{reasoning}"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt as the model reads it.
+
+    Attributes:
+        text: with the chat template around it.
+        cut_at: where in the text something was cut away; None where nothing was.
+    """
+
+    request: Request
+    text: str
+    cut_at: int | None = None
+
+
 class Prompter:
     """Turns prompts into requests for one model.
 
@@ -119,6 +77,7 @@ class Prompter:
         thinking_tokens: a budget for the reasoning besides the answer's; 0 means one budget for both. Bare prompts
             (``Prompt.chat`` False) never get it: what makes a model think is in its template. Nor do prompts whose
             own budget is for both.
+        sends_system: of a server that wraps prompts: whether it takes system messages.
     """
 
     def __init__(
@@ -130,16 +89,16 @@ class Prompter:
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
         thinking_tokens: int = 0,
+        sends_system: Callable[[], bool] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._window = context_window
+        self._wrapper = Wrapper(tokenizer, template, sends_system=sends_system)
         self._template = template
         self._max_prompt_tokens = max_prompt_tokens
         self._max_new_tokens = max_new_tokens
         self._thinking_tokens = thinking_tokens
         self._controls = frozenset(tokenizer.control_tokens.values())
-        controls = sorted(tokenizer.control_tokens, key=len, reverse=True)
-        self._control_pattern = re.compile("|".join(map(re.escape, controls))) if controls else None
 
     def request(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> Request:
         """The prompt as tokens, cut by the benchmark's rule where it is too long.
@@ -147,15 +106,27 @@ class Prompter:
         Raises:
             PromptError: the rule forbids cutting, or nothing of the document would be left.
         """
+        return self.read(key, prompt, sampling).request
+
+    def read(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> ReadPrompt:
+        """The same, with its text.
+
+        Raises:
+            PromptError: as of ``request``.
+        """
         answer = self._max_new_tokens or prompt.max_new_tokens
         apart = prompt.chat and not prompt.budget_for_both
         budget = _Budget(self._window, answer, self._thinking_tokens if apart else 0)
+        place = self._wrapper.system_place(prompt.system, chat=prompt.chat)
+        if place == "text":
+            prompt = replace(prompt, system="", before=prompt.system + prompt.before)
         cut, wrapped, ids = self._fit(key, prompt, budget)
-        return Request(
+        request = Request(
             key=key,
             token_ids=tuple(ids),
             max_new_tokens=budget.answer,
             stop=prompt.stop,
+            stop_tokens=prompt.stop_tokens,
             min_new_tokens=prompt.min_new_tokens,
             sampling=sampling,
             original_tokens=cut.original,
@@ -166,17 +137,21 @@ class Prompter:
             prompt_sha256=sha256_text(wrapped.text),
             opens_reasoning=opens_reasoning(wrapped.after, self._tokenizer.reasoning_marks),
             thinking_tokens=budget.reasoning,
+            system=prompt.system if self._template is None else "",
+            system_place=place,
         )
+        cut_at = wrapped.begin + min(cut.at, len(wrapped.content)) if cut.lost else None
+        return ReadPrompt(request, wrapped.text, cut_at)
 
-    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_Cut, _Wrapped, list[int]]:
+    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_Cut, Wrapped, list[int]]:
         chat = prompt.chat and self._template is not None
-        limit = self._limit(prompt, budget.room, chat)
+        limit = self._limit(prompt, budget.room)
         cut = _Cut(prompt.text, original=0)
         for _ in range(_MAX_CUTS):
             cut = self._cut(prompt, limit, budget)
             self._check_some_left(key, cut, limit)
-            wrapped = self._wrap(cut.text, chat)
-            ids = list(cut.ids) if cut.ids and not chat else self._encode(wrapped)
+            wrapped = self._wrapper.wrap(cut.text, prompt.system, chat=prompt.chat)
+            ids = list(cut.ids) if cut.ids and not chat and not prompt.system else self._wrapper.encode(wrapped)
             if len(ids) <= budget.room:
                 return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
@@ -186,16 +161,26 @@ class Prompter:
             fix="Use a larger context window or fewer new tokens.",
         )
 
-    def _limit(self, prompt: Prompt, room: int, chat: bool) -> int:
+    def _limit(self, prompt: Prompt, room: int) -> int:
         if self._max_prompt_tokens is not None:
             return self._max_prompt_tokens
         if self._window in prompt.limits:
             return prompt.limits[self._window]
-        overhead = len(self._encode(self._wrap("", chat))) if chat else 0
-        return room - overhead
+        around = self._template is not None or prompt.system
+        return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
+
+    def _read_tokens(self, prompt: Prompt, text: str) -> int:
+        """How many tokens the model reads when the user says ``text``."""
+        return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, chat=prompt.chat)))
+
+    def _encode(self, text: str) -> list[int]:
+        """A text's tokens behind what the model expects before plain text."""
+        return self._wrapper.with_prefix(self._tokenizer.encode(text, special=False))
 
     def _cut(self, prompt: Prompt, limit: int, budget: _Budget) -> _Cut:
-        ids = self._with_bos(self._tokenizer.encode(prompt.text, special=False))
+        ids = self._encode(prompt.text)
+        if prompt.truncation in (Truncation.WORDS_END, Truncation.WORDS_START):
+            return self._cut_words(prompt, limit, budget, ids)
         if len(ids) <= limit:
             return _Cut(prompt.text, len(ids), ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
@@ -229,10 +214,10 @@ class Prompter:
         half = int(limit / 2)
         # Slices count from the front: ids[-0:] would be the whole prompt where a limit of 1 leaves nothing.
         if rule is Truncation.MIDDLE:
-            text = decode(ids[:half]) + decode(ids[len(ids) - half :])
-            return _Cut(text, len(ids), lost=len(ids) - 2 * half)
+            start = decode(ids[:half])
+            return _Cut(start + decode(ids[len(ids) - half :]), len(ids), lost=len(ids) - 2 * half, at=len(start))
         text = decode([*ids[:half], *ids[len(ids) - (limit - half) :]])
-        return _Cut(text, len(ids), lost=len(ids) - limit)
+        return _Cut(text, len(ids), lost=len(ids) - limit, at=len(decode(ids[:half])))
 
     def _cut_document(self, prompt: Prompt, limit: int, original: int) -> _Cut:
         document = self._tokenizer.encode(prompt.document, special=False)
@@ -245,59 +230,44 @@ class Prompter:
             )
         first = {Truncation.DOCUMENT_END: keep, Truncation.DOCUMENT_MIDDLE: keep // 2}.get(prompt.truncation, 0)
         head, tail = document[:first], document[len(document) - (keep - first) :]
-        kept = "".join(self._tokenizer.decode(part) for part in (head, tail) if part)
-        text = prompt.before + kept + prompt.after
-        return _Cut(text, original, lost=original - limit)
+        start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
+        text = prompt.before + start + end + prompt.after
+        return _Cut(text, original, lost=original - limit, at=len(prompt.before + start))
 
-    def _wrap(self, text: str, chat: bool) -> _Wrapped:
-        if not chat or self._template is None:
-            return _Wrapped("", text, "")
-        rendered = self._template.render(text)
-        before, found, after = self._template.render(_SENTINEL).partition(_SENTINEL)
-        if not found or not rendered.startswith(before) or not rendered.endswith(after):
-            raise BackendError(
-                "The model's chat template does not put the user's message into the prompt as it is.",
-                fix=TEMPLATE_FIX,
+    def _cut_words(self, prompt: Prompt, limit: int, budget: _Budget, ids: Sequence[int]) -> _Cut:
+        at_end = prompt.truncation is Truncation.WORDS_END
+        words = prompt.document.split(" ")
+
+        def kept(count: int) -> str:
+            return " ".join(words[:count] if at_end else words[max(0, len(words) - count) :])
+
+        def text_with(document: str) -> str:
+            return prompt.before + document + prompt.after
+
+        def fits(document: str) -> bool:
+            if len(self._encode(document)) > limit:
+                return False
+            text = text_with(document)
+            within = self._max_prompt_tokens is None or len(self._encode(text)) <= self._max_prompt_tokens
+            return within and self._read_tokens(prompt, text) <= budget.room
+
+        if fits(prompt.document):
+            return _Cut(prompt.text, len(ids), ids=tuple(ids))
+        # Fewer words are fewer tokens, so the first count that fits can be found by halving.
+        counts = range(limit, 0, -_WORDS_A_CUT)
+        found = bisect_left(counts, True, key=lambda count: fits(kept(count)))
+        if found == len(counts):
+            raise EmptyPromptError(
+                f"Nothing of the document would be left beside the question and its instructions, which are "
+                f"{len(self._encode(text_with('')))} tokens: {budget}.",
+                fix="Use a larger context window or fewer new tokens.",
             )
-        return _Wrapped(before, rendered[len(before) : len(rendered) - len(after)], after)
-
-    def _encode(self, wrapped: _Wrapped) -> list[int]:
-        """Token ids with control tokens only where the template has them, never where the document spells one."""
-        encode = self._tokenizer.encode
-        if not wrapped.before and not wrapped.after:
-            return self._with_bos(encode(wrapped.content, special=False))
-        if self._control_pattern is None or not self._control_pattern.search(wrapped.content):
-            return self._with_bos(encode(wrapped.text, special=True))
-        ids: list[int] = []
-        for text, control in self._pieces(wrapped):
-            ids += [control] if control is not None else encode(text, special=False)
-        return self._with_bos(ids)
-
-    def _pieces(self, wrapped: _Wrapped) -> Iterator[tuple[str, int | None]]:
-        """The text cut at the template's control tokens: (text, None) and (token, id), in order."""
-        assert self._control_pattern is not None  # the caller has searched with it
-        begin, end = len(wrapped.before), len(wrapped.before) + len(wrapped.content)
-        text, start = wrapped.text, 0
-        for match in self._control_pattern.finditer(text):
-            if match.start() < end and match.end() > begin:
-                continue
-            if text[start : match.start()]:
-                yield text[start : match.start()], None
-            yield match.group(), self._tokenizer.control_tokens[match.group()]
-            start = match.end()
-        if text[start:]:
-            yield text[start:], None
-
-    def _with_bos(self, ids: list[int]) -> list[int]:
-        """Exactly one BOS where the model expects one, whether or not its template writes it too."""
-        bos = self._tokenizer.bos_id
-        if bos is None:
-            return ids
-        first = 0
-        while ids[first : first + 2] == [bos, bos]:
-            first += 1
-        ids = ids[first:]
-        return [bos, *ids] if self._tokenizer.adds_bos and ids[:1] != [bos] else ids
+        document = kept(counts[found])
+        text = text_with(document)
+        lost = len(ids) - len(self._encode(text))
+        return _Cut(
+            text, len(ids), lost=max(1, lost), at=len(prompt.before + document) if at_end else len(prompt.before)
+        )
 
     def _bos_tokens(self, ids: Sequence[int]) -> int:
         """How many BOS tokens stand before the first token that says anything.

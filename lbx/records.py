@@ -83,8 +83,11 @@ class Truncation(StrEnum):
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
     DOCUMENT_MIDDLE: cut the middle of the document; the question is never cut (benchmarks of one's own).
-    DOCUMENT_END: cut the end of the document; the question is never cut (L-Eval).
-    DOCUMENT_START: cut the start of the document; the question is never cut (L-Eval's codeU).
+    DOCUMENT_END: cut the end of the document; the question is never cut (benchmarks of one's own).
+    DOCUMENT_START: cut the start of the document; the question is never cut (benchmarks of one's own).
+    WORDS_END: keep as many of the document's first words as its limit has tokens, then 250 fewer each time, until its
+        tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).
+    WORDS_START: the same with its last words (L-Eval's codeU).
     REFUSE: never cut; the sample fails (needle, where a cut could remove what is asked for).
     """
 
@@ -93,6 +96,8 @@ class Truncation(StrEnum):
     DOCUMENT_MIDDLE = "document_middle"
     DOCUMENT_END = "document_end"
     DOCUMENT_START = "document_start"
+    WORDS_END = "words_end"
+    WORDS_START = "words_start"
     REFUSE = "refuse"
 
 
@@ -125,7 +130,7 @@ PLAIN = Mode()
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text, before tokens: ``before + document + after`` is what the model is asked.
+    """A prompt as text, before tokens: ``before + document + after`` is what the user says.
 
     Attributes:
         before, document, after: the template's text up to the document, the document, the rest.
@@ -134,13 +139,18 @@ class Prompt:
             reasoning budget is added.
         truncation: the benchmark's own rule for a prompt that is too long.
         chat: False where the benchmark feeds the bare text even to chat models (few-shot and code tasks).
+        system: the system message: a message of its own where the model's chat template takes one, else it stands
+            directly before the text.
         stop: strings that end the answer; they are not part of it.
-        min_new_tokens: tokens before which neither end-of-sequence nor a stop string ends the answer.
+        stop_tokens: texts whose token ends the answer, as an end of sequence does; longer tokens that hold such a
+            text end nothing (LongBench's samsum: the line break's token).
+        min_new_tokens: tokens before which neither end-of-sequence nor a stop ends the answer.
         temperature: the benchmark's own sampling temperature; None means greedy.
         model_sampling: the benchmark samples as the model's makers recommend, and at temperature 1 where they say
             nothing (LongBench Pro); ``temperature`` is then of no account.
         limits: the prompt's limit in tokens by the model's context window, where the authors fixed one,
-            e.g. {4096: 3500}; any other window gets all that the answer's budget leaves.
+            e.g. {4096: 3500}; any other window gets all that the answer's budget leaves. By the WORDS rules it is
+            the document's limit.
         source: where the text came from, e.g. the file in the bundle ("lbx" when it is lbx's own).
     """
 
@@ -150,7 +160,9 @@ class Prompt:
     max_new_tokens: int
     truncation: Truncation
     chat: bool = True
+    system: str = ""
     stop: tuple[str, ...] = ()
+    stop_tokens: tuple[str, ...] = ()
     min_new_tokens: int = 0
     temperature: float | None = None
     model_sampling: bool = False
@@ -199,12 +211,16 @@ class Request:
             reasoning.
         thinking_tokens: a budget for the reasoning, apart from max_new_tokens, which then is the answer's alone;
             0 means that max_new_tokens is for both.
+        system: the system message that ``token_ids`` begin with where a server wraps prompts: it travels apart.
+        system_place: where the prompt's system message stands: in a "message" of its own, or before the user's
+            "text"; None where there is none.
     """
 
     key: SampleKey
     token_ids: tuple[int, ...]
     max_new_tokens: int
     stop: tuple[str, ...] = ()
+    stop_tokens: tuple[str, ...] = ()
     min_new_tokens: int = 0
     sampling: Sampling = Sampling()
     original_tokens: int = 0
@@ -215,6 +231,13 @@ class Request:
     prompt_sha256: str = ""
     opens_reasoning: bool = False
     thinking_tokens: int = 0
+    system: str = ""
+    system_place: str | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Every text that ends the answer, as a string or as a token."""
+        return tuple(stop for stop in (*self.stop, *self.stop_tokens) if stop)
 
 
 @dataclass(frozen=True, slots=True)

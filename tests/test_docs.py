@@ -25,7 +25,7 @@ from lbx.store.views import VIEWS
 README = (ROOT / "README.md").read_text("utf-8")
 EVERYTHING = "\n".join(path.read_text("utf-8") for path in DOCUMENTS)
 COMMANDS = [line for page in DOCUMENTS for line in commands(page)]
-RUN_PAGES = ("getting-started.md", "running.md", "judging.md")
+RUN_PAGES = ("getting-started.md", "running.md", "prompts.md", "judging.md")
 """Their lines of lbx that name the folder ``work`` are run, in this order."""
 
 NOT_RUN = {

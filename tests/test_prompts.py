@@ -233,7 +233,7 @@ CHATML = (
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_bos_that_opens_every_turn_is_not_doubled(adds: bool) -> None:
     class ChatMl(ByteTokenizer):
-        adds_bos = adds
+        prefix_ids = (BOS,) if adds else ()
 
     template = ChatTemplate(CHATML, bos_token="<s>", eos_token="</s>")
     request = Prompter(ChatMl(CHATML), context_window=1000, template=template).request(KEY, prompt("abc"), Sampling())
@@ -243,10 +243,10 @@ def test_a_bos_that_opens_every_turn_is_not_doubled(adds: bool) -> None:
 
 def test_models_without_a_bos_of_their_own() -> None:
     class NoBos(ByteTokenizer):
-        bos_token, bos_id, adds_bos = "", None, False
+        bos_token, bos_id, prefix_ids = "", None, ()
 
     class BosIsEos(ByteTokenizer):
-        bos_token, bos_id, adds_bos = "</s>", EOS, False
+        bos_token, bos_id, prefix_ids = "</s>", EOS, ()
 
     template = ChatTemplate("{{ messages[0].content }}{{ eos_token }}A:", eos_token="</s>")
     for tokenizer, count in ((NoBos(), 0), (BosIsEos(), 0)):

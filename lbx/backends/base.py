@@ -107,3 +107,7 @@ class ConcurrentBackend(Protocol):
             LbxError: nothing more can be answered; what was not yielded was not.
         """
         ...
+
+    def takes_system(self) -> bool:
+        """Whether a system message can be a message of its own; for ``BackendInfo.wraps_prompts``."""
+        ...

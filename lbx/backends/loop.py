@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lbx.backends.sampling import Sampler
-from lbx.backends.text import HALF, StopStrings, stop_ids
+from lbx.backends.text import HALF, Stops, stop_ids
 from lbx.backends.thinking import Phase, ReasoningBlock
 from lbx.errors import PromptError
 from lbx.prompts import Tokenizer
@@ -69,15 +69,16 @@ class Decoding:
         self._tokenizer = tokenizer
         self._eos_ids = frozenset(eos_ids)
         self._block = ReasoningBlock(tokenizer, opened=request.opens_reasoning)
-        self._stop = StopStrings(request.stop, tokenizer, request.min_new_tokens)
-        stops = stop_ids(request.stop, tokenizer) if request.min_new_tokens else frozenset()
+        self._stop_tokens = stop_ids(request.stop_tokens, tokenizer)
+        self._stop = Stops(request.stop, tokenizer, request.min_new_tokens, tokens=self._stop_tokens)
+        stops = self._stop_tokens | stop_ids(request.stop, tokenizer) if request.min_new_tokens else frozenset()
         self._endings = self._eos_ids | stops
         self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
         self._sampler = Sampler(request)
         self._made: list[int] = []  # every token as it came
         self._ids: list[int] = []  # those that count: without an ending token, cut back to an ending that was put off
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
-        self._answer_stop: StopStrings | None = None
+        self._answer_stop: Stops | None = None
         self._put_off: _Ending | None = None
         self._ending: _Ending | None = None
 
@@ -137,7 +138,7 @@ class Decoding:
             reasoning=reasoning.strip(),
             reasoning_tokens=block.tokens if block.closed else len(self._ids),
             reasoning_closed=block.closed,
-            stop_in_reasoning=any(stop in reasoning for stop in self._request.stop if stop),
+            stop_in_reasoning=any(stop in reasoning for stop in self._request.stops),
         )
 
     @property
@@ -170,8 +171,8 @@ class Decoding:
         return spent if made >= budget else None
 
     def _stopped_answer(self) -> str | None:
-        """The answer behind the reasoning up to a stop string, or None where there is none."""
-        if not self._request.stop and not self._request.min_new_tokens:
+        """The answer behind the reasoning up to a stop, or None where there is none."""
+        if not self._request.stop and not self._request.stop_tokens and not self._request.min_new_tokens:
             return None
         if self._answer_stop is None:
             text = self._block.answer(self._ids)
@@ -183,10 +184,11 @@ class Decoding:
             if not text.rstrip(HALF).strip():
                 return None
             exempt = self._request.min_new_tokens
-            self._answer_stop = StopStrings(
+            self._answer_stop = Stops(
                 self._request.stop,
                 self._tokenizer,
                 self._first + exempt if exempt else 0,
+                tokens=self._stop_tokens,
                 view=self._block.answer,
                 skip_blank=True,
                 seen=self._ids[max(0, self._block.end - 1) : -1],

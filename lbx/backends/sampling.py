@@ -135,6 +135,24 @@ def recommended(values: Mapping[str, object]) -> Sampling | None:
     return Sampling() if samples is False else sampling
 
 
+def left_out(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
+    """A repetition penalty that a model's files name, which lbx does not apply: for ``BackendInfo``.
+
+    It would punish an answer for quoting its document.
+
+    Returns:
+        What stands in ``hardware``, and the sentence for ``notes``; both empty where there is no penalty.
+    """
+    number = _number(penalty)
+    if number is None or number == 1.0:
+        return {}, ()
+    told = (
+        f"The model's files name a repetition penalty of {number:g}, which lbx leaves out: it would punish quoting the "
+        "document. Scripts that call transformers' generate apply it."
+    )
+    return {"repetition_penalty_left_out": number}, (told,)
+
+
 def _number(value: object) -> float | None:
     """The value as a finite number, or None where it is none; true and false are none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)

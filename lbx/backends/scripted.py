@@ -53,7 +53,7 @@ class ByteTokenizer:
 
     bos_token, eos_token = "<s>", "</s>"
     bos_id: int | None = BOS
-    adds_bos = True
+    prefix_ids: tuple[int, ...] = (BOS,)
 
     def __init__(self, chat_template: str | None = None, reasoning: tuple[str, str] | None = None) -> None:
         self.chat_template = chat_template

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lbx.prompts import Tokenizer
 
@@ -48,14 +48,15 @@ class Tail:
         return any(s in tail for s in self._strings)
 
 
-class StopStrings:
-    """Finds the first stop string in what was generated so far, looking at the tail only.
+class Stops:
+    """Finds what ends an answer in what was generated so far: the first stop string, or a stop token.
 
     Args:
-        stop: the strings; empty ones are ignored.
-        exempt: how many leading tokens a stop string may not touch (``Request.min_new_tokens``).
+        stop: the strings; empty ones are ignored. Only the tail is searched for them.
+        exempt: how many leading tokens a stop may not touch (``Request.min_new_tokens``).
+        tokens: those that end the answer by themselves.
         view: the text that is searched, from all tokens; default: what the tokenizer decodes.
-        skip_blank: blanks at the front of the text are no stop strings.
+        skip_blank: blanks at the front of the text end nothing.
         seen: tokens that were made before the first call of ``find``.
     """
 
@@ -65,23 +66,29 @@ class StopStrings:
         tokenizer: Tokenizer,
         exempt: int,
         *,
+        tokens: Collection[int] = (),
         view: Callable[[Sequence[int]], str] | None = None,
         skip_blank: bool = False,
         seen: Sequence[int] = (),
     ) -> None:
         self._stop = tuple(s for s in stop if s)
         self._exempt = exempt
+        self._tokens = frozenset(tokens)
         self._view = view or tokenizer.decode
         self._skip_blank = skip_blank
         self._tail = Tail(self._stop, tokenizer)
         self._tail.push(*seen)
 
     def find(self, ids: Sequence[int]) -> str | None:
-        """The text before the first stop string, or None where there is none. Call it after every token."""
-        if not self._stop:
+        """The text before the first stop, or None where there is none. Call it after every token."""
+        if not self._stop and not self._tokens:
             return None
         self._tail.push(ids[-1])
-        if len(ids) <= self._exempt or not self._tail.hit():
+        if len(ids) <= self._exempt:
+            return None
+        if ids[-1] in self._tokens and ((text := self._view(ids[:-1])).strip() or not self._skip_blank):
+            return text
+        if not self._tail.hit():
             return None
         text = self._view(ids)
         start = len(text) - len(text.lstrip()) if self._skip_blank else 0
@@ -92,10 +99,10 @@ class StopStrings:
 
 
 def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
-    """Tokens whose whole text is a stop string: they may not come before ``min_new_tokens``.
+    """Tokens whose whole text is one of these: stop tokens, and what may not come before ``min_new_tokens``.
 
-    LongBench's samsum forbids the line break's token as the first one this way (``min_length``, with that token
-    among the ends of sequence). Longer tokens that merely begin with a line break stay allowed, as they are there.
+    LongBench's samsum has the line break's token among the ends of sequence and forbids it as the first one this way
+    (``min_length``). Longer tokens that merely begin with a line break are neither, as they are there.
     """
     ids = (tokenizer.encode(s, special=False)[-1:] for s in stop if s)
     return frozenset(i[0] for i, s in zip(ids, (s for s in stop if s), strict=True) if i and tokenizer.decode(i) == s)

@@ -19,6 +19,9 @@ from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
 
+WINDOWS_OF_128K = range(128_000, 131_073)
+"""Context windows, in tokens, of what people call a model of 128k: from 128 x 1000 to 128 x 1024."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredSample:
@@ -119,6 +122,10 @@ class Benchmark(ABC):
     def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
         """The prompt of a second step, given the first one's output; None where the first answer is the answer."""
         return None
+
+    def final_answer(self, sample: Sample, mode: Mode, outputs: Sequence[str]) -> str:
+        """The answer that is stored and scored, given every step's output: the last, but where authors join them."""
+        return outputs[-1]
 
     def query(self, sample: Sample) -> str:
         """What to retrieve chunks by."""

@@ -12,8 +12,7 @@ same document, word for word: such a question is asked once, and ``meta["judged_
 The few that repeat nothing are samples of their own, whose output is kept for the judge; ``score`` gives them nothing,
 so they have no part in a task's number.
 
-Prompts are taken from the authors' published predictions, whose rows carry them (see ``_SOURCES``). Some begin with a
-stray sentence about a visual assistant, which is dropped. sci_fi's was never published; it has lbx's own words.
+Prompts are those of the script that asked gpt-3.5-turbo: see ``leval_prompts``.
 
 The tables average over tasks: exact match over six closed ones (topic_retrieval_longchat, which the paper shows
 apart, is not among them), F1 over the open questions, each ROUGE over the open summaries.
@@ -21,58 +20,34 @@ apart, is not among them), F1 over the open questions, each ROUGE over the open 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from lbx.benchmarks.aggregates import Average, mean, numbers, task_score
 from lbx.benchmarks.base import Benchmark, ScoredSample
-from lbx.benchmarks.files import damaged, read_jsonl
 from lbx.benchmarks.leval_predictions import LEvalFormat
+from lbx.benchmarks.leval_prompts import (
+    CONFIG,
+    SCRIPT,
+    official_prompt,
+    published_prompt,
+    published_source,
+    second_prompt,
+)
 from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, LEvalQuestion, read_questions
 from lbx.benchmarks.sources import JsonLines, Source, find
-from lbx.benchmarks.templates import fill_format
 from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
 from lbx.metrics.rouge_n import rouge
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
 
 REPO = "L4NLP/LEval"
-PREDICTIONS = "OpenLMLab/LEval/Predictions"
-MAX_NEW_TOKENS = 512
 
-_OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
-_SOURCES = {
-    task: _OPEN_SOURCE if kind in OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
-    for task, kind in KINDS.items()
-    if task != "sci_fi"
-}
-_STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
-_LENGTH_HINT = re.compile(r"\d+(?= words)")
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"
 _NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
 """Answers that judge the document; where such a word stands in it says nothing."""
-
-
-_SCI_FI_BEFORE = "Here is a science-fiction story. A statement about it follows after its end.\n\n"
-_SCI_FI_AFTER = (
-    "\n\nThe statement: {}\n\n"
-    "Judge the statement twice, each time with True or False: first by the story alone, then by what is known of the "
-    "real world. Answer in exactly this form and say nothing else:\n"
-    "<by the story> [fact: <in the real world>]\nAnswer: "
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """A published prompt and the question it was published with."""
-
-    prompt: str
-    query: str
 
 
 class LEval(Benchmark):
@@ -101,36 +76,23 @@ class LEval(Benchmark):
         return (_sample(task, question) for question in read_questions(source))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The published prompt around the document and the question; only the document may be cut."""
-        kind = KINDS[sample.task]
-        source = _SOURCES.get(sample.task, "lbx")
-        if kind == "statements":
-            before, document, after = _SCI_FI_BEFORE, sample.context, _SCI_FI_AFTER.format(sample.question)
-        elif kind in ("math", "topics", "code"):
-            template = self._template(bundle, source)
-            instruction = template.prompt.removesuffix(template.query).rstrip()
-            before, document, after = f"{instruction}\n\n", sample.context, f"\n\n{sample.question}"
-        else:
-            text = self._template(bundle, source).prompt
-            if kind in OPEN:
-                text = _LENGTH_HINT.sub(str(len(sample.references[0].split())), text, count=1)
-            fields = {"0": sample.context, "1": sample.question}
-            before, document, after = fill_format(text, fields, document="0", source=source)
-        return Prompt(
-            before=before,
-            document=document,
-            after=after,
-            max_new_tokens=MAX_NEW_TOKENS,
-            truncation=Truncation.DOCUMENT_START if kind == "code" else Truncation.DOCUMENT_END,
-            source=source,
-        )
+        """The official prompt; a bundle of an older lbx gives the one of the published predictions."""
+        if (script := bundle.file(SCRIPT)) is not None:
+            return official_prompt(self.official_file(bundle, CONFIG), script, sample, mode.context_window)
+        source = published_source(sample.task)
+        return published_prompt(None if source == "lbx" else self.official_file(bundle, source), sample)
 
-    def _template(self, bundle: Bundle, place: str) -> _Template:
-        """The first row's prompt and question: all rows have the same prompt, but for what varies by question."""
-        path = self.official_file(bundle, place)
-        for row in islice(read_jsonl(path), 1):
-            return _Template(_STRAY.sub("", row.get("prompt", str)), row.get("query", str))
-        raise damaged(str(path), "it is empty")
+    def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
+        """sci_fi's second question, about the real world."""
+        script = bundle.file(SCRIPT)
+        return None if script is None or KINDS[sample.task] != "statements" else second_prompt(script, sample)
+
+    def final_answer(self, sample: Sample, mode: Mode, outputs: Sequence[str]) -> str:
+        """sci_fi's two answers as the script joins them."""
+        if KINDS[sample.task] != "statements" or len(outputs) == 1:
+            return outputs[-1]
+        loyal, fact = (output.strip() for output in outputs)
+        return f"{loyal} [fact: {fact}]"
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The references of open questions and of topic retrieval, which are pieces of the document in many rows.

@@ -33,16 +33,21 @@ def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, A
     return {name: _value(nodes[name], name, where) for name in names}
 
 
-def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
-    """What the top level assigns to plain names, in order."""
+def parse_python(text: str, where: str) -> ast.Module:
+    """A Python file's syntax tree. Raises BundleError where it is not Python; names file and line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a stray backslash in a file that is not ours
-            tree = ast.parse(text)
+            return ast.parse(text)
     except _FAULTS as exc:
         line = f", line {exc.lineno}" if isinstance(exc, SyntaxError) and exc.lineno else ""
         reason = exc.msg if isinstance(exc, SyntaxError) else str(exc) or type(exc).__name__
         raise damaged(where + line, f"it is not Python ({reason})") from exc
+
+
+def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
+    """What the top level assigns to plain names, in order."""
+    tree = parse_python(text, where)
     found: list[tuple[str, ast.expr]] = []
     for node in tree.body:
         if isinstance(node, ast.Assign):

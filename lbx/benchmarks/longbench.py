@@ -125,7 +125,7 @@ class LongBench(Benchmark):
             max_new_tokens=self._official(bundle, NEW_TOKENS, task, int)[0],
             truncation=Truncation.MIDDLE,
             chat=not kind.bare,
-            stop=("\n",) if task == "samsum" else (),
+            stop_tokens=("\n",) if task == "samsum" else (),
             min_new_tokens=1 if task == "samsum" else 0,
             limits=LIMITS,
             source=source,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import Benchmark, ScoredSample, named_apart
+from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample, named_apart
 from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
 from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
@@ -49,7 +49,7 @@ ANSWER_TOKENS = 1_024
 THINKING_TOKENS = 8_192
 LONG_THINKING_TOKENS = 32_768
 LONG_WINDOW = 262_144
-LIMITS = {131_072: 120_000, 163_840: 120_000, 202_752: 120_000, LONG_WINDOW: 224_000}
+LIMITS = dict.fromkeys((*WINDOWS_OF_128K, 163_840, 202_752), 120_000) | {LONG_WINDOW: 224_000}
 """The published runs' limits in tokens for models of 128k, 160k, 198k and 256k."""
 
 NO_MODEL = "no embedding model: ROUGE-L alone"
@@ -110,10 +110,12 @@ class LongBenchPro(Benchmark):
         question = sample.meta["question_thinking"] if asks_to_reason else sample.question
         document = sample.context.lstrip()
         after = (GAP + question).rstrip()
+        if not after or not document:
+            document, after = document.rstrip(), after.lstrip()
         return Prompt(
             before="",
             document=document,
-            after=after if document else after.lstrip(),
+            after=after,
             max_new_tokens=_new_tokens(mode),
             budget_for_both=mode.thinking and not mode.thinking_tokens,
             truncation=Truncation.MIDDLE_FLOOR,

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from lbx.benchmarks.aggregates import task_score
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample
 from lbx.benchmarks.files import DataRow, read_text
 from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
 from lbx.benchmarks.sources import JsonArray, Source, find
@@ -36,6 +36,8 @@ REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"
 PROMPT = f"{PROMPTS}/0shot.txt"
 TASK = "mcq"
+LIMITS = dict.fromkeys(WINDOWS_OF_128K, 120_000)
+"""The prompt's limit in tokens, which config/model2maxlen.json has for every model of 128k."""
 
 _GROUPS: dict[str, Callable[[Sample], bool]] = {
     # As result.py sorts them: what is not easy is hard, what is neither short nor medium is long.
@@ -134,7 +136,7 @@ class LongBenchV2(Benchmark):
             max_new_tokens=budget,
             truncation=Truncation.MIDDLE_FLOOR,
             temperature=0.1,
-            limits={131072: 120000},
+            limits=LIMITS,
             source=place,
         )
 

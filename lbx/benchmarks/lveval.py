@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import Average, task_score
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample
 from lbx.benchmarks.files import DataRow, damaged, zip_members
 from lbx.benchmarks.literals import read_literals
 from lbx.benchmarks.lveval_predictions import LVEvalFormat
@@ -48,7 +48,9 @@ CONFIG = "infinigence/LVEval/config.py"
 PROMPTS = "DATASET_PROMPT"
 NEW_TOKENS = "DATASET_MAXGEN"
 
-LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 128000: 127500, 131072: 127500, 200000: 199500}
+LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 200_000: 199_500} | dict.fromkeys(
+    WINDOWS_OF_128K, 127_500
+)
 """The model's size in thousands of tokens less 500, as the authors tell --model-max-length; its default is 15,500."""
 
 

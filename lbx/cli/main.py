@@ -27,6 +27,7 @@ from lbx.cli import (
     report_commands,
     result_commands,
     run_commands,
+    show_commands,
 )
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 from lbx.cli.stopping import stoppable
@@ -69,10 +70,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tasks": run_commands.tasks,
     "models": model_commands.models,
     "plan": plan_commands.plan,
+    "prompts": show_commands.prompts,
     "run": run_commands.run,
     "score": result_commands.score,
     "import": result_commands.import_,
     "export": result_commands.export,
+    "show": show_commands.show,
     "report": report_commands.report,
     "sql": report_commands.sql,
     "parity": parity_commands.parity,
@@ -87,7 +90,7 @@ def _help(command: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
 
 
-_LOAD_A_MODEL = ("plan", "run", "score", "parity")
+_LOAD_A_MODEL = ("plan", "prompts", "run", "show", "score", "parity")
 for _name, _command in COMMANDS.items():
     app.command(_name, help=_help(_command))(stoppable(_command, loads_model=_name in _LOAD_A_MODEL))
 app.add_typer(cluster_commands.submit)

@@ -151,11 +151,13 @@ def _take(work: Work, question: PendingAnswer, said: Completion | LbxError) -> G
             return None
     first = question.steps[0]
     cut = reference_cut(question.benchmark.evidence(question.sample), first.prompt, first.request)
-    return _row(work.run_id, question.steps, cut)
+    outputs = [step.completion.text for step in question.steps]
+    answer = question.benchmark.final_answer(question.sample, work.mode, outputs)
+    return _row(work.run_id, question.steps, answer, cut)
 
 
-def _row(run_id: str, steps: Sequence[Step], cut: bool | None) -> GenerationRow:
-    """The last step's answer; the first step's prompt, which has the document; everybody's tokens and seconds."""
+def _row(run_id: str, steps: Sequence[Step], answer: str, cut: bool | None) -> GenerationRow:
+    """The answer; the first step's prompt, which has the document; everybody's tokens and seconds."""
     first, last = steps[0], steps[-1]
     said = [step.completion for step in steps]
     read = [step.request for step in steps]
@@ -163,7 +165,7 @@ def _row(run_id: str, steps: Sequence[Step], cut: bool | None) -> GenerationRow:
     return GenerationRow(
         run_id,
         *first.request.key,
-        output=last.completion.text,
+        output=answer,
         reasoning=last.completion.reasoning,
         finish_reason="length" if any(one.finish_reason == "length" for one in said) else "stop",
         prompt_tokens=sum(step.prompt_tokens for step in steps),
@@ -182,6 +184,7 @@ def _row(run_id: str, steps: Sequence[Step], cut: bool | None) -> GenerationRow:
         tokens_cut=sum(one.tokens_cut for one in read),
         reference_cut=cut,
         bos_tokens=max(one.bos_tokens for one in read),
+        system_prompt=first.request.system_place,
         steps=[step.to_json() for step in steps[:-1]] or None,
         output_ids=last.completion.output_ids,
     )
@@ -200,7 +203,8 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
         return None
     # What stands around the document is no evidence: a multiple-choice question spells out its own answer. A cut may
     # go into it, so what is left of it is what agrees from either end.
-    kept = request.kept[_agreeing(request.kept, prompt.before) :]
+    before = (prompt.system if request.system_place == "text" else "") + prompt.before
+    kept = request.kept[_agreeing(request.kept, before) :]
     kept = kept[: len(kept) - _agreeing(reversed(kept), reversed(prompt.after))].casefold()
     return not any(text in kept for text in standing)
 

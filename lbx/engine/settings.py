@@ -68,8 +68,10 @@ class RunSettings:
 
         if self.thinking_tokens and self.thinking is False:
             raise UsageError("--thinking-tokens gives reasoning a budget, and --no-thinking forbids it.")
-        if self.no_context and (self.cot or self.rag):
-            raise UsageError("--no-context leaves nothing to reason on or to retrieve from.", fix="Drop one of them.")
+        if self.no_context and self.rag:
+            raise UsageError(
+                "--no-context leaves nothing to retrieve from, and --rag retrieves.", fix="Drop one of them."
+            )
 
     @property
     def thinks(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.backends.base import Backend, BackendInfo
+from lbx.backends.base import Backend, BackendInfo, ConcurrentBackend
 from lbx.backends.cards import Chat
 from lbx.engine.prefix import common_prefix
 from lbx.errors import BackendError, PromptError
@@ -66,6 +66,7 @@ def make_side(
         template=template,
         max_prompt_tokens=max_prompt_tokens,
         max_new_tokens=max_new_tokens,
+        sends_system=backend.takes_system if isinstance(backend, ConcurrentBackend) else None,
     )
     return Side(backend, prompter)
 

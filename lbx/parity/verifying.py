@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -166,8 +166,8 @@ def ask_again(again: Again, works: Sequence[Work]) -> list[VerificationRow] | st
     work = works[again.run]
     try:
         return [
-            _check(work, request, stored, step)
-            for step, (request, stored) in enumerate(zip(_requests(work, again), again.steps, strict=True))
+            _check(work, again, request, step)
+            for step, (request, _) in enumerate(zip(_requests(work, again), again.steps, strict=True))
         ]
     except LbxError as exc:
         return str(exc)
@@ -189,18 +189,22 @@ def _requests(work: Work, again: Again) -> Iterator[Request]:
         yield work.prompter.request(question.request.key, prompt, sampling)
 
 
-def _check(work: Work, request: Request, step: StoredStep, number: int) -> VerificationRow:
-    backend = work.backend
+def _check(work: Work, again: Again, request: Request, number: int) -> VerificationRow:
+    backend, step = work.backend, again.steps[number]
     assert isinstance(backend, SteppingBackend)  # refuse_unverifiable
     forget(backend, request.token_ids[0])
     parting = FlipWatch(step.output_ids or ())
     alone = trace(backend, request, parting)
     flip = parting.flip
+    text = alone.text
+    if number == len(again.steps) - 1:  # whose answer is stored as the authors join it with the earlier ones
+        benchmark, earlier = work.benchmarks[again.sample.benchmark], [one.output for one in again.steps[:-1]]
+        text = benchmark.final_answer(again.sample, work.mode, [*earlier, alone.text])
     return VerificationRow(
         work.run_id,
         *request.key,
         step=number,
-        equal=_is_stored(alone, step),
+        equal=_is_stored(replace(alone, text=text), step),
         first_difference=flip.place if flip else None,
         logit_gap=flip.gap if flip and not request.sampling.temperature else None,
         output_alone=alone.text,

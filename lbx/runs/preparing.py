@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.base import ConcurrentBackend
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.offline import block_network
@@ -151,20 +152,22 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chu
             f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",
             fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
         )
+    backend = loaded.backend
     prompter = Prompter(
-        loaded.backend.tokenizer,
+        backend.tokenizer,
         context_window=info.context_window,
         template=_template(loaded, settings),
         max_prompt_tokens=settings.max_prompt_tokens,
         max_new_tokens=settings.max_new_tokens,
         thinking_tokens=settings.reasoning_budget(info.context_window),
+        sends_system=backend.takes_system if isinstance(backend, ConcurrentBackend) else None,
     )
     return Work(
         run_id="",
         bundle=run.bundle,
         tasks=run.tasks,
         benchmarks=BENCHMARKS,
-        backend=loaded.backend,
+        backend=backend,
         prompter=prompter,
         settings=settings,
         selection=run.selection,

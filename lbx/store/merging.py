@@ -35,12 +35,13 @@ _KEYED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """{table: (primary key, columns in which two computations of the same thing may differ)}."""
 _UNEQUAL = {
     "output_ids": "coalesce(old.output_ids <> new.output_ids, false)",
+    "system_prompt": "coalesce(old.system_prompt <> new.system_prompt, false)",
     "steps": " IS DISTINCT FROM ".join(
         f"list_transform(json_extract({row}.steps, '$[*]'), lambda s: json_merge_patch(s, '{{\"output_ids\": null}}'))"
         for row in ("old", "new")
     ),
 }
-"""How columns are compared that older versions of lbx left without token ids."""
+"""How columns are compared that older versions of lbx left empty, or without token ids."""
 _ADDED_UP = ("task_results", "group_results")
 
 

@@ -154,6 +154,8 @@ SESSION_SPECS = "ALTER TABLE sessions ADD COLUMN spec JSON;"
 
 OUTPUT_IDS = "ALTER TABLE generations ADD COLUMN output_ids INTEGER[];"
 
+SYSTEM_PROMPTS = "ALTER TABLE generations ADD COLUMN system_prompt VARCHAR;"
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -162,5 +164,6 @@ MIGRATIONS: tuple[str, ...] = (
     TASK_SAMPLES,
     SESSION_SPECS,
     OUTPUT_IDS,
+    SYSTEM_PROMPTS,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -98,6 +98,7 @@ class GenerationRow(TableRow):
         source_row: of an imported answer, its line in the file it came from, verbatim.
         output_ids: of the last prompt's answer, every generated token as it came (``Completion.output_ids``); None
             where they are not known: imports, servers, answers of older versions.
+        system_prompt: where the prompt's system message stood (``Request.system_place``).
     """
 
     run_id: str
@@ -129,6 +130,7 @@ class GenerationRow(TableRow):
     steps: Sequence[Mapping[str, Any]] | None = None
     source_row: str | None = None
     output_ids: Sequence[int] | None = None
+    system_prompt: str | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

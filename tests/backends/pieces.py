@@ -12,7 +12,7 @@ class PieceTokenizer:
 
     bos_token = eos_token = ""
     bos_id: int | None = None
-    adds_bos = False
+    prefix_ids: tuple[int, ...] = ()
     chat_template: str | None = None
 
     def __init__(self, pieces: Sequence[str | bytes], controls: Sequence[str] = (), marks: Marks = THINK) -> None:

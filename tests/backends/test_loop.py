@@ -6,7 +6,7 @@ import pytest
 
 from lbx.backends.loop import Decoding, check_fits, reusable
 from lbx.backends.scripted import EOS, ByteTokenizer
-from lbx.backends.text import StopStrings, encodable, stop_ids
+from lbx.backends.text import Stops, encodable, stop_ids
 from lbx.errors import PromptError
 from lbx.records import Request, SampleKey
 
@@ -49,7 +49,7 @@ def test_how_answers_end(text, changes, expected):
 
 
 def test_a_stop_string_is_found_in_a_long_answer_with_control_tokens_inside():
-    finder = StopStrings(("stop",), BYTES, 0)
+    finder = Stops(("stop",), BYTES, 0)
     ids: list[int] = []
     found = None
     for token in [*b"long " * 500, *b"st", *[256] * 40, *b"op"]:

@@ -71,7 +71,7 @@ def test_control_tokens_in_a_document_stay_text(backend):
 def test_facts_about_bos_and_template(backend):
     tokenizer = backend.tokenizer
     assert (tokenizer.bos_token, tokenizer.bos_id, tokenizer.eos_token) == ("<s>", 0, "</s>")
-    assert tokenizer.adds_bos
+    assert tokenizer.prefix_ids == (0,)
     assert tokenizer.chat_template == CHAT
     assert 0 not in tokenizer.encode("plain", special=False), "encode never adds BOS"
 

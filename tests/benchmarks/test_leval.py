@@ -1,4 +1,7 @@
-"""L-Eval on the real data, prompts and predictions beside the checkout."""
+"""L-Eval on the real data and predictions beside the checkout, asked as a bundle without the scripts has it.
+
+What the scripts change is in ``test_leval_prompts.py``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from hypothesis import strategies as st
 
 from lbx.benchmarks import LEval
 from lbx.benchmarks.base import ScoredSample
-from lbx.benchmarks.leval import KINDS, METRICS, PREDICTIONS
+from lbx.benchmarks.leval_prompts import PREDICTIONS
+from lbx.benchmarks.leval_tasks import KINDS, METRICS
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import Sample, Truncation

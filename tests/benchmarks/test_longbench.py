@@ -101,7 +101,7 @@ def test_every_official_template(bundle: Bundle, task: str) -> None:
     assert prompt.document == sample.context
     assert prompt.max_new_tokens == json.loads(limits.read_text("utf-8"))[source]
     assert prompt.chat == (task not in ("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p", "nq"))
-    assert (prompt.stop, prompt.min_new_tokens) == ((("\n",), 1) if task == "samsum" else ((), 0))
+    assert (prompt.stop_tokens, prompt.min_new_tokens) == ((("\n",), 1) if task == "samsum" else ((), 0))
     assert prompt.source.startswith("THUDM/LongBench/")
 
 

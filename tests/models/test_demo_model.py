@@ -201,7 +201,7 @@ def test_llama_cpp_reads_the_same_tokens(llama) -> None:
         assert llama.tokenizer.decode(bare) == text
         count += len(with_bos)
     assert count > 5000
-    assert llama.tokenizer.adds_bos
+    assert llama.tokenizer.prefix_ids == (llama.tokenizer.bos_id,)
     assert llama.tokenizer.control_tokens == {"<s>": 0, "</s>": 1}
 
 

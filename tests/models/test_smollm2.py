@@ -89,7 +89,7 @@ def test_both_tokenizers_give_the_same_ids(llama, hf) -> None:
     _compare_ids(ours, theirs, ODD_TEXTS)
     assert ours.control_tokens == theirs.control_tokens
     assert ours.chat_template == theirs.chat_template
-    assert (ours.bos_id, ours.bos_token, ours.adds_bos) == (theirs.bos_id, theirs.bos_token, theirs.adds_bos)
+    assert (ours.bos_id, ours.bos_token, ours.prefix_ids) == (theirs.bos_id, theirs.bos_token, theirs.prefix_ids)
     assert ours.eos_token == theirs.eos_token == "<|im_end|>"
     assert hf.eos_ids == {0, 2}
     assert hf.eos_ids <= llama.eos_ids

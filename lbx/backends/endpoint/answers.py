@@ -162,7 +162,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         reasoning=reasoning,
         reasoning_tokens=_reasoning_tokens(reply, reasoning, tokenizer),
         reasoning_closed=closed,
-        stop_in_reasoning=reasoning is not None and any(stop in spoken for stop in request.stop if stop),
+        stop_in_reasoning=reasoning is not None and any(stop in spoken for stop in request.stops),
         cached_tokens=reply.cached_tokens or 0,
         prefill_s=reply.prefill_s,
         decode_s=reply.decode_s,
@@ -200,11 +200,17 @@ def _spoken(text: str, marks: Marks, *, opened: bool) -> str:
 
 
 def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:
-    """The answer before the first stop string that ``min_new_tokens`` allows, or None where there is none."""
+    """The answer before the first stop that ``min_new_tokens`` allows, or None where there is none.
+
+    Which tokens a server made cannot be seen: the text of a stop token ends the answer behind its first words only, as
+    leading line breaks may have been a longer token's.
+    """
     start = 0
     if request.min_new_tokens:
         start = len(tokenizer.decode(tokenizer.encode(answer, special=False)[: request.min_new_tokens]))
     found = [at for stop in request.stop if stop and (at := answer.find(stop, start)) >= 0]
+    words = max(start, len(answer) - len(answer.lstrip()))
+    found += [at for stop in request.stop_tokens if (at := answer.find(stop, words)) >= 0]
     return answer[: min(found)] if found else None
 
 

@@ -27,7 +27,7 @@ from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.request_queue import RequestQueue
 from lbx.backends.endpoint.server import Facts, find_out
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
-from lbx.backends.endpoint.wire import Wire, find_wire
+from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
 from lbx.backends.loop import check_fits
 from lbx.backends.options import EndpointOptions
 from lbx.backends.weights import fingerprint
@@ -68,6 +68,7 @@ class EndpointBackend:
         self._lock = threading.Lock()
         self._unanswered = 0
         self._workers = 0
+        self._system_taken: bool | None = None
 
     def sequences(self) -> None:
         """None: the server shares its own memory."""
@@ -127,6 +128,11 @@ class EndpointBackend:
         finally:
             order.stop()
 
+    def takes_system(self) -> bool:
+        if self._system_taken is None:
+            self._system_taken = self._wire.api == "chat" and takes_system(self._server, self._facts)
+        return self._system_taken
+
     def close(self) -> None:
         self._server.close()
         with self._lock:
@@ -174,7 +180,10 @@ class EndpointBackend:
         if self._wire.api == "completions":
             return {"prompt": text}
         kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
-        return {"messages": [{"role": "user", "content": text}], **kwargs}
+        messages = [{"role": "user", "content": text.removeprefix(request.system)}]
+        if request.system and text.startswith(request.system):
+            messages.insert(0, {"role": "system", "content": request.system})
+        return {"messages": messages, **kwargs}
 
     def _ask(self, request: Request, prompt: Mapping[str, Any], *, with_stop: bool) -> Reply:
         kind = self._facts.kind

@@ -26,7 +26,7 @@ class CharacterTokenizer:
 
     bos_token = eos_token = ""
     bos_id: int | None = None
-    adds_bos = False
+    prefix_ids: tuple[int, ...] = ()
     chat_template: str | None = None
 
     def __init__(self, reasoning: tuple[str, str] | None = None) -> None:

@@ -76,6 +76,16 @@ def find_wire(server: Server, facts: Facts, api: str, tokenizer: Tokenizer | Non
     return Wire(api, ids=takes_ids, adds_bos=adds_bos and not takes_ids)
 
 
+def takes_system(server: Server, facts: Facts) -> bool:
+    """Find out by a request of one new token whether a server's chat template takes system messages."""
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": _PROBE}]
+    try:
+        _read_tokens(server, facts, "/chat/completions", {"messages": messages}, refusable=True)
+    except RefusedError:
+        return False
+    return True
+
+
 def _check_same_tokens(server: Server, facts: Facts, bare: Sequence[int]) -> None:
     """Compare token by token, where the server lends its tokenizer; else the count alone must do."""
     if facts.kind not in _TOKENIZERS:

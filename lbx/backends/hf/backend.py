@@ -31,10 +31,10 @@ from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import AUTO, HfOptions, thread_count
-from lbx.backends.sampling import recommended
+from lbx.backends.sampling import left_out, recommended
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
-from lbx.records import Completion, Request, Sampling
+from lbx.records import Completion, Request
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from lbx.backends.hf.single import Forward
     from lbx.backends.sampling import Logits
     from lbx.backends.sequence_memory import SequenceMemory
+
+_SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
+"""What generation_config.json recommends by."""
 
 
 @dataclass(eq=False)
@@ -213,6 +216,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     whole = length_dependent(model.config) or not goes_in_pieces(model, card.name)
     chunk = 0 if whole else options.prefill_chunk
     window = _window(card, model.config.get_text_config(decoder=True), options)
+    wishes = _generation_config(weights)
+    penalty, told = left_out(wishes.get("repetition_penalty"))
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = options.kv_cells or default_cells(
         torch, model, window=window, max_sequences=options.max_sequences, kv_bytes=kv_bytes
@@ -234,13 +239,13 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "torch": torch.__version__.partition("+")[0],
         }
         | ({"quantization": options.quantization} if options.quantization else {}),
-        hardware=_hardware(torch, device, model) | {"dtype_reason": dtype.reason},
-        default_sampling=_default_sampling(weights),
+        hardware=_hardware(torch, device, model) | {"dtype_reason": dtype.reason} | penalty,
+        default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,
         on_gpu=device.type == "cuda",
-        notes=(f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else (),
+        notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ()) + told,
     )
     return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells)
 
@@ -266,14 +271,13 @@ def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} | named if i is not None)
 
 
-def _default_sampling(folder: Path) -> Sampling | None:
-    """From generation_config.json; one that is missing or cannot be read recommends nothing."""
+def _generation_config(folder: Path) -> dict[str, Any]:
+    """What generation_config.json says; {} where it is missing or cannot be read."""
     try:
         table = json.loads((folder / "generation_config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    names = ("do_sample", "temperature", "top_p", "top_k", "min_p")
-    return recommended({name: table.get(name) for name in names}) if isinstance(table, dict) else None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return table if isinstance(table, dict) else {}
 
 
 def _window(card: ModelCard, config: Any, options: HfOptions) -> int:

@@ -44,8 +44,9 @@ class HfTokenizer:
         return str(self._tokenizer.eos_token or "")
 
     @cached_property
-    def adds_bos(self) -> bool:
-        return self.bos_id is not None and self._encode("a", split=False, add=True)[:1] == [self.bos_id]
+    def prefix_ids(self) -> tuple[int, ...]:
+        bare, whole = (self._encode("a", split=False, add=add) for add in (False, True))
+        return next((tuple(whole[:n]) for n in range(len(whole)) if whole[n : n + len(bare)] == bare), ())
 
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ changes the shapes of the arithmetic, and it hides the flash attention and KV ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,14 @@ from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_temp
 from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
-from lbx.backends.sampling import recommended
+from lbx.backends.sampling import left_out, recommended
 from lbx.backends.weights import fingerprint, shards
 from lbx.errors import BackendError, DoesNotFitError
 from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences
-    from lbx.backends.sampling import Logits
+    from lbx.backends.sampling import Logits, left_out
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
 
@@ -215,20 +215,21 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
     }
+    penalty, told = left_out(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
         name="llamacpp",
         version=f"llama-cpp-python {llama_cpp.__version__}",
         model=card.name,
         context_window=window,
         settings=settings,
-        hardware=_hardware(options, room),
+        hardware=_hardware(options, room) | penalty,
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
         kv_bytes_per_token=kv_cache_bytes(llama_cpp, model, options, 1) or None,
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
-        notes=_notes(),
+        notes=_notes() + told,
     )
     return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, room=room)
 
@@ -254,14 +255,18 @@ def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weigh
 
 def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
     """From the header's general.sampling keys, which llama.cpp's converter fills from generation_config.json."""
-    values: dict[str, object] = {}
-    for name, key in {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}.items():
-        text = metadata(llama_cpp, model, f"general.sampling.{key}")
-        try:
-            values[name] = None if text is None else float(text)
-        except ValueError:
-            return None
+    keys = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
+    values = {name: _recommended_number(llama_cpp, model, key) for name, key in keys.items()}
     return recommended(values)
+
+
+def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | None:
+    """A value of general.sampling; None where there is none, its text where that is no number."""
+    text = metadata(llama_cpp, model, f"general.sampling.{key}")
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _notes() -> tuple[str, ...]:
@@ -272,7 +277,7 @@ def _notes() -> tuple[str, ...]:
     )
 
 
-def _hardware(options: LlamaOptions, room: ContextSize) -> Mapping[str, Any]:
+def _hardware(options: LlamaOptions, room: ContextSize) -> dict[str, Any]:
     return {
         **cpu_variant(),
         "threads": thread_count(options.threads),

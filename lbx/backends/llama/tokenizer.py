@@ -60,9 +60,13 @@ class LlamaTokenizer:
     def eos_token(self) -> str:
         return self._text(self._id(self._lib.llama_vocab_eos(self._vocab)))
 
-    @property
-    def adds_bos(self) -> bool:
-        return self.bos_id is not None and bool(self._lib.llama_vocab_get_add_bos(self._vocab))
+    @cached_property
+    def prefix_ids(self) -> tuple[int, ...]:
+        if self.bos_id is not None and self._lib.llama_vocab_get_add_bos(self._vocab):
+            return (self.bos_id,)
+        # GLM's own tokenizer puts these before every text; a GGUF file has no place to say so.
+        marks = [self.control_tokens.get(text) for text in ("[gMASK]", "<sop>")]
+        return tuple(mark for mark in marks if mark is not None) if None not in marks else ()
 
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:

@@ -1,0 +1,244 @@
+"""L-Eval's prompts: from the script that asked gpt-3.5-turbo, or from that model's published predictions.
+
+The script and its settings (``SCRIPT``, ``CONFIG``) are Python files that a bundle brings along. They are parsed and
+never run: what is wanted of them are texts. Every model is asked in the words that turbo was asked in; the authors'
+runners of llama2, longchat, vicuna and claude each have others.
+
+- A system message for each task, by the chain of conditions in ``get_sys_prompt``.
+- closed tasks: a template around document and question; gsm100 and codeU are document, blank line, question.
+- open tasks: another template, which tells how many words the reference has.
+- sci_fi: the same question again in a second call, its closing words exchanged, without the document, as the runners of
+  local models have it (those of the APIs ask it in the same conversation). Both answers become "X [fact: Y]".
+
+A document that is too long loses whole words (``Truncation.WORDS_END``; codeU's its first ones) until its tokens are
+within the limit: the window in thousands of tokens, less 512. Officially that is all; lbx goes on until question and
+answer fit, too.
+
+A bundle of an older lbx has no scripts. Its prompts are those of the predictions' rows, which lack some of this: see
+``published_prompt``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.benchmarks.files import damaged, read_jsonl, read_text
+from lbx.benchmarks.leval_tasks import KINDS, OPEN
+from lbx.benchmarks.literals import parse_python
+from lbx.benchmarks.templates import fill_format
+from lbx.records import Prompt, Sample, Truncation
+
+CONFIG = "OpenLMLab/LEval/Baselines/LEval_config.py"
+SCRIPT = "OpenLMLab/LEval/Baselines/turbo16k-test.py"
+PREDICTIONS = "OpenLMLab/LEval/Predictions"
+MAX_NEW_TOKENS = 512
+
+_WORDS = "len(out.split())"
+"""How the script counts a reference's words."""
+_OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
+_STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
+_LENGTH_HINT = re.compile(r"\d+(?= words)")
+
+_SCI_FI_BEFORE = "Here is a science-fiction story. A statement about it follows after its end.\n\n"
+_SCI_FI_AFTER = (
+    "\n\nThe statement: {}\n\n"
+    "Judge the statement twice, each time with True or False: first by the story alone, then by what is known of the "
+    "real world. Answer in exactly this form and say nothing else:\n"
+    "<by the story> [fact: <in the real world>]\nAnswer: "
+)
+
+
+class _Branch(NamedTuple):
+    """A system message, and when it is taken: where ``text`` stands in the value called ``name``; None: else."""
+
+    text: str | None
+    name: str
+    message: str
+
+
+class _Second(NamedTuple):
+    """sci_fi's second question: what is exchanged for what, and what follows."""
+
+    old: str
+    new: str
+    end: str
+
+
+class _Script(NamedTuple):
+    """Texts of the script. ``open`` is a template in pieces, between which the number of words stands."""
+
+    closed: str
+    open: tuple[str, ...]
+    second: _Second
+
+
+def official_prompt(config: Path, script: Path, sample: Sample, context_window: int) -> Prompt:
+    """The script's prompt for one question.
+
+    Raises:
+        BundleError: the files are not those that lbx was written for.
+    """
+    kind = KINDS[sample.task]
+    texts = _script(read_text(script), str(script))
+    if kind in ("math", "code"):
+        before, document, after = "", sample.context, f"\n\n{sample.question}"
+    else:
+        template = texts.closed
+        if kind in OPEN:
+            template = str(len(sample.references[0].split())).join(texts.open)
+        fields = {"0": sample.context, "1": sample.question}
+        before, document, after = fill_format(template, fields, document="0", source=SCRIPT)
+    return Prompt(
+        before=before,
+        document=document,
+        after=after,
+        max_new_tokens=MAX_NEW_TOKENS,
+        truncation=Truncation.WORDS_START if kind == "code" else Truncation.WORDS_END,
+        system=_system_message(config, sample.task, "ngram_eval" if kind in OPEN else "exam_eval"),
+        limits={context_window: limit} if (limit := _document_limit(context_window)) > 0 else {},
+        source=SCRIPT,
+    )
+
+
+def second_prompt(script: Path, sample: Sample) -> Prompt:
+    """sci_fi's second question."""
+    old, new, end = _script(read_text(script), str(script)).second
+    text = sample.question.replace(old, new) + end
+    return Prompt(text, "", "", MAX_NEW_TOKENS, Truncation.REFUSE, source=SCRIPT)
+
+
+def _document_limit(window: int) -> int:
+    """The document's limit in tokens: "16k" means 16,000 to the script, and 16,384 to those who made the model."""
+    size = window if window % 1000 == 0 else window // 1024 * 1000
+    return size - MAX_NEW_TOKENS
+
+
+def _system_message(config: Path, task: str, metric: str) -> str:
+    asked = {"file_name": task, "args.metric": metric}
+    for text, name, message in _branches(read_text(config), str(config)):
+        if text is None or text in asked[name]:
+            return message
+    raise damaged(str(config), f"it has no system message for {task}")
+
+
+@lru_cache(maxsize=2)
+def _branches(text: str, where: str) -> tuple[_Branch, ...]:
+    for node in ast.walk(parse_python(text, where)):
+        if isinstance(node, ast.FunctionDef) and node.name == "get_sys_prompt":
+            return tuple(_read_branches(node.body, where))
+    raise damaged(where, "it has no get_sys_prompt")
+
+
+def _read_branches(body: Sequence[ast.stmt], where: str) -> Iterator[_Branch]:
+    match body:
+        case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=said, orelse=other), *_]:
+            if (name := ast.unparse(value)) not in ("file_name", "args.metric"):
+                raise damaged(f"{where}, line {value.lineno}", f"{name} decides the system message")
+            yield _Branch(text, name, _assigned(said, where))
+            yield from _read_branches(other, where)
+        case _:
+            yield _Branch(None, "", _assigned(body, where))
+
+
+def _assigned(body: Sequence[ast.stmt], where: str) -> str:
+    match body:
+        case [ast.Assign(value=ast.Constant(str(message)))]:
+            return message
+    raise damaged(where, "get_sys_prompt is not a choice between texts")
+
+
+@lru_cache(maxsize=2)
+def _script(text: str, where: str) -> _Script:
+    given: dict[str, list[ast.expr]] = {"context": [], "text_inputs": []}
+    nodes = [node for node in ast.walk(parse_python(text, where)) if isinstance(node, ast.Assign)]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        match node.targets:
+            case [ast.Name(name)] if name in given:
+                given[name].append(node.value)
+    match given["context"], given["text_inputs"]:
+        case [closed, of_open], [ast.BinOp(ast.Call(args=[old, new]), ast.Add(), end)]:
+            pieces = tuple(_pieces(of_open, where))
+            second = _Second(*(_text(one, where) for one in (old, new, end)))
+            return _Script(_text(closed, where), pieces, second)
+    raise damaged(where, "its prompts are not where lbx looks for them")
+
+
+def _text(node: ast.expr, where: str) -> str:
+    match node:
+        case ast.Constant(str(text)):
+            return text
+    raise damaged(f"{where}, line {node.lineno}", "a text is wanted here")
+
+
+def _pieces(node: ast.expr, where: str) -> list[str]:
+    """A template's text, cut where the reference's number of words stands."""
+    match node:
+        case ast.BinOp(left, ast.Add(), right):
+            first, second = _pieces(left, where), _pieces(right, where)
+            return [*first[:-1], first[-1] + second[0], *second[1:]]
+        case ast.JoinedStr(values):
+            found = [""]
+            for value in values:
+                pieces = _pieces(value, where)
+                found[-1] += pieces[0]
+                found += pieces[1:]
+            return found
+        case ast.FormattedValue(value) if ast.unparse(value) == _WORDS:
+            return ["", ""]
+    return [_text(node, where)]
+
+
+def published_source(task: str) -> str:
+    """Where ``published_prompt`` reads a task's prompt; "lbx" for sci_fi, whose was never published."""
+    kind = KINDS[task]
+    if kind == "statements":
+        return "lbx"
+    return _OPEN_SOURCE if kind in OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
+
+
+def published_prompt(path: Path | None, sample: Sample) -> Prompt:
+    """The prompt of a published row around the document and the question; only the document may be cut.
+
+    The system message stands in the text, without a stray sentence about a visual assistant that some rows begin
+    with, and topic retrieval's is that of multiple-choice questions. sci_fi is asked in lbx's own words.
+
+    Args:
+        path: of ``published_source``; None for sci_fi.
+
+    Raises:
+        BundleError: the file is damaged.
+    """
+    kind, source = KINDS[sample.task], published_source(sample.task)
+    if path is None:
+        before, document, after = _SCI_FI_BEFORE, sample.context, _SCI_FI_AFTER.format(sample.question)
+    else:
+        text, query = _first_row(path)
+        if kind in ("math", "topics", "code"):
+            instruction = text.removesuffix(query).rstrip()
+            before, document, after = f"{instruction}\n\n", sample.context, f"\n\n{sample.question}"
+        else:
+            if kind in OPEN:
+                text = _LENGTH_HINT.sub(str(len(sample.references[0].split())), text, count=1)
+            fields = {"0": sample.context, "1": sample.question}
+            before, document, after = fill_format(text, fields, document="0", source=source)
+    return Prompt(
+        before=before,
+        document=document,
+        after=after,
+        max_new_tokens=MAX_NEW_TOKENS,
+        truncation=Truncation.DOCUMENT_START if kind == "code" else Truncation.DOCUMENT_END,
+        source=source,
+    )
+
+
+def _first_row(path: Path) -> tuple[str, str]:
+    """Prompt and question of the first row: all rows have the same prompt, but for what varies by question."""
+    for row in islice(read_jsonl(path), 1):
+        return _STRAY.sub("", row.get("prompt", str)), row.get("query", str)
+    raise damaged(str(path), "it is empty")

@@ -1,0 +1,136 @@
+"""The prompts of a run as its model would read them, without asking anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+from lbx.engine.prefix import common_prefix
+from lbx.engine.work import Work
+from lbx.errors import BackendError, PromptError
+from lbx.prompts import ReadPrompt
+from lbx.records import Prompt, Sample, SampleKey
+from lbx.runs.loading import card_of, finder_for, load_to_count
+from lbx.runs.preparing import make_works, resolve, run_row
+from lbx.runs.spec import RunSpec
+
+FIRST_ANSWER = "<the first answer>"
+"""Stands for what the model said where a second prompt repeats it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentPrompt:
+    """One prompt.
+
+    Attributes:
+        step: 0, or 1 for the prompt that follows the first answer.
+        read: None where it cannot be sent; ``error`` says why.
+        shared_tokens: how many first tokens are those of the prompt before it.
+    """
+
+    key: SampleKey
+    step: int
+    prompt: Prompt
+    read: ReadPrompt | None
+    error: str | None = None
+    shared_tokens: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of the export."""
+        found = {**self.key._asdict(), "step": self.step, "prompt_source": self.prompt.source, "error": self.error}
+        if self.read is None:
+            return found
+        request = asdict(self.read.request)
+        names = (
+            "max_new_tokens", "thinking_tokens", "min_new_tokens", "stop", "stop_tokens", "sampling", "original_tokens",
+            "truncated", "tokens_cut", "bos_tokens", "prompt_sha256",
+        )  # fmt: skip
+        return {
+            **found,
+            "text": self.read.text,
+            "cut_at": self.read.cut_at,
+            "prompt_tokens": len(self.read.request.token_ids),
+            "shared_tokens": self.shared_tokens,
+            **{name: request[name] for name in names},
+            "system_prompt": self.read.request.system_place,
+            "token_ids": list(self.read.request.token_ids),
+        }
+
+
+def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
+    """What would be sent, sample by sample in the data's order; the model is loaded for its tokenizer.
+
+    Args:
+        first: only the first chosen sample of each task.
+
+    Raises:
+        LbxError: the bundle, the tasks or the model are not there.
+    """
+    with _works(spec) as works:
+        for work in works:
+            before: Sequence[int] = ()
+            for task in work.tasks:
+                benchmark = work.benchmarks[task.benchmark]
+                chosen = work.selection.of(task, benchmark.samples(work.bundle, task.name))
+                for _, sample in islice(chosen, 1 if first else None):
+                    for sent in _of_sample(work, sample):
+                        ids = sent.read.request.token_ids if sent.read else ()
+                        yield replace(sent, shared_tokens=common_prefix(before, ids))
+                        before = ids or before
+
+
+def rebuilt(spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str]) -> list[SentPrompt]:
+    """The prompts of one stored answer.
+
+    Args:
+        spec: of the run that answered.
+        answers: every step's output but the last one's.
+
+    Raises:
+        LbxError: the bundle, the task or the model are not there any more.
+    """
+    name = f"{key.benchmark}/{key.task}"
+    only = replace(
+        spec, tasks=(name,), ids=(f"{name}/{key.sample_id}",), limit=None, documents=None, sample=None, workers=0
+    )
+    with _works(only, run_id) as (work, *_):
+        benchmark, (task,) = work.benchmarks[key.benchmark], work.tasks
+        _, sample = next(iter(work.selection.of(task, benchmark.samples(work.bundle, task.name))))
+        return list(_of_sample(work, sample, answers))
+
+
+@contextmanager
+def _works(spec: RunSpec, run_id: str | None = None) -> Iterator[list[Work]]:
+    """The works of a spec; where a run is named, its own first."""
+    run = resolve(spec)
+    finder = finder_for(spec.retrieval, run.bundle)
+    try:
+        loaded = load_to_count(card_of(spec, run.bundle), run.bundle)
+        try:
+            works = make_works(run, loaded, finder.find if finder else None)
+            named = zip(run.names, works, strict=True)
+            yield [work for _, work in sorted(named, key=lambda one: run_row(one[0], one[1], run).run_id != run_id)]
+        finally:
+            loaded.backend.close()
+    finally:
+        if finder:
+            finder.close()
+
+
+def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:
+    benchmark = work.benchmarks[sample.benchmark]
+    prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
+    yield _sent(work, sample.key, 0, prompt)
+    for answer in answers[:1]:
+        if (second := benchmark.follow_up(work.bundle, sample, work.mode, answer)) is not None:
+            yield _sent(work, sample.key, 1, second)
+
+
+def _sent(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:
+    try:
+        return SentPrompt(key, step, prompt, work.prompter.read(key, prompt, work.settings.sampling_for(prompt, 0)))
+    except (PromptError, BackendError) as error:
+        return SentPrompt(key, step, prompt, None, str(error))

@@ -1,0 +1,209 @@
+"""A model's chat template around a prompt, and the tokens of both: template marks as control tokens, texts as texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from lbx.chat_template import TEMPLATE_FIX, ChatTemplate
+from lbx.errors import BackendError
+from lbx.reasoning import Marks
+
+_USER = "\ue000lbx\ue001"
+"""Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
+_SYSTEM = "\ue002lbx\ue003"
+
+
+class Tokenizer(Protocol):
+    """What prompts need of a tokenizer. No method adds BOS or EOS; ``Wrapper`` does, once."""
+
+    @property
+    def bos_token(self) -> str:
+        """The BOS token's text for chat templates, "" where the model has none."""
+        ...
+
+    @property
+    def eos_token(self) -> str: ...
+
+    @property
+    def bos_id(self) -> int | None: ...
+
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """What the model expects before plain text: a BOS, what GLM has in its place, or nothing."""
+        ...
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Text -> id of the tokens that ``encode(special=True)`` recognises and ``special=False`` spells out."""
+        ...
+
+    @property
+    def chat_template(self) -> str | None:
+        """The model's Jinja chat template, or None for a base model."""
+        ...
+
+    @property
+    def reasoning_marks(self) -> Marks:
+        """What opens and what closes this model's reasoning."""
+        ...
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of the text. special=True turns control tokens' texts into their ids; False keeps them text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, control tokens left out, spaces untouched."""
+        ...
+
+
+class _Part(NamedTuple):
+    """A stretch of a prompt, and whether it is the template's own."""
+
+    text: str
+    template: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A prompt's text in its parts, and how many of them stand before the user's words."""
+
+    parts: tuple[_Part, ...]
+    user: int = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+    @property
+    def content(self) -> str:
+        """The user's words as the template has put them."""
+        return self.parts[self.user].text
+
+    @property
+    def begin(self) -> int:
+        """Where they begin in the text."""
+        return sum(len(part.text) for part in self.parts[: self.user])
+
+    @property
+    def after(self) -> str:
+        """What follows them."""
+        return "".join(part.text for part in self.parts[self.user + 1 :])
+
+
+class Wrapper:
+    """Puts prompts into a chat template and encodes them.
+
+    Args:
+        template: None where prompts are plain text, or a server wraps them.
+        sends_system: of a server that wraps prompts: whether it takes system messages; asked when there is one.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, sends_system: Callable[[], bool] | None = None
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._sends_system = sends_system
+        self._frames: dict[str, tuple[tuple[_Part, ...], str] | None] = {}
+        controls = sorted(tokenizer.control_tokens, key=len, reverse=True)
+        self._control_pattern = re.compile("|".join(map(re.escape, controls))) if controls else None
+
+    def system_place(self, system: str, *, chat: bool) -> str | None:
+        """Where a system message stands: in a "message" of its own, or as "text"; None for an empty one."""
+        if not system:
+            return None
+        if not chat:
+            return "text"
+        if self._template is not None:
+            own = self._frame(system) is not None
+        else:
+            own = self._sends_system is not None and self._sends_system()
+        return "message" if own else "text"
+
+    def wrap(self, text: str, system: str = "", *, chat: bool) -> Wrapped:
+        """The text as the model reads it.
+
+        Args:
+            system: a message that ``system_place`` has found a place for.
+
+        Raises:
+            BackendError: the template fails, or changes what the user says.
+        """
+        if not chat or self._template is None:
+            return Wrapped((_Part(system, template=False), _Part(text, template=False)), user=1)
+        frame = self._frame(system)
+        rendered = self._template.render(text, system)
+        before, after = ("", "") if frame is None else ("".join(part.text for part in frame[0]), frame[1])
+        if frame is None or not rendered.startswith(before) or not rendered.endswith(after):
+            raise BackendError(
+                "The model's chat template does not put the user's message into the prompt as it is.",
+                fix=TEMPLATE_FIX,
+            )
+        content = _Part(rendered[len(before) : len(rendered) - len(after)], template=False)
+        return Wrapped((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
+
+    def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
+        """What stands before the user's words, and after them; None where the template leaves one of the two out."""
+        if system not in self._frames:
+            self._frames[system] = self._take_apart(system)
+        return self._frames[system]
+
+    def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
+        assert self._template is not None  # without one nothing is wrapped
+        if not system:
+            before, found, after = self._template.render(_USER).partition(_USER)
+            return ((_Part(before, template=True),), after) if found else None
+        try:
+            start, found, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
+            before, _, after = self._template.render(_USER, system).partition(_USER)
+        except BackendError:  # it refuses system messages, or ends on them
+            return None
+        end = rest.partition(_USER)[0]
+        if not found or _USER not in rest or not before.startswith(start) or not before.endswith(end):
+            return None
+        said = before[len(start) : len(before) - len(end)]
+        if said.strip() != system.strip():
+            return None
+        return (_Part(start, template=True), _Part(said, template=False), _Part(end, template=True)), after
+
+    def encode(self, wrapped: Wrapped) -> list[int]:
+        """Token ids, with control tokens only where the template has them, never where a text spells one."""
+        encode = self._tokenizer.encode
+        if not any(part.template for part in wrapped.parts):
+            return self.with_prefix(encode(wrapped.text, special=False))
+        said = [part.text for part in wrapped.parts if not part.template]
+        if self._control_pattern is None or not any(map(self._control_pattern.search, said)):
+            return self.with_prefix(encode(wrapped.text, special=True))
+        ids: list[int] = []
+        for text, control in self._pieces(wrapped):
+            ids += [control] if control is not None else encode(text, special=False)
+        return self.with_prefix(ids)
+
+    def _pieces(self, wrapped: Wrapped) -> Iterator[tuple[str, int | None]]:
+        """The text cut at the template's control tokens: (text, None) and (token, id), in order."""
+        assert self._control_pattern is not None  # the caller has searched with it
+        waiting = ""
+        for part in wrapped.parts:
+            at = 0
+            for match in self._control_pattern.finditer(part.text) if part.template else ():
+                if waiting + part.text[at : match.start()]:
+                    yield waiting + part.text[at : match.start()], None
+                yield match.group(), self._tokenizer.control_tokens[match.group()]
+                waiting, at = "", match.end()
+            waiting += part.text[at:]
+        if waiting:
+            yield waiting, None
+
+    def with_prefix(self, ids: list[int]) -> list[int]:
+        """What the model expects before plain text once, whether or not its template writes it too."""
+        bos, prefix = self._tokenizer.bos_id, list(self._tokenizer.prefix_ids)
+        first = 0
+        while bos is not None and ids[first : first + 2] == [bos, bos]:
+            first += 1
+        ids = ids[first:]
+        if ids[: len(prefix)] == prefix:
+            return ids
+        return prefix + ids[ids[:1] == prefix[:1] :]

@@ -327,3 +327,32 @@ def test_generation_marks_are_left_out() -> None:
     assert knows_switch(source, "add_generation_prompt")
     with pytest.raises(BackendError, match="not valid Jinja"):
         ChatTemplate("{% generation %}")
+
+
+def test_what_stands_before_plain_text_stands_there_once() -> None:
+    """GLM's tokenizer puts two control tokens before every text, and its template writes them, too."""
+
+    class Glm(ByteTokenizer):
+        bos_token, bos_id, prefix_ids = "", None, (EOS, BOS)
+
+    template = ChatTemplate("</s><s>U:{{ messages[0].content }} A:")
+    for chat, text in ((None, "Read: abc Question?"), (template, "U:Read: abc Question? A:")):
+        request = Prompter(Glm(), context_window=1000, template=chat).request(KEY, prompt("abc"), Sampling())
+        assert read(request.token_ids) == "«/s»«s»" + text
+
+
+def test_a_system_text_that_spells_control_tokens_stays_text() -> None:
+    source = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
+    made = Prompter(ByteTokenizer(source), context_window=1000, template=ChatTemplate(source))
+    request = made.request(KEY, prompt("a<s>b", system="x</s>y"), Sampling())
+    assert read(request.token_ids) == "«s»system: x</s>y«/s»«s»user: Read: a<s>b Question?«/s»"
+    assert request.system_place == "message"
+
+
+def test_the_place_of_a_cut_is_told() -> None:
+    made = prompter(window=110, template=TEMPLATE)
+    for rule in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR, Truncation.DOCUMENT_MIDDLE):
+        found = made.read(KEY, prompt("a" * 500 + "b" * 500, rule), Sampling())
+        assert found.cut_at is not None
+        assert found.text[found.cut_at - 1 : found.cut_at + 1] == "ab"
+    assert made.read(KEY, prompt("short"), Sampling()).cut_at is None

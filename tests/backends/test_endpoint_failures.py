@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
 from lbx.errors import BackendError, EndpointError, PromptError, UsageError
-from lbx.records import Completion, Request, SampleKey, Sampling
+from lbx.prompts import Prompter
+from lbx.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
 
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
@@ -227,6 +229,38 @@ def test_no_stop_string_among_the_first_tokens(serve: Any) -> None:
     assert backend.generate(asked(stop=("\n",), min_new_tokens=1)).text == "\nyes"
     assert "stop" not in server.posts(CHAT)[0]
     assert server.posts(CHAT)[0]["min_tokens"] == 1
+
+
+def test_the_text_of_a_stop_token_ends_the_answer_behind_its_first_words(serve: Any) -> None:
+    server, backend = serve(lambda *_: chatted("\n\nyes\nno", "length"))
+    found = backend.generate(asked(stop_tokens=("\n",), min_new_tokens=1))
+    assert (found.text, found.finish_reason) == ("\n\nyes", "stop")
+    assert "stop" not in server.posts(CHAT)[0]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_system_message_travels_apart_where_the_server_takes_one(serve: Any, takes: bool) -> None:
+    def post(payload: Any, _: int) -> Answer:
+        if not takes and payload["messages"][0]["role"] == "system":
+            return 400, {}, {"error": "System role not supported"}
+        return chatted("yes")
+
+    server, backend = serve(post)
+    prompter = Prompter(
+        backend.tokenizer, context_window=backend.info.context_window, sends_system=backend.takes_system
+    )
+    plain = Prompt("Read: ", "abc", " Question?", 8, Truncation.DOCUMENT_END)
+    for prompt in (plain, replace(plain, system="Choose. "), replace(plain, system="Choose. ")):
+        request = prompter.request(SampleKey("t", "t", "1"), prompt, Sampling())
+        assert request.system_place == (None if prompt is plain else "message" if takes else "text")
+        assert backend.generate(request).text == "yes"
+    user = {"role": "user", "content": "Read: abc Question?"}
+    apart = [{"role": "system", "content": "Choose. "}, user]
+    before = [{"role": "user", "content": "Choose. Read: abc Question?"}]
+    first, tried, *last = [payload["messages"] for payload in server.posts(CHAT)]
+    assert first == [user]
+    assert tried[0]["role"] == "system"  # once, by a request of one token
+    assert last == [apart if takes else before] * 2
 
 
 SAMPLED = Sampling(temperature=0.6, top_p=0.95, seed=3)

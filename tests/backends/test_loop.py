@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pieces import PieceTokenizer
 
 from lbx.backends.loop import Decoding, check_fits, reusable
 from lbx.backends.scripted import EOS, ByteTokenizer
@@ -56,6 +57,28 @@ def test_a_stop_string_is_found_in_a_long_answer_with_control_tokens_inside():
         ids.append(token)
         found = finder.find(ids)
     assert found == "long " * 500
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        # As Llama 3 cuts them: the line break's token ends samsum's answer, a longer one that holds it does not.
+        (["\n\n", "She", " came", "\n", "Bob"], "\n\nShe came"),
+        (["She", "\n\n", "came", ".\n", "Bob", "\n", "x"], "She\n\ncame.\nBob"),
+        (["\n\n", "\n\n", "She"], "\n\n\n\nShe"),
+        (["\n\n", "\n", "She"], "\n\n"),  # as there, it may be the second token
+    ],
+)
+def test_a_stop_token_ends_an_answer_where_its_text_in_others_does_not(pieces, expected):
+    tokenizer = PieceTokenizer(list(dict.fromkeys(["\n", *pieces, "<end>"])))
+    request = Request(SampleKey("b", "t", "0"), (1,), 50, stop_tokens=("\n",), min_new_tokens=1)
+    (end,) = tokenizer.tokens("<end>")
+    decoding = Decoding(request, tokenizer, {end})
+    assert decoding._forbidden() == {end, *tokenizer.tokens("\n")}
+    for token in [*tokenizer.tokens(*pieces), end]:
+        if not decoding.push(token):
+            break
+    assert decoding.completion().text == expected
 
 
 def test_stop_ids_are_whole_stop_strings_only():

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lbx.backends.sampling import Sampler, noise, recommended
+from lbx.backends.sampling import Sampler, left_out, noise, recommended
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey, Sampling
 
@@ -144,3 +144,11 @@ def test_what_the_makers_recommend(values, expected):
     found = recommended(values)
     assert found == expected
     assert found is None or isinstance(found.top_k, int)
+
+
+def test_a_repetition_penalty_is_named_and_left_out():
+    stored, told = left_out(1.05)
+    assert stored == {"repetition_penalty_left_out": 1.05}
+    assert "repetition penalty of 1.05" in told[0]
+    for nothing in (None, 1, 1.0, "much", float("nan"), True):
+        assert left_out(nothing) == ({}, ())

@@ -180,6 +180,16 @@ def test_generation_config_recommends(tiny_hf, tmp_path, text, expected):
     backend.close()
 
 
+def test_a_penalty_in_the_models_files_is_told(tiny_hf, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_hf, folder)
+    (folder / "generation_config.json").write_text('{"repetition_penalty": 1.05}')
+    backend = load(resolve_model(str(folder)))
+    assert backend.info.hardware["repetition_penalty_left_out"] == 1.05
+    assert any("repetition penalty of 1.05" in note for note in backend.info.notes)
+    backend.close()
+
+
 def test_a_gguf_header_recommends(tiny_gguf, tmp_path):
     import gguf
 
@@ -195,6 +205,7 @@ def test_a_gguf_header_recommends(tiny_gguf, tmp_path):
     writer.add_float32("general.sampling.temp", 0.5)
     writer.add_int32("general.sampling.top_k", 20)
     writer.add_float32("general.sampling.top_p", 0.75)
+    writer.add_float32("general.sampling.penalty_repeat", 1.5)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()

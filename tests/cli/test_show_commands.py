@@ -1,0 +1,141 @@
+"""``lbx prompts`` and ``lbx show``: what is sent, looked at before a run and after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Lbx, fails
+from leval_scripts import CONFIG_PY, SCRIPT_PY
+
+SCI_FI = "leval/sci_fi/000-00"
+RECIPE = """
+name = "fiction"
+[[source]]
+kind = "path"
+path = "data"
+repo = "L4NLP/LEval"
+type = "dataset"
+[[source]]
+kind = "path"
+path = "scripts"
+to = "OpenLMLab/LEval/Baselines"
+allow = ["LEval_config.py", "turbo16k-test.py"]
+"""
+TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
+ASKED = "Text: {} Asked: Is it so in the story. \nAnswer: "
+
+
+@pytest.fixture(scope="module")
+def fiction(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a bundle of one sci_fi question on a document that is too long, and a model with a template."""
+    folder = tmp_path_factory.mktemp("fiction")
+    (folder / "data" / "LEval" / "Exam").mkdir(parents=True)
+    (folder / "scripts").mkdir()
+    row = {
+        "instructions": ["Is it so in the story."],
+        "outputs": ["True [fact: False]"],
+        "input": " ".join(f"word{number:05d}" for number in range(3000)),
+        "source": "sci",
+        "evaluation": "exam",
+    }
+    (folder / "data" / "LEval" / "Exam" / "sci_fi.jsonl").write_text(json.dumps(row) + "\n")
+    (folder / "scripts" / "LEval_config.py").write_bytes(CONFIG_PY)
+    (folder / "scripts" / "turbo16k-test.py").write_bytes(SCRIPT_PY)
+    (folder / "fiction.toml").write_text(RECIPE)
+    assert lbx("bundle", folder / "fiction.toml", "-o", folder).returncode == 0
+    done = lbx("unpack", folder / "fiction.tar", "--allow-unsigned", "--to", folder / "b")
+    assert done.returncode == 0, done.stderr
+    (folder / "answers.jsonl").write_text(json.dumps({"key": SCI_FI, "text": " True "}) + "\n")
+    (folder / "m.toml").write_text(
+        'name = "m"\nbackend = "scripted"\ncontext_window = 16384\n[weights]\npath = "answers.jsonl"\n'
+        f"[chat]\ntemplate = {json.dumps(TEMPLATE)}\n"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(lbx: Lbx, fiction: Path) -> Path:
+    out = fiction / "r.duckdb"
+    done = lbx("run", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval/sci_fi", "-o", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_what_would_be_sent_is_what_was_sent(lbx: Lbx, fiction: Path, results: Path) -> None:
+    out = fiction / "prompts.jsonl"
+    done = lbx("prompts", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval", "-o", out)
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, out.read_text().splitlines())
+    words = [f"word{number:05d}" for number in range(3000)]
+    kept = next(n for n in range(15488, 0, -250) if len(" ".join(words[:n])) + 1 <= 15488)
+    whole = ASKED.format(" ".join(words[:kept]))
+    assert first["text"] == f"<|system|>Choose. <|user|>{whole}<|assistant|>"
+    assert first["text"][: first["cut_at"]].endswith(words[kept - 1])
+    assert (first["system_prompt"], first["truncated"]) == ("message", True)
+    assert first["prompt_tokens"] == len(first["token_ids"]) <= 16384 - 512
+    assert second["text"] == "<|user|>Is it so in the world\nReally?<|assistant|>"
+    assert (second["step"], second["cut_at"]) == (1, None)
+    sent = json.loads(lbx("sql", results, "SELECT * FROM generations", "-f", "json").stdout)[0]
+    assert sent["prompt_sha256"] == first["prompt_sha256"] == hashlib.sha256(first["text"].encode()).hexdigest()
+    assert (sent["system_prompt"], sent["output"]) == ("message", "True [fact: True]")
+    assert [step["output"] for step in json.loads(sent["steps"])] == [" True "]
+    fails(
+        lbx("prompts", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval", "-o", out), 2, "is there already"
+    )
+
+
+def test_an_answer_with_all_that_is_known_of_it(lbx: Lbx, results: Path) -> None:
+    listed = lbx("show", results)
+    assert SCI_FI in listed.stdout
+    assert json.loads(lbx("show", results, "--match", "needle/*", "--json").stdout) == []
+    shown = lbx("show", results, SCI_FI, "--prompt").stdout
+    for words in ("Is it so in the story.", "True [fact: False]", "True [fact: True]", "exact_match 0.5000"):
+        assert words in shown
+    assert "tokens of the prompt were cut" in shown
+    assert "tokens are cut away here" in shown
+    assert "the same as the one that was answered" in shown
+    told = json.loads(lbx("show", results, "000-00", "--prompt", "--json").stdout)
+    assert [answer["prompt_is_the_same"] for answer in told] == [True]
+    assert len(told[0]["prompts"]) == 2
+
+
+def test_a_prompt_that_changed_is_told_apart(lbx: Lbx, fiction: Path, results: Path, tmp_path: Path) -> None:
+    card = tmp_path / "other.toml"
+    card.write_text(
+        (fiction / "m.toml").read_text().replace("<|user|>", "<|u|>").replace("answers", str(fiction / "answers"))
+    )
+    card.write_text(card.read_text().replace("m.role", "m.role | upper"))
+    shown = lbx("show", results, SCI_FI, "--prompt", "--model", card)
+    assert "NOT the one that was answered" in shown.stdout, shown.stderr
+
+
+def test_what_cannot_be_shown_is_said(lbx: Lbx, results: Path, tmp_path: Path) -> None:
+    fails(lbx("show", results, "none"), 2, "holds no answer to a sample none", "lbx show")
+    fails(lbx("show", results, SCI_FI, "--run", "none"), 2, "holds no answer")
+    fails(lbx("show", tmp_path / "none.duckdb"), 1, "none.duckdb")
+    fails(lbx("show", results, SCI_FI, "--prompt", "--bundle", tmp_path), 1, "The prompt cannot be rebuilt")
+
+
+def test_texts_of_models_steer_no_terminal(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "answers.jsonl").write_text(json.dumps({"*": "\x1b[2J\u202eevil\n" + "x" * 5000}))
+    (tmp_path / "m.toml").write_text(
+        'name = "m"\nbackend = "scripted"\ncontext_window = 16384\n[weights]\npath = "answers.jsonl"\n'
+    )
+    out = tmp_path / "r.duckdb"
+    asked = ("-b", bundle, "-m", tmp_path / "m.toml", "-t", "needle/single_en", "--limit", "1", "-o", out)
+    assert lbx("run", *asked, "--max-new-tokens", "6000").returncode == 0
+    (listed,) = json.loads(lbx("show", out, "--json").stdout)
+    shown = lbx("show", out, listed["sample"]).stdout
+    assert "\x1b" not in shown
+    assert r"\x1b[2J\u202eevil" in shown
+    assert "characters, see --full" in shown
+    assert "x" * 5000 in lbx("show", out, listed["sample"], "--full").stdout
+
+
+def test_the_first_of_each_task_is_shown_where_none_is_chosen(lbx: Lbx, bundle: Path, answers: Path) -> None:
+    done = lbx("prompts", "-b", bundle, "-m", answers, "-t", "needle/single_en,needle/single_zh")
+    assert done.stdout.count("== needle/") == 2
+    assert lbx("prompts", "-b", bundle, "-m", answers, "-t", "needle/single_en", "--limit", "3").stdout.count("==") == 3

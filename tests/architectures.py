@@ -99,7 +99,7 @@ def cells(row: Row) -> list[str]:
         equal(found.cold),
         equal(found.after),
         equal(found.among),
-        f"no: {found.single}" if found.single else "yes" if found.parts else "yes, by a mask",
+        f"no: {found.single}" if found.single else found.how,
         _twin(row),
     ]
 
@@ -133,10 +133,13 @@ def summary(found: Sequence[Row]) -> list[str]:
     sharing = [row for row in loaded if row.found.single is None]
     twins = [row for row in found if row.twin]
     close = [row for row in twins if row.twin and row.twin.good]
+    copies = sum("copies" in row.found.how for row in sharing)
     return [
         f"{len(loaded)} of {len(found)} families load; {sum(row.found.good for row in loaded)} of them answer as "
         f"`generate` does, with {ties} near ties (logits within {NEAR_TIE:g} of their range).",
-        f"{len(sharing)} share what prompts have in common; the others are asked one by one.",
+        f"{len(sharing)} share what prompts have in common, {copies} of them "
+        f"by copies of a sequence; they compute at most {max(row.found.computed for row in sharing):.3f} of the "
+        "distinct tokens. The others are asked one by one.",
         f"{len(twins)} run on llama.cpp from the converter's file, {len(close)} of them with the same logits (within "
         f"{SAME:g} of their range).",
     ]

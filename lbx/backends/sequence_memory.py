@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 
+NO_LIMIT = 2**62
 NO_FOREIGN_CELLS = 2**62
 """The price of a pass beside which strangers' cells cost nothing."""
 
@@ -71,6 +72,19 @@ class SequenceMemory(Protocol):
     @property
     def grain(self) -> int:
         """A sequence's own tokens take cells in blocks of so many; blocks that are full can be shared."""
+        ...
+
+    @property
+    def forks_anywhere(self) -> bool:
+        """Whether a sequence may begin as any first part of another one, and shares its cells.
+
+        Otherwise as the whole of it alone, as a copy that takes cells of its own.
+        """
+        ...
+
+    @property
+    def follow_limit(self) -> int:
+        """How many tokens may follow others before that costs as much as a long text: some models take them singly."""
         ...
 
     @property

@@ -20,8 +20,8 @@ from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
 
-_TRUNKS = (0, 1)
-"""Two sequences take turns as the trunk: it is cut back by forking its beginning into the other one."""
+_TRUNKS = 2
+"""So many sequences take turns as the trunk: it is cut back by forking its beginning into the other one."""
 
 
 @dataclass(slots=True)
@@ -34,10 +34,16 @@ class _DecodingAnswer:
     decoding: Decoding
     sequence: int
     waiting: Sequence[int]
+    kept: int
     next_token: int | None = None
     made: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+
+
+def answers_at_once(memory: SequenceMemory) -> int:
+    """How many answers grow at a time. A copy of a whole sequence for each is dear, and nothing is won by it."""
+    return min(memory.max_sequences - _TRUNKS, memory.max_step) if memory.forks_anywhere else 1
 
 
 def budget(request: Request) -> int:
@@ -81,16 +87,24 @@ class DecodeBatch:
     plan: PrefixPlan = field(init=False)
     prompt_tokens: int = 0
     _place: int = 0  # of the next prompt to branch off
-    _trunk: int = _TRUNKS[0]
+    _trunks: list[int] = field(init=False)  # the last one grows; the others wait at lengths that it returns to
+    _spare: list[int] = field(init=False)  # for more trunks
+    _returns: Sequence[Sequence[int]] = ()
     _trunk_place: int = -1  # of the prompt that the trunk is cut back for, and grows for
     _trunk_s: float = 0.0
+    _kept: int = 0  # of the prompt that the trunk grows for
     _active: list[_DecodingAnswer] = field(default_factory=list)
     _free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.plan = plan_prefixes([request.token_ids for request in self.requests])
-        answers = min(self.memory.max_sequences - len(_TRUNKS), self.memory.max_step)
-        self._free = [*range(len(_TRUNKS), len(_TRUNKS) + answers)][::-1]
+        answers = answers_at_once(self.memory)
+        trunks = _TRUNKS
+        if not self.memory.forks_anywhere:
+            self._returns = self.plan.returns()
+            trunks = self.memory.max_sequences - answers
+        self._trunks, self._spare = [0], list(range(1, trunks))
+        self._free = [*range(trunks, trunks + answers)][::-1]
 
     def run(self) -> Iterator[tuple[int, Completion]]:
         """Yields (index of the request, its completion) as answers end.
@@ -108,6 +122,10 @@ class DecodeBatch:
         finally:
             for sequence in range(self.memory.max_sequences):
                 self.memory.drop(sequence)
+
+    @property
+    def _trunk(self) -> int:
+        return self._trunks[-1]
 
     def _admit(self) -> None:
         """Let prompts branch off as long as the trunk holds what they share and there is room."""
@@ -129,6 +147,7 @@ class DecodeBatch:
                     Decoding(request, self.tokenizer, self.eos_ids),
                     sequence,
                     request.token_ids[branch.trunk :],
+                    self._kept,
                     prefill_s=self._trunk_s,
                 )
             )
@@ -160,16 +179,30 @@ class DecodeBatch:
         return branch.length + budget(self.requests[branch.index])
 
     def _turn_trunk_to(self, place: int) -> None:
-        """Cut the trunk back to what a prompt shares with the one before it; once for each prompt."""
+        """Cut the trunk back to what a prompt shares with the one before it; once for each prompt.
+
+        Where that cannot be, the longest copy that was left within it takes its place.
+        """
         if self._trunk_place == place:
             return
         self._trunk_place = place
         kept = self.plan.branches[place].kept
-        if self.memory.length(self._trunk) > kept:
-            other = _TRUNKS[1 - _TRUNKS.index(self._trunk)]
-            self.memory.fork(self._trunk, kept, [other])
+        while self.memory.length(self._trunk) > kept:
+            if self.memory.forks_anywhere:
+                other = self._spare.pop()
+                self.memory.fork(self._trunk, kept, [other])
+                self._trunks.insert(-1, other)
             self.memory.drop(self._trunk)
-            self._trunk = other
+            if len(self._trunks) > 1:
+                self._spare.append(self._trunks.pop())
+        self._kept = self.memory.length(self._trunk)
+
+    def _leave_copy(self, branch: Branch, length: int) -> None:
+        """Leave a copy of the trunk where it will return to, before it grows on, if there is room."""
+        held = self.memory.used_cells + branch.trunk + self._longest(self._place)
+        if self._spare and held <= self.memory.max_cells:
+            self._trunks.append(self._spare.pop())
+            self.memory.fork(self._trunks[-2], length, [self._trunk])
 
     def _step(self) -> Iterator[tuple[int, Completion]]:
         """One pass of the model, and what it ends."""
@@ -198,8 +231,13 @@ class DecodeBatch:
         if self._trunk_place != self._place:
             return ()
         branch = self.plan.branches[self._place]
-        length = self.memory.length(self._trunk)
-        return self.requests[branch.index].token_ids[length : min(branch.trunk, length + room)]
+        length, end = self.memory.length(self._trunk), branch.trunk
+        if not self.memory.forks_anywhere and length < end and room > 0:
+            stops = [n for n in self._returns[self._place] if length <= n < end and end - n <= self.memory.follow_limit]
+            if length in stops:
+                self._leave_copy(branch, length)
+            end = min([end, *(n for n in stops if n > length)])
+        return self.requests[branch.index].token_ids[length : min(end, length + room)]
 
     def _pass(
         self, items: Sequence[Extend], told: Sequence[_DecodingAnswer | None]
@@ -232,6 +270,6 @@ class DecodeBatch:
                 yield (
                     answer.branch.index,
                     answer.decoding.completion(
-                        cached_tokens=answer.branch.kept, prefill_s=answer.prefill_s, decode_s=answer.decode_s
+                        cached_tokens=answer.kept, prefill_s=answer.prefill_s, decode_s=answer.decode_s
                     ),
                 )

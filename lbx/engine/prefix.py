@@ -2,7 +2,9 @@
 
 In sorted order a prompt shares more with the one before it than with any earlier one. So one sequence, the trunk, is
 enough to walk the tree: for each prompt it is cut back to what that shares with the one before, grows by what the
-next one will share too, and the rest of the prompt is a branch of its own. Pure arithmetic; no model is needed.
+next one will share too, and the rest of the prompt is a branch of its own. Where a sequence cannot be cut back, copies
+of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). Pure arithmetic;
+no model is needed.
 """
 
 from __future__ import annotations
@@ -47,6 +49,13 @@ class PrefixPlan:
     def computed_tokens(self) -> int:
         """Tokens that this walk computes: the tree's, and one more for each prompt that another one begins with."""
         return sum(branch.length - branch.kept for branch in self.branches)
+
+    def returns(self) -> list[tuple[int, ...]]:
+        """For each branch, by its place, the lengths that the trunk will be cut back to after it, longest first."""
+        found: list[tuple[int, ...]] = [()]
+        for branch in reversed(self.branches[1:]):
+            found.append(tuple(filter(None, (branch.kept, *(n for n in found[-1] if n < branch.kept)))))
+        return found[::-1]
 
     def shared(self, first: int, second: int) -> int:
         """How many tokens two branches (by their places, first < second) hold in common in the memory."""

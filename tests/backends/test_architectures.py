@@ -18,21 +18,21 @@ from lbx.backends import load, resolve_model
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey
 
-KEEPS_LESS = "layers do not all keep every token"
-CHOSEN = {  # family: the attention that transformers has for it, and why it cannot share; None: it shares
-    "llama": ("sdpa", None),
-    "mixtral": ("sdpa", None),  # experts
-    "deepseek_v3": ("sdpa", None),  # latent attention, by a mask
-    "mistral3, with eyes": ("sdpa", None),  # no class for text alone
-    "gemma2": ("eager", KEEPS_LESS),  # soft-capping, windows
-    "gpt_oss": ("eager", KEEPS_LESS),  # sinks, windows, experts
-    "bloom": ("eager", "does not take positions and a mask"),  # ALiBi
-    "mamba": ("eager", KEEPS_LESS),  # no attention at all; forgets between pieces of several tokens
-    "mamba2": ("eager", KEEPS_LESS),
-    "bamba": ("sdpa", KEEPS_LESS),  # recurrent first, so that its cache counts no tokens
-    "jamba": ("sdpa", KEEPS_LESS),
-    "qwen3_5, with eyes": ("sdpa", KEEPS_LESS),  # linear attention
-    "llama4": ("sdpa", KEEPS_LESS),  # chunks
+COPIES = "yes, by copies"
+CHOSEN = {  # family: the attention that transformers has for it, and how it shares, or why it cannot
+    "llama": ("sdpa", "yes"),
+    "mixtral": ("sdpa", "yes"),  # experts
+    "deepseek_v3": ("sdpa", "yes, by a mask"),  # latent attention
+    "mistral3, with eyes": ("sdpa", "yes"),  # no class for text alone
+    "gemma2": ("eager", COPIES),  # soft-capping, windows
+    "gpt_oss": ("eager", COPIES),  # sinks, windows, experts
+    "bloom": ("eager", COPIES),  # ALiBi
+    "mamba": ("eager", COPIES),  # no attention at all; forgets between pieces of several tokens
+    "mamba2": ("eager", COPIES),
+    "bamba": ("sdpa", COPIES),  # recurrent first, so that its cache counts no tokens
+    "jamba": ("sdpa", COPIES),
+    "qwen3_5, with eyes": ("sdpa", COPIES),  # linear attention
+    "llama4": ("sdpa", COPIES),  # chunks
     "dynamic rope": ("sdpa", "depends on the length"),  # factors that outlive a prompt
 }
 
@@ -64,15 +64,15 @@ def test_prompts_are_longer_than_any_window():
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_it_loads_and_answers_as_generate_does(name, made):
-    attention, single = CHOSEN[name]
+    attention, sharing = CHOSEN[name]
     found = look(made(name))
     assert found.good, found
     assert (len(found.cold), len(found.after)) == (4, 5)
     assert found.attention == attention
-    if single is None:
-        assert (found.single, len(found.among)) == (None, 4)
+    if found.single is None:
+        assert (found.how, len(found.among)) == (sharing, 4)
     else:
-        assert single in found.single
+        assert sharing in found.single
 
 
 def test_a_model_with_eyes_says_how_long_its_context_is(made):

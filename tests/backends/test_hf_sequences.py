@@ -96,7 +96,7 @@ def wander(backend, memory, seed: int, rounds: int, tolerance: float) -> float:
             del told[sequence]
         if told and rng.random() < 0.6:
             source = rng.choice(sorted(told))
-            length = rng.randint(0, len(told[source]))
+            length = rng.randint(0, len(told[source])) if memory.forks_anywhere else len(told[source])
             targets = rng.sample([s for s in range(memory.max_sequences) if s != source], rng.randint(1, 4))
             memory.fork(source, length, targets)
             for target in targets:
@@ -418,18 +418,20 @@ PACKED = {
     "opt": ("OPTConfig", {"word_embed_proj_dim": 64, "ffn_dim": 96}),
     "granite": ("GraniteConfig", {}),
 }
+COPIED = {
+    "mistral-sliding": ("MistralConfig", {"sliding_window": 16}),
+    "gemma2": ("Gemma2Config", {"head_dim": 16, "sliding_window": 16}),
+    "gemma3": ("Gemma3TextConfig", {"head_dim": 16, "sliding_window": 16}),
+    "mamba": ("MambaConfig", {"state_size": 8}),
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}),
+}
 SINGLE = {
-    "mistral-sliding": ("MistralConfig", {"sliding_window": 96}, "DynamicSlidingWindowLayer"),
-    "gemma2": ("Gemma2Config", {"head_dim": 16}, "DynamicSlidingWindowLayer"),
-    "gemma3": ("Gemma3TextConfig", {"head_dim": 16}, "DynamicSlidingWindowLayer"),
     "phi3-longrope": (
         "Phi3Config",
         {"sliding_window": None, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE},
         "longrope",
     ),
     "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC}, "dynamic"),
-    "mamba": ("MambaConfig", {"state_size": 8}, "LinearAttentionLayer"),
-    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "does not take positions and a mask"),
 }
 
 
@@ -452,6 +454,22 @@ def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
     memory = backend.sequences()
     assert memory is not None, backend.single_reason
     print(f"{kind}: largest difference {wander(backend, memory, 12, 6, FLOAT32):.1e} of the range")
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", COPIED)
+def test_kinds_whose_sequences_are_copied(kind, tiny_hf, tmp_path):
+    backend = loaded(made(kind, *COPIED[kind], tiny_hf, tmp_path), tmp_path, kv_cells=4000)
+    memory = backend.sequences()
+    assert not memory.forks_anywhere
+    print(f"{kind}: largest difference {wander(backend, memory, 12, 25, FLOAT32):.1e} of the range")
+    memory.drop(0)
+    fill(memory, 0, [3] * 20)
+    with pytest.raises(ValueError, match="has 20 tokens and is forked there, not at 10"):
+        memory.fork(0, 10, [1])
+    with pytest.raises(BackendError, match=r"memory of .* is full"):
+        while True:
+            memory.extend([Extend(1, [3] * memory.max_step, False)])
     backend.close()
 
 
@@ -481,9 +499,9 @@ def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_h
         return whole(*args, **given, **rest)
 
     inner.forward = deaf
-    assert backend.sequences() is None
-    assert "differ from single ones" in backend.single_reason
-    print(f"{lost} lost, {dtype}: {backend.single_reason}")
+    assert not backend.sequences().forks_anywhere, "copies need neither"
+    assert "differ from single ones" in backend._packing.reason
+    print(f"{lost} lost, {dtype}: {backend._packing.reason}")
     backend.close()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
 
 from lbx.backends.loop import answer
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend
 from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.engine.prefix import common_prefix, joining_pays, plan_prefixes
 from lbx.records import Completion, Request, SampleKey
@@ -98,6 +98,41 @@ def test_answers_are_those_of_one_at_a_time(
     assert memory.computed == batch.prompt_tokens + sum(c.output_tokens for c in found.values()) - uncounted(found)
     assert told == [sum(len(item.tokens) for item in items) for items in memory.passes]
     assert not memory.sequences
+
+
+@settings(deadline=None)
+@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.sampled_from([0, 3, NO_LIMIT]))
+def test_answers_are_the_same_where_the_trunk_is_never_cut(
+    prompts: list[list[int]], new: int, sequences: int, step: int, follow: int
+) -> None:
+    """The toy refuses to fork a sequence anywhere but at its end."""
+    requests = [request(n, prompt, new) for n, prompt in enumerate(prompts)]
+    memory = ToyMemory(
+        max_sequences=sequences, max_step=step, max_cells=10_000, forks_anywhere=False, follow_limit=follow
+    )
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
+    found = dict(batch.run())
+    assert {index: said(completion) for index, completion in found.items()} == {
+        index: said(alone(one)) for index, one in enumerate(requests)
+    }
+    depth = max(map(len, batch.plan.returns()), default=0)
+    if sequences - 1 > depth and follow == NO_LIMIT:
+        assert batch.prompt_tokens == batch.plan.computed_tokens
+    kept = sum(completion.cached_tokens for completion in found.values())
+    assert batch.prompt_tokens == sum(map(len, prompts)) - kept >= batch.plan.computed_tokens
+    assert not memory.sequences
+
+
+def test_two_documents_with_questions_that_share_their_words_are_read_once_without_a_cut() -> None:
+    begin, ends = [9] * 5, [[2, 3, 4], [2, 3, 5], [2, 6], [7]]
+    requests = [
+        request(n, [*begin, *[document] * 100, *end], 3)
+        for n, (document, end) in enumerate((document, end) for document in (1, 8) for end in ends)
+    ]
+    memory = ToyMemory(max_sequences=8, max_step=32, max_cells=2000, forks_anywhere=False)
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
+    assert len(dict(batch.run())) == 8
+    assert batch.prompt_tokens == batch.plan.computed_tokens == batch.plan.tree_tokens
 
 
 @settings(deadline=None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lbx.backends.loop import Prefilled
 from lbx.backends.scripted import ByteTokenizer
-from lbx.backends.sequence_memory import Extend
+from lbx.backends.sequence_memory import NO_LIMIT, Extend
 from lbx.errors import BackendError
 
 VOCABULARY = 258
@@ -40,6 +40,8 @@ class ToyMemory:
     cheap_cells: int = 10_000
     pass_price: int = 40_000
     grain: int = 1
+    forks_anywhere: bool = True
+    follow_limit: int = NO_LIMIT
     fails_on: int | None = None
     computed: int = 0
     most_cells: int = 0
@@ -90,7 +92,7 @@ class ToyMemory:
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         assert all(0 <= one < self.max_sequences for one in (source, *targets))
-        assert length <= self.length(source)
+        assert length <= self.length(source) if self.forks_anywhere else length == self.length(source)
         for target in targets:
             self.sequences[target] = list(self.sequences.get(source, ())[:length])
         assert self.grain == 1 or self.used_cells <= self.max_cells + 2 * self.grain

@@ -38,6 +38,9 @@ class Said(NamedTuple):
         return self.equal or (self.gap is not None and self.gap <= NEAR_TIE)
 
 
+MOST_COMPUTED = 1.02
+
+
 @dataclass
 class Found:
     """What was seen of one family.
@@ -45,7 +48,9 @@ class Found:
     Attributes:
         refused: why it does not load, a sentence; None: it does.
         cold, after, among: each answer alone and first, after other prompts, among others.
-        single: why prompts cannot share; None: they do, ``parts`` at a time or else by a mask.
+        single: why prompts cannot share; None: they do.
+        how: "yes" part by part, "by a mask", or "by copies".
+        computed: tokens of prompts that were computed among others, as a part of their tree's.
     """
 
     refused: str | None = None
@@ -55,11 +60,13 @@ class Found:
     after: Sequence[Said] = ()
     among: Sequence[Said] = ()
     single: str | None = None
-    parts: bool = False
+    how: str = ""
+    computed: float = 1.0
 
     @property
     def good(self) -> bool:
-        return self.refused is None and all(one.good for one in (*self.cold, *self.after, *self.among))
+        answers = (*self.cold, *self.after, *self.among)
+        return self.refused is None and self.computed <= MOST_COMPUTED and all(one.good for one in answers)
 
 
 class Reference(NamedTuple):
@@ -149,10 +156,11 @@ def look(folder: Path) -> Found:
         after = [compare(n, backend.generate(requests[n])) for n in (1, 0, 2, 3, 0)]
         cold = [*first, *(compare(n, _afresh(backend, requests[n])) for n in (1, 2, 3))]
         memory = backend.sequences()
-        among = []
+        among, computed = [], 1.0
         if memory is not None:
-            made = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids).run()
-            among = [compare(n, said) for n, said in made]
+            batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
+            among = [compare(n, said) for n, said in batch.run()]
+            computed = batch.prompt_tokens / batch.plan.tree_tokens
         return Found(
             architecture=type(backend._model).__name__,
             attention=backend.info.settings["attention"],
@@ -160,10 +168,19 @@ def look(folder: Path) -> Found:
             after=after,
             among=among,
             single=backend.single_reason,
-            parts=bool(memory is not None and memory._parts),
+            how=_how(memory),
+            computed=computed,
         )
     finally:
         backend.close()
+
+
+def _how(memory: Any) -> str:
+    if memory is None:
+        return ""
+    if not memory.forks_anywhere:
+        return "yes, by copies"
+    return "yes" if memory._parts else "yes, by a mask"
 
 
 def _afresh(backend: Any, request: Request) -> Completion:

@@ -38,11 +38,14 @@ from lbx.records import Completion, Request
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
+    from lbx.backends.hf.copies import HfCopies
     from lbx.backends.hf.sequence_memory import HfSequences
     from lbx.backends.hf.single import Forward
     from lbx.backends.sampling import Logits
     from lbx.backends.sequence_memory import SequenceMemory
 
+_COPIES = 4
+"""A document, its copy that grows, a question and its answer: so many sequences as long as the window are held."""
 _SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
 """What generation_config.json recommends by."""
 
@@ -70,7 +73,7 @@ class HfBackend:
 
         self._cache: Any = None
         self._kept: list[int] = []
-        self._sequences: HfSequences | None = None
+        self._sequences: HfSequences | HfCopies | None = None
         self._packing: Packing | None = None
         self._advance: Forward | None = Forward(self._model)
         self._held = 0
@@ -105,13 +108,16 @@ class HfBackend:
     def sequences(self) -> SequenceMemory | None:
         """The memory of many sequences, always the same one; None where the model can compute only one at a time.
 
-        Whether it can is tried out on a few tokens at the first call; ``single_reason`` says why not.
+        What it can is tried out on a few tokens at the first call; ``single_reason`` says why it cannot.
         """
         from lbx.backends.hf.check import layer_count
+        from lbx.backends.hf.copies import HfCopies
         from lbx.backends.hf.sequence_memory import HfSequences
 
         packing = self._tried()
-        if self._sequences is None and packing.reason is None:
+        if self._sequences is not None or packing.single_reason is not None:
+            return self._sequences
+        if packing.reason is None:
             self._sequences = HfSequences(
                 self._model,
                 layer_count(self._model),
@@ -122,12 +128,21 @@ class HfBackend:
                 name=self.info.model,
                 claim=self._yield_cache,
             )
+        else:
+            self._sequences = HfCopies(
+                self._model,
+                max_cells=max(self._kv_cells, _COPIES * self.info.context_window),
+                max_step=self._chunk or self.info.context_window,
+                pieces=self._chunk > 0,
+                name=self.info.model,
+                claim=self._yield_cache,
+            )
         return self._sequences
 
     @property
     def single_reason(self) -> str | None:
         """Why ``sequences`` has given None, a clause; None before it was asked, or where it gave a memory."""
-        return self._packing.reason if self._packing else None
+        return self._packing.single_reason if self._packing else None
 
     def close(self) -> None:
         if self._sequences is not None:
@@ -141,7 +156,7 @@ class HfBackend:
 
         self._refuse_closed()
         if self._packing is None:
-            self._packing = packing_of(self._model)
+            self._packing = packing_of(self._model, pieces=self._chunk > 0)
         return self._packing
 
     def _yield_cache(self) -> None:

@@ -19,7 +19,7 @@ from lbx.backends.hf.attention import InParts, Layout, Part, QueryRows, make_mas
 from lbx.backends.hf.cells import CellStore, Pass
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend, check_items, check_number
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class HfSequences:
     """
 
     grain = 1
+    forks_anywhere = True
+    follow_limit = NO_LIMIT
 
     def __init__(
         self,

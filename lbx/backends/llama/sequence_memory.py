@@ -15,7 +15,7 @@ from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells
-from lbx.backends.sequence_memory import Extend, check_items, check_number
+from lbx.backends.sequence_memory import NO_LIMIT, Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class LlamaSequences:
         on_gpu: whether the model's layers lie on a GPU.
         filler: a token of the vocabulary, to pad with.
     """
+
+    forks_anywhere = True
+    follow_limit = NO_LIMIT
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lbx.backends.base import Backend, ConcurrentBackend
 from lbx.backends.sequence_memory import Extend, SequenceMemory
+from lbx.engine.batching import answers_at_once
 from lbx.engine.completing import LEAST_SEQUENCES, complete_all
 from lbx.engine.planning.estimate import Costs, DecodeCapacity
 from lbx.engine.planning.run_plan import RunPlan
@@ -34,8 +35,9 @@ def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     """How the backend answers prompts, as ``complete_all`` does it."""
     memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
     if memory is not None and memory.max_sequences >= LEAST_SEQUENCES:
-        answers = min(memory.max_sequences - 2, memory.max_step)
-        return DecodeCapacity(answers, memory.max_cells, memory.pass_price, memory.max_step, memory.grain)
+        answers = answers_at_once(memory)
+        step = memory.max_step if answers > 1 else 1  # one at a time, and yet every token that is shared is kept
+        return DecodeCapacity(answers, memory.max_cells, memory.pass_price, step, memory.grain)
     info = backend.info
     step = int(info.settings.get("prefill_chunk", 0)) if info.kv_bytes_per_token else 0
     return DecodeCapacity(1, info.context_window, 0, step)

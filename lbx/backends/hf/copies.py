@@ -1,0 +1,161 @@
+"""Many sequences, each with a cache of its own, where cells cannot be shared. Imported only with transformers.
+
+Recurrent states, sliding windows and the like say nothing of how they were at an earlier token. So a sequence begins as
+a copy of another one as it stands. What a copy can take along without computing or copying it, it does: keys and values
+that are only ever added to.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from lbx.backends.hf.cache import GrowingLayer, make_cache
+from lbx.backends.hf.library import first_line
+from lbx.backends.hf.single import Forward
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend, check_items, check_number
+from lbx.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
+SEQUENCES = 8
+_SINGLY = 256
+"""So many single tokens take about as long as a document."""
+_ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
+"""Layers whose new tokens leave what was there as it is, for whoever else holds it."""
+
+
+class HfCopies:
+    """Sequences of one model (``lbx.backends.sequence_memory.SequenceMemory``), computed one after the other.
+
+    Args:
+        model: a causal language model of transformers.
+        max_cells: tokens of all sequences together; what two have in common counts twice.
+        max_step: tokens of a pass.
+        pieces: whether several tokens may follow others in one pass; otherwise they follow one by one.
+        name: the model's, for messages.
+        claim: called before each pass; frees what else keeps keys and values of this model, and raises BackendError
+            where the model is closed.
+    """
+
+    grain = 1
+    forks_anywhere = False
+    pass_price = NO_FOREIGN_CELLS
+    max_sequences = SEQUENCES
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        max_cells: int,
+        max_step: int,
+        pieces: bool = True,
+        name: str = "the model",
+        claim: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._model = model
+        self._forward = Forward(model)
+        self._pieces = pieces
+        self._name = name
+        self._claim = claim
+        self.follow_limit = NO_LIMIT if pieces else _SINGLY
+        self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
+        self.cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
+        self._held: dict[int, tuple[DynamicCache, int]] = {}
+
+    @property
+    def used_cells(self) -> int:
+        return sum(length for _, length in self._held.values())
+
+    def length(self, sequence: int) -> int:
+        check_number(sequence, self.max_sequences)
+        return self._held[sequence][1] if sequence in self._held else 0
+
+    def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
+        for number in (source, *targets):
+            check_number(number, self.max_sequences)
+        if source in targets:
+            raise ValueError(f"sequence {source} is forked onto itself")
+        if length != self.length(source):
+            raise ValueError(f"sequence {source} has {self.length(source)} tokens and is forked there, not at {length}")
+        for target in targets:
+            self.drop(target)
+            if length:
+                self._held[target] = (_copied(self._held[source][0]), length)
+
+    def drop(self, sequence: int) -> None:
+        check_number(sequence, self.max_sequences)
+        self._held.pop(sequence, None)
+
+    def release(self) -> None:
+        """Forget all sequences."""
+        self._held.clear()
+
+    def close(self) -> None:
+        """Forget the model and all sequences."""
+        self.release()
+        self._model = self._forward = None  # type: ignore[assignment]
+
+    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
+        tokens = check_items(items, self.max_sequences, self.max_step)
+        if not items:
+            return []
+        self._claim()
+        if (free := self.max_cells - self.used_cells) < tokens:
+            raise BackendError(
+                f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
+                f"cells {free} are free.",
+                fix="Raise kv_cells in the model card's [options].",
+            )
+        try:
+            return [self._grow(item) for item in items]
+        except BaseException as exc:  # an interruption, too: some layers have the new tokens, others not
+            for item in items:
+                self.drop(item.sequence)
+            if isinstance(exc, (RuntimeError, TypeError, ValueError, IndexError, MemoryError)):
+                raise BackendError(f"The model {self._name} failed: {first_line(exc)}") from exc
+            raise
+
+    def _grow(self, item: Extend) -> Logits | None:
+        cache, held = self._held.get(item.sequence) or (make_cache(self._model.config), 0)
+        step = len(item.tokens) if self._pieces or not held else 1
+        logits = None
+        for at in range(0, len(item.tokens), step):
+            logits = self._forward(item.tokens[at : at + step], cache, held)
+            held += len(item.tokens[at : at + step])
+        self._held[item.sequence] = (cache, held)
+        if not item.wants_logits or logits is None:
+            return None
+        found: Logits = logits[0, -1].float().cpu().numpy()
+        return found
+
+
+def _copied(cache: DynamicCache) -> DynamicCache:
+    """A cache that holds the same and can grow in another way."""
+    made = copy.copy(cache)
+    made.layers = [_copied_layer(layer) for layer in cache.layers]
+    return made
+
+
+def _copied_layer(layer: Any) -> Any:
+    made = copy.copy(layer)
+    if type(layer) is GrowingLayer and layer.is_initialized:
+        made._rooms = (layer.keys, layer.values)  # the room behind them is the other one's
+    if type(layer) not in _ADDED_TO:
+        vars(made).update({name: _cloned(value) for name, value in vars(layer).items()})
+    return made
+
+
+def _cloned(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _cloned(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cloned(one) for one in value)
+    return value

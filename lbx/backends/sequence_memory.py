@@ -78,8 +78,12 @@ class SequenceMemory(Protocol):
     def forks_anywhere(self) -> bool:
         """Whether a sequence may begin as any first part of another one, and shares its cells.
 
-        Otherwise as the whole of it alone, as a copy that takes cells of its own.
+        Otherwise as the whole of it alone.
         """
+        ...
+
+    def copied_cells(self, length: int) -> int:
+        """How many cells a fork of so many tokens takes for itself."""
         ...
 
     @property

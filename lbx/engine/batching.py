@@ -199,7 +199,8 @@ class DecodeBatch:
 
     def _leave_copy(self, branch: Branch, length: int) -> None:
         """Leave a copy of the trunk where it will return to, before it grows on, if there is room."""
-        held = self.memory.used_cells + branch.trunk + self._longest(self._place)
+        copies = self.memory.copied_cells(length) + self.memory.copied_cells(branch.trunk)
+        held = self.memory.used_cells + copies + self._longest(self._place) - length
         if self._spare and held <= self.memory.max_cells:
             self._trunks.append(self._spare.pop())
             self.memory.fork(self._trunks[-2], length, [self._trunk])

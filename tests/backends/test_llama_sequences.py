@@ -19,6 +19,7 @@ from lbx.backends.llama.loose import LooseCells
 from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
 from lbx.backends.sequence_memory import Extend
+from lbx.engine.batching import DecodeBatch
 from lbx.engine.completing import complete_all
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.records import Completion, Request, SampleKey
@@ -622,13 +623,23 @@ def test_a_closed_model_says_so(tiny_gguf):
 # --- which models, how much room
 
 
-def test_a_recurrent_model_holds_one_sequence(tiny_gguf, tmp_path):
+def test_a_recurrent_models_sequences_begin_as_copies_of_others_as_they_stand(tiny_gguf, tmp_path):
     from llama_kinds import write_kind
 
-    backend = loaded(write_kind("mamba", tiny_gguf, tmp_path / "mamba.gguf"), 256)
-    assert backend.sequences() is None
-    request = Request(SampleKey("a", "b", "c"), tuple(tokens(90)), 8)
-    assert said(backend.generate(request)) == said(backend.generate(request))
+    backend = loaded(write_kind("mamba", tiny_gguf, tmp_path / "mamba.gguf"), 256, prefill_chunk=16)
+    memory = backend.sequences()
+    begin, documents = tokens(10), [tokens(100, 1), tokens(120, 2)]
+    ends = [[*tokens(shared, 3), *tokens(4, shared)] for shared in (1, 3, 3, 5)]
+    prompts = [(*begin, *document, *end) for document in documents for end in ends]
+    requests = [Request(SampleKey("a", "b", str(n)), ids, 8) for n, ids in enumerate(prompts)]
+    batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
+    found = dict(batch.run())
+    assert batch.prompt_tokens == batch.plan.computed_tokens < sum(map(len, prompts)) / 2
+    for place, request in enumerate(requests):
+        assert said(found[place]) == said(backend.generate(request))
+    prefill(memory, 0, begin)
+    with pytest.raises(ValueError, match="has 10 tokens and is forked there, not at 5"):
+        memory.fork(0, 5, [1])
     backend.close()
 
 

@@ -97,6 +97,9 @@ class ToyMemory:
             self.sequences[target] = list(self.sequences.get(source, ())[:length])
         assert self.grain == 1 or self.used_cells <= self.max_cells + 2 * self.grain
 
+    def copied_cells(self, length: int) -> int:
+        return 0
+
     def drop(self, sequence: int) -> None:
         self.sequences.pop(sequence, None)
 

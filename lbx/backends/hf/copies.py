@@ -88,6 +88,9 @@ class HfCopies:
             if length:
                 self._held[target] = (_copied(self._held[source][0]), length)
 
+    def copied_cells(self, length: int) -> int:
+        return length
+
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
         self._held.pop(sequence, None)

@@ -109,6 +109,9 @@ class HfSequences:
         self._table.drop(targets)
         self._table.fork(source, length, targets)
 
+    def copied_cells(self, length: int) -> int:
+        return 0
+
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
         self._table.drop([sequence])

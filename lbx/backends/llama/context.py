@@ -12,6 +12,9 @@ from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.errors import BackendError, DoesNotFitError
 
+_STATES = 5
+"""Sequences of a recurrent or hybrid model: each takes a whole state, and one answer grows at a time."""
+
 
 class ContextSize(NamedTuple):
     """What a context is made for.
@@ -21,7 +24,7 @@ class ContextSize(NamedTuple):
         context_cells: the same with the spare ones that laying them out takes.
         sequences: how many may share it; 0 where they cannot.
         sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
-        keeps_prefix: whether it can be cut back; that of recurrent and hybrid models cannot.
+        keeps_prefix: whether a sequence can be cut back; one with a recurrent state can only be copied as it stands.
         pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
             where it cannot.
     """
@@ -73,7 +76,7 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
     """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return ContextSize(window, window, 0, sliding=False, keeps_prefix=False, pass_size=None)
+        return ContextSize(window, window, _STATES, sliding=False, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
         return ContextSize(window, window, 0, sliding=False, keeps_prefix=True, pass_size=None)
     cells = options.kv_cells or window

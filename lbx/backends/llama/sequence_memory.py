@@ -48,7 +48,6 @@ class LlamaSequences:
         filler: a token of the vocabulary, to pad with.
     """
 
-    forks_anywhere = True
     follow_limit = NO_LIMIT
 
     def __init__(
@@ -68,6 +67,7 @@ class LlamaSequences:
         self._memory = llama_cpp.llama_get_memory(context)
         self.max_sequences = max_sequences = room.sequences
         self.max_step = max_step
+        self.forks_anywhere = room.keeps_prefix
         self.cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         self.pass_price: int = _PASS_TOKENS[on_gpu] * self.cheap_cells
         self._row_type = ctypes.c_float * vocabulary
@@ -148,6 +148,8 @@ class LlamaSequences:
         has = self._cells.length(source)
         if not 0 <= length <= has or source in targets:
             raise ValueError(f"{length} tokens of sequence {source}, which has {has}, for {list(targets)}")
+        if length != has and not self.forks_anywhere:
+            raise ValueError(f"sequence {source} has {has} tokens and is forked there, not at {length}")
         with self._changing():
             for target in targets:
                 self._cells.drop(target)
@@ -155,6 +157,9 @@ class LlamaSequences:
         with self._changing():
             for target in targets:
                 self._cells.share(source, length, target)
+
+    def copied_cells(self, length: int) -> int:
+        return 0
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)

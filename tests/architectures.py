@@ -9,6 +9,7 @@ Makes a tiny random model of every family, always the same, and prints a table:
     after others         the same, after other prompts, whole chunks of some kept
     among others         the same, all at once, where the model can share what prompts have in common
     shares               whether it does; why not
+    GGUF, together       how many answers of llama.cpp are the same together as alone
     GGUF                 the same numbers through llama.cpp's own converter and llama.cpp: largest difference of a
                          logit, and as a part of the logits' range
 
@@ -33,7 +34,17 @@ from tiny_families.twin import CONVERTER, SAME
 
 from bench.figures import table
 
-HEADER = ("family", "class", "attention", "cold", "after others", "among others", "shares", "GGUF: largest d")
+HEADER = (
+    "family",
+    "class",
+    "attention",
+    "cold",
+    "after others",
+    "among others",
+    "shares",
+    "GGUF: largest d",
+    "GGUF: together",
+)
 VERSIONS = ("transformers", "torch", "llama-cpp-python")
 
 
@@ -75,7 +86,8 @@ def bad(row: Row) -> bool:
     if row.problem or row.found.refused:
         return row.name not in NOT_LOADED
     unexplained = row.twin is not None and not row.twin.good and row.name not in OTHER_LOGITS
-    return unexplained or not row.found.good
+    badly_shared = row.twin is not None and not row.twin.shares_well
+    return unexplained or badly_shared or not row.found.good
 
 
 def cells(row: Row) -> list[str]:
@@ -90,6 +102,7 @@ def cells(row: Row) -> list[str]:
             "",
             "",
             row.untwinned or "",
+            "",
         ]
     found = row.found
     return [
@@ -101,6 +114,7 @@ def cells(row: Row) -> list[str]:
         equal(found.among),
         f"no: {found.single}" if found.single else found.how,
         _twin(row),
+        _twins_together(row),
     ]
 
 
@@ -126,6 +140,12 @@ def _twin(row: Row) -> str:
     return f"{text}, same likeliest token {row.twin.top} of {row.twin.places}: {reason}"
 
 
+def _twins_together(row: Row) -> str:
+    if row.twin is None:
+        return ""
+    return "asked one by one" if row.twin.together is None else f"{row.twin.together} of {len(prompts())}"
+
+
 def summary(found: Sequence[Row]) -> list[str]:
     """What the table adds up to."""
     loaded = [row for row in found if not (row.problem or row.found.refused)]
@@ -141,7 +161,7 @@ def summary(found: Sequence[Row]) -> list[str]:
         f"by copies of a sequence; they compute at most {max(row.found.computed for row in sharing):.3f} of the "
         "distinct tokens. The others are asked one by one.",
         f"{len(twins)} run on llama.cpp from the converter's file, {len(close)} of them with the same logits (within "
-        f"{SAME:g} of their range).",
+        f"{SAME:g} of their range); {sum(row.twin.together is not None for row in twins if row.twin)} share there.",
     ]
 
 

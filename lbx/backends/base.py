@@ -89,6 +89,11 @@ class Backend(Protocol):
         """
         ...
 
+    @property
+    def single_reason(self) -> str | None:
+        """Why ``sequences`` gives None for a model that computes here, a clause; else None."""
+        ...
+
     def close(self) -> None:
         """Free the model's memory. The backend is unusable afterwards."""
         ...

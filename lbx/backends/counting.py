@@ -44,6 +44,8 @@ class CountingBackend:
         """
         raise DoesNotFitError(f"{self.info.model} is loaded to count tokens only; {request.key} cannot be asked.")
 
+    single_reason = None
+
     def sequences(self) -> None:
         """None: there is no room."""
 

@@ -108,6 +108,8 @@ class ScriptedBackend:
                 break
         return decoding.completion(decode_s=time.perf_counter() - start)
 
+    single_reason = None
+
     def sequences(self) -> None:
         """None: there is no model to share."""
 

@@ -52,7 +52,7 @@ def plan(
 def _show(outlook: Outlook) -> None:
     """On standard output, a line a task."""
     from lbx.report import render
-    from lbx.runs.outlook_text import memory_line, time_line
+    from lbx.runs.outlook_text import memory_line, sharing_lines, time_line
     from lbx.store import Table
 
     title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
@@ -61,6 +61,8 @@ def _show(outlook: Outlook) -> None:
     ]  # fmt: skip
     rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
     stdout().print(render.rich_table(title, render.plain_columns(Table(names, rows))))
+    for line in sharing_lines(outlook):
+        stdout().print(line, highlight=False)
     if outlook.memory.weights_bytes is not None:
         stdout().print(memory_line(outlook.memory), highlight=False)
     stdout().print(time_line(outlook.time), highlight=False)

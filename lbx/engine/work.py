@@ -60,6 +60,11 @@ class Work(Agenda):
     chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
 
 
+def not_shared(backend: Backend, *, batching: bool) -> str | None:
+    """Why prompts share nothing that is computed, a clause; None: they do, or nothing is computed here."""
+    return backend.single_reason if batching and backend.sequences() is None else None
+
+
 class Prepared(NamedTuple):
     """A loaded model's work for one run, and the row that the run gets in the results file."""
 

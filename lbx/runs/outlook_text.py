@@ -9,7 +9,7 @@ from lbx.units import duration, size
 
 
 def brief(outlook: Outlook) -> list[str]:
-    """The outlook in three lines."""
+    """The outlook in a few lines."""
     total, memory, time = outlook.total, outlook.memory, outlook.time
     if not total.samples:
         return ["Nothing to ask: every prompt has its answer."]
@@ -19,10 +19,16 @@ def brief(outlook: Outlook) -> list[str]:
         f"To ask: {total.samples:,} prompts of {total.prompt_tokens:,} {tokens}, {total.distinct_tokens:,} distinct "
         f"({total.shared_factor:.1f} times shared); {', '.join(spoilt) or 'none truncated'}"
     ]
+    lines += sharing_lines(outlook)
     if memory.weights_bytes is not None:
         lines.append(memory_line(memory))
     lines.append(time_line(time))
     return lines
+
+
+def sharing_lines(outlook: Outlook) -> list[str]:
+    """What is wrong where prompts that share a document do not share the reading of it."""
+    return [f"Every prompt is read from its beginning: {outlook.not_shared}"] if outlook.not_shared else []
 
 
 def memory_line(memory: MemoryFit) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def _plan(
             works,
             free=free,
             workers=workers,
-            known=_known(results, run_row(None, works[0], run), workers),
+            known=_known(results, functools.partial(run_row, None, works[0], run), workers),
             measure=calibrate,
             progress=functools.partial(listener.counted, "counted"),
         )
@@ -90,11 +90,11 @@ def _plan(
         loaded.backend.close()
 
 
-def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) -> Costs | None:
+def _known(results: str | os.PathLike[str] | None, row: Callable[[], RunRow], workers: int) -> Costs | None:
     if results is None or not Path(results).exists():
         return None
     with Store(Path(results), read_only=True) as store:
-        return known_costs(store, row, workers)
+        return known_costs(store, row(), workers)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from lbx.benchmarks.base import Benchmark
 from lbx.engine.offline import block_network
 from lbx.engine.selection import Selection
 from lbx.engine.settings import RunSettings
-from lbx.engine.work import Agenda, Prepared, Work, nothing_retrieved
+from lbx.engine.work import Agenda, Prepared, Work, not_shared, nothing_retrieved
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter, knows_switch
@@ -116,9 +116,12 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
     settings = {**work.settings.to_json(), "context_window": info.context_window}
     if budget := work.settings.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
+    told = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
     if allowed := work.bundle.allowed:  # code or pickles lay beside what was read: every run says so
         settings["bundle.allowed"] = allowed
+    if reason := not_shared(work.backend, batching=work.settings.batching):
+        told["prompts_not_shared"] = reason
     digest = work.bundle.digest
     identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
     return RunRow(
@@ -129,7 +132,7 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
         bundle_digest=digest,
         settings=settings,
-        hardware={**info.hardware, "network": run.network, **({"bundle_check": run.checked} if run.checked else {})},
+        hardware={**info.hardware, **told},
         lbx_version=__version__,
         task_samples={task.full_name: task.samples for task in work.tasks},
     )

@@ -17,7 +17,14 @@ _ALIKE = ("batching", "context_window")
 """Settings that bear on speed, beside the backend's own."""
 _ASKED_ALIKE = ("thinking", "thinking_tokens", "max_new_tokens", "cot", "chat")
 """Settings that bear on how long answers are."""
-_NOT_SPEED = ("network", "dtype_reason", "bundle_check", "variants_refused")
+_NOT_SPEED = (
+    "network",
+    "dtype_reason",
+    "bundle_check",
+    "variants_refused",
+    "prompts_not_shared",
+    "repetition_penalty_left_out",
+)
 _FEWEST_TOKENS = 2_000
 _NEWEST = 3
 

@@ -18,6 +18,7 @@ from lbx.backends import load, resolve_model
 from lbx.backends.loop import Decoding
 from lbx.backends.options import HfOptions
 from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.engine.work import not_shared
 from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
 
@@ -479,6 +480,8 @@ def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
     backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path)
     assert backend.sequences() is None
     assert words in backend.single_reason
+    assert not_shared(backend, batching=True) == backend.single_reason
+    assert not_shared(backend, batching=False) is None
     print(f"{kind}: {backend.single_reason}")
     request = Request(SampleKey("a", "b", "c"), (5, 6, 7), 4)
     assert backend.generate(request).output_tokens > 0

@@ -6,12 +6,14 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from tiny_families.answers import CHUNK, card_of, hf_card, prompts
+from tiny_families.answers import CHUNK, MOST_COMPUTED, NEW_TOKENS, card_of, hf_card, prompts
 
 from lbx.backends import load
+from lbx.engine.batching import DecodeBatch
+from lbx.records import Request, SampleKey
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"
@@ -28,16 +30,25 @@ class Twin(NamedTuple):
         largest: difference of a logit.
         part: of the logits' range.
         top: how many of ``places`` have the same likeliest token.
+        together: how many of the four answers are the same together as alone on llama.cpp; None: one at a time.
+        computed: tokens of prompts that were computed together there, as a part of their tree's.
     """
 
     largest: float
     part: float
     top: int
     places: int
+    together: int | None
+    computed: float
 
     @property
     def good(self) -> bool:
         return self.part <= SAME
+
+    @property
+    def shares_well(self) -> bool:
+        """Whether what is shared changes no answer, and is computed once."""
+        return self.together is None or (self.together == len(prompts()) and self.computed <= MOST_COMPUTED)
 
 
 def convert(folders: Sequence[Path]) -> dict[Path, str | None]:
@@ -81,7 +92,19 @@ def compare(folder: Path) -> Twin:
                 largest, part = max(largest, distance), max(part, distance / float(np.ptp(here)))
                 top += int(np.argmax(here[:size]) == np.argmax(there[:size]))
                 places += 1
+        together, computed = _together(theirs)
     finally:
         ours.close()
         theirs.close()
-    return Twin(largest, part, top, places)
+    return Twin(largest, part, top, places, together, computed)
+
+
+def _together(backend: Any) -> tuple[int | None, float]:
+    memory = backend.sequences()
+    if memory is None:
+        return None, 1.0
+    requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
+    batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
+    found = {n: said.output_ids for n, said in batch.run()}
+    alone = {n: backend.generate(request).output_ids for n, request in enumerate(requests)}
+    return sum(found[n] == alone[n] for n in alone), batch.prompt_tokens / batch.plan.tree_tokens

@@ -70,6 +70,8 @@ class EndpointBackend:
         self._workers = 0
         self._system_taken: bool | None = None
 
+    single_reason = None
+
     def sequences(self) -> None:
         """None: the server shares its own memory."""
 

@@ -100,6 +100,10 @@ class LlamaBackend:
     def sequences(self) -> LlamaSequences | None:
         return self._sequences
 
+    @property
+    def single_reason(self) -> str | None:
+        return None if self._sequences else "llama.cpp computes its sparse attention for one sequence alone"
+
     def prefill(self, ids: Sequence[int]) -> Prefilled:
         """Compute the prompt in chunks whose bounds are multiples of the chunk, reusing whole chunks."""
         ids = list(ids)

@@ -12,7 +12,7 @@ from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.estimate import Costs, Estimate, estimate
 from lbx.engine.planning.memory_use import Free, MemoryFit, fit_of
 from lbx.engine.planning.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
-from lbx.engine.work import Work
+from lbx.engine.work import Work, not_shared
 from lbx.records import SampleKey
 
 
@@ -25,6 +25,7 @@ class Outlook:
         time: None where nothing is known of how fast the model is.
         counting_s: how long counting took.
         in_characters: there is no tokenizer, and what counts as a token is a character.
+        not_shared: why prompts share nothing that is computed, a clause; None: they do.
     """
 
     runs: Sequence[Sequence[TaskPlan]]
@@ -32,6 +33,7 @@ class Outlook:
     time: Estimate | None
     counting_s: float
     in_characters: bool = False
+    not_shared: str | None = None
 
     @property
     def tasks(self) -> list[TaskPlan]:
@@ -49,6 +51,7 @@ class Outlook:
             "time": None if self.time is None else self.time.to_json(),
             "counting_s": self.counting_s,
             "in_characters": self.in_characters,
+            "not_shared": self.not_shared,
         }
 
 
@@ -95,4 +98,5 @@ def look_ahead(
         time,
         plan.seconds,
         in_characters=not info.counts_tokens,
+        not_shared=not_shared(work.backend, batching=batching) if measure or costs else None,
     )

@@ -38,6 +38,10 @@ bench-engine *args: setup
 bench-growth figure *args: setup
     python -m bench.growth {{ figure }} {{ args }}
 
+# sliding, hybrid and recurrent models: questions that share a document by copies of it, against each one cold
+bench-copies *args: setup
+    python -m bench.copies {{ args }}
+
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup
     python -m bench.gpu {{ args }}

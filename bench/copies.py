@@ -1,0 +1,133 @@
+"""What sharing by copies wins on models whose cells cannot be shared: questions on one document, against each cold.
+
+    python -m bench.copies [--questions 16] [--document 8192] [--question 64] [--new-tokens 16] [KIND...]
+
+Random models of about 25 million parameters on transformers, one thread: sliding (Gemma 3, five layers of six see 512
+tokens), hybrid (LFM2, convolutions and attention), recurrent (Mamba 2). Prints CPU seconds of answering, their ratio,
+the prompt tokens computed as a part of the distinct ones, and how many answers are equal. Exit code 1 where one is not,
+or more than 1.02 of the distinct tokens were computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.figures import MOST_COMPUTED, table
+from lbx.backends import Backend, load, resolve_model
+from lbx.engine.batching import DecodeBatch
+from lbx.records import Completion, Request, SampleKey
+
+_VOCABULARY = 8192
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sliding": (
+        "gemma3_text",
+        {
+            "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 8,
+            "num_key_value_heads": 2, "head_dim": 64, "sliding_window": 512, "layer_types": [*[_SLIDING] * 5, _FULL],
+        },
+    ),
+    "hybrid": (
+        "lfm2",
+        {
+            "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6, "num_attention_heads": 8,
+            "num_key_value_heads": 2, "block_auto_adjust_ff_dim": False,
+            "layer_types": ["conv", "conv", _FULL, "conv", "conv", _FULL],
+        },
+    ),
+    "recurrent": (
+        "mamba2",
+        {
+            "hidden_size": 512, "num_hidden_layers": 10, "num_heads": 16, "head_dim": 64, "state_size": 64,
+            "n_groups": 1, "expand": 2, "chunk_size": 128,
+        },
+    ),
+}  # fmt: skip
+
+
+def main() -> int:
+    args = _arguments()
+    rows, good = [], True
+    for kind in args.kinds or KINDS:
+        with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
+            backend = load(resolve_model(str(_made(kind, Path(folder))), threads=1))
+            try:
+                row, equal = _row(kind, backend, _requests(args))
+            finally:
+                backend.close()
+        rows.append(row)
+        good = good and equal
+    header = ("kind", "parameters", "cold CPU s", "lbx CPU s", "ratio", "computed / distinct", "equal answers")
+    print(table(header, rows))
+    return int(not good)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all without")
+    for name, value in (("questions", 16), ("document", 8192), ("question", 64), ("new-tokens", 16)):
+        parser.add_argument(f"--{name}", type=int, default=value, metavar="N")
+    args = parser.parse_args()
+    if unknown := set(args.kinds) - KINDS.keys():
+        parser.error(f"there is no kind {', '.join(sorted(unknown))}")
+    return args
+
+
+def _made(kind: str, folder: Path) -> Path:
+    """A random model's folder, with a tokenizer of single words."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    name, keywords = KINDS[kind]
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(name, vocab_size=_VOCABULARY, max_position_embeddings=65_536, **keywords)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    words = {"</s>": 0, "<unk>": 1} | {f"w{n}": n for n in range(2, _VOCABULARY)}
+    raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", unk_token="<unk>").save_pretrained(folder)
+    return folder
+
+
+def _requests(args: argparse.Namespace) -> list[Request]:
+    chance = random.Random(3)
+    document = chance.choices(range(2, _VOCABULARY), k=args.document)
+    return [
+        Request(
+            SampleKey("bench", "copies", str(n)),
+            (*document, *chance.choices(range(2, _VOCABULARY), k=args.question)),
+            args.new_tokens,
+            min_new_tokens=args.new_tokens,
+        )
+        for n in range(args.questions)
+    ]
+
+
+def _row(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:
+    memory = backend.sequences()
+    assert memory is not None, backend.single_reason
+    begin = time.process_time()
+    batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
+    shared = dict(batch.run())
+    middle = time.process_time()
+    cold: dict[int, Completion] = {n: backend.generate(request) for n, request in enumerate(requests)}
+    end = time.process_time()
+    equal = sum(shared[n].output_ids == said.output_ids for n, said in cold.items())
+    computed = batch.prompt_tokens / batch.plan.tree_tokens
+    parameters = sum(numbers.numel() for numbers in backend._model.parameters())  # type: ignore[attr-defined]
+    cells = [
+        kind, f"{parameters / 1e6:.0f} M", f"{end - middle:.1f}", f"{middle - begin:.1f}",
+        f"{(end - middle) / (middle - begin):.2f}", f"{computed:.3f}", f"{equal} of {len(requests)}",
+    ]  # fmt: skip
+    return cells, equal == len(requests) and computed <= MOST_COMPUTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

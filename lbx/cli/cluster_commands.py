@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryFailed, VerifyBatching
+from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryEmpty, RetryFailed, VerifyBatching
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, stdout
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
@@ -114,6 +114,7 @@ def submit_slurm(
     tokens: CountTokens = True,
     verify_batching: VerifyBatching = 0,
     retry_failed: RetryFailed = False,
+    retry_empty: RetryEmpty = False,
     count_first: CountFirst = True,
     hash_bundle: HashBundle = False,
     dry_run: DryRun = False,
@@ -137,7 +138,8 @@ def submit_slurm(
     if not dry_run:
         slurm.check_present()
     folder, spec, plan = _planned(spec, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
-    flags = _flags(verify_batching, retry_failed=retry_failed, count_first=count_first, hash_bundle=hash_bundle)
+    again = {"retry_failed": retry_failed, "retry_empty": retry_empty}
+    flags = _flags(verify_batching, **again, no_plan=not count_first, hash_bundle=hash_bundle)
     job = slurm.SlurmJob(
         folder,
         len(plan.shards),
@@ -202,6 +204,7 @@ def submit_kubernetes(
     tokens: CountTokens = True,
     verify_batching: VerifyBatching = 0,
     retry_failed: RetryFailed = False,
+    retry_empty: RetryEmpty = False,
     count_first: CountFirst = True,
     hash_bundle: HashBundle = False,
     dry_run: DryRun = False,
@@ -221,7 +224,8 @@ def submit_kubernetes(
         job_name, image, run_claim, bundle_claim, namespace, cpus, mem, gpus, at_once, retries, copy_every
     )
     folder, spec, plan = _planned(spec, output, shards, Counting(calibrate, like, tokens), dry_run=dry_run)
-    flags = _flags(verify_batching, retry_failed=retry_failed, count_first=count_first, hash_bundle=hash_bundle)
+    again = {"retry_failed": retry_failed, "retry_empty": retry_empty}
+    flags = _flags(verify_batching, **again, no_plan=not count_first, hash_bundle=hash_bundle)
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *flags]
     text = json.dumps(kubernetes.manifest(options, len(plan.shards), run), indent=2, ensure_ascii=False)
     if dry_run:
@@ -259,11 +263,10 @@ def _planned(
     return folder, named, plan
 
 
-def _flags(verify_batching: int, *, retry_failed: bool, count_first: bool, hash_bundle: bool) -> list[str]:
+def _flags(verify_batching: int, **given: bool) -> list[str]:
     """What is no part of the run, for each shard's command line."""
-    given = {"--retry-failed": retry_failed, "--no-plan": not count_first, "--hash-bundle": hash_bundle}
     verify = ["--verify-batching", str(verify_batching)] if verify_batching else []
-    return [*(flag for flag, wanted in given.items() if wanted), *verify]
+    return [*(f"--{name.replace('_', '-')}" for name, wanted in given.items() if wanted), *verify]
 
 
 def _place_of(model: str) -> str:

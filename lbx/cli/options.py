@@ -130,6 +130,9 @@ Ids = Annotated[
     ),
 ]
 RetryFailed = Annotated[bool, _which("--retry-failed", help="Ask samples again that failed in an earlier session.")]
+RetryEmpty = Annotated[
+    bool, _which("--retry-empty", help="Ask samples again whose answer was empty in an earlier session.")
+]
 
 # The model.
 Model = Annotated[

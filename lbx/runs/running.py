@@ -50,6 +50,7 @@ def run(
     *,
     listener: Listener | None = None,
     retry_failed: bool = False,
+    retry_empty: bool = False,
     verify_batching: int = 0,
     plan: bool = True,
     hash_bundle: bool = False,
@@ -66,6 +67,7 @@ def run(
         results: the results file; made when missing.
         listener: told how far the run is.
         retry_failed: ask samples again that failed in an earlier session.
+        retry_empty: ask samples again whose answer is empty.
         verify_batching: ask so many answers again alone afterwards.
         plan: count tokens and estimate the time before the first sample.
         hash_bundle: hash every file of the bundle first.
@@ -110,6 +112,7 @@ def run(
                         asker,
                         listener,
                         retry_failed=retry_failed,
+                        retry_empty=retry_empty,
                         free=free if plan else None,
                         log_file=logged_to,
                     )
@@ -152,12 +155,13 @@ def _ask(
     listener: Listener,
     *,
     retry_failed: bool,
+    retry_empty: bool,
     free: Free | None,
     log_file: Path,
 ) -> dict[str, Outcome]:
     """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
     workers = run.spec.workers
-    done = [_begin(store, row, retry_failed=retry_failed) for row in asker.rows]
+    done = [_begin(store, row, failed=retry_failed, empty=retry_empty) for row in asker.rows]
     run_ids = [row.run_id for row in asker.rows]
     agendas = run.agendas(run_ids)
     total = sum(agenda.total for agenda in agendas)
@@ -190,10 +194,10 @@ def _extent(agenda: Agenda) -> str:
     return f"{asked:,}{of} samples of {tasks}{prompts}"
 
 
-def _begin(store: Store, row: RunRow, *, retry_failed: bool) -> set[SampleKey]:
-    """Enter a run, or take it up again; what of it is done."""
+def _begin(store: Store, row: RunRow, *, failed: bool, empty: bool) -> set[SampleKey]:
+    """Enter a run, or take it up again, without its failed or empty answers; what of it is done."""
     done = store.begin_run(row)
-    return store.begin_run(row) if retry_failed and store.delete_failed(row.run_id) else done
+    return store.begin_run(row) if store.forget_answers(row.run_id, failed=failed, empty=empty) else done
 
 
 def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:

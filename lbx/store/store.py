@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 _TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
 _BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
+_FAILED = "error IS NOT NULL"
+_EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
 
 
 def _delete(
@@ -301,13 +303,25 @@ class Store:
             insert(connection, "task_results", results)
             insert(connection, "group_results", groups)
 
-    def delete_failed(self, run_id: str) -> int:
-        """Forget a run's failed generations so that they are tried again. Returns how many."""
+    def forget_answers(self, run_id: str, *, failed: bool, empty: bool) -> int:
+        """Forget which of a run's answers failed, or hold nothing but white space, with their scores and the numbers
+        made of them, so that they are asked again. Returns how many.
+        """
+        wrong = [text for text, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted]
+        if not wrong:
+            return 0
         with self.transaction() as connection:
-            rows = connection.execute(
-                "DELETE FROM generations WHERE run_id = ? AND error IS NOT NULL RETURNING sample_id", [run_id]
+            tasks = connection.execute(
+                f"DELETE FROM generations WHERE run_id = ? AND ({' OR '.join(wrong)}) RETURNING run_id, benchmark, task",
+                [run_id],
             ).fetchall()
-        return len(rows)
+            connection.execute(
+                "DELETE FROM scores WHERE run_id = $1 AND (benchmark, task, sample_id, iteration) NOT IN "
+                "(SELECT (benchmark, task, sample_id, iteration) FROM generations WHERE run_id = $1)",
+                [run_id],
+            )
+            self._forget_results(connection, set(tasks), set())
+        return len(tasks)
 
     def finish_run(self, run_id: str, status: str) -> None:
         """Close a run: status "done", "interrupted" or "failed"."""

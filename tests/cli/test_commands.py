@@ -139,6 +139,23 @@ def test_failed_samples_are_asked_again_when_told_to(lbx: Lbx, bundle: Path, tmp
     assert "context window is 400 tokens" in errors[0]["error"]
 
 
+def test_empty_answers_are_asked_again_when_told_to(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    """As after a server's bad hour: the same command leaves them alone, and --retry-empty asks these alone."""
+    path, table = tmp_path / "results.duckdb", tmp_path / "model.jsonl"
+    lines = [json.loads(line) for line in answers.read_text().splitlines()]
+    empty = [line["key"] for line in lines if line["key"].startswith("needle/single_en")][:3]
+    table.write_text("\n".join(json.dumps(line | ({"text": " \n"} if line["key"] in empty else {})) for line in lines))
+    command = ("run", "--bundle", bundle, "--model", table, "--tasks", "needle/single_en", "-o", path, "--run", "r")
+    mean = ("sql", path, "SELECT score, n FROM task_scores", "--format", "csv")
+    assert lbx(*command).returncode == 0
+    assert lbx(*mean).stdout == "score,n\n0.625,8\n"
+    told = json.loads(lbx(*command, "--json").stdout)
+    assert (told["answered"], told["found"]) == (0, 8)
+    again = json.loads(lbx(*command, "--json", "--retry-empty").stdout)
+    assert (again["answered"], again["found"]) == (3, 5)
+    assert lbx(*mean).stdout == "score,n\n0.625,8\n"
+
+
 def test_a_run_can_be_extended(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
     command = ("run", "--bundle", bundle, "--model", answers, "-o", path, "--json")

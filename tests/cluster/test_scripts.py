@@ -166,10 +166,11 @@ def test_a_dry_run_prints_and_writes_nothing(
     lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:
     what = ["--bundle", bundle, "--model", answers(0.0), "-t", "needle/single_en", "--thinking-tokens", 7]
-    done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--json")
+    done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--json", "--retry-empty")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert f"--spec {tmp_path}/run/run.json --output" in checked_by_bash(said["scripts"]["job.sh"])
+    script = checked_by_bash(said["scripts"]["job.sh"])
+    assert f"--spec {tmp_path}/run/run.json --retry-empty --output" in script
     assert (said["spec"]["thinking_tokens"], said["spec"]["name"]) == (7, "run")
     assert len(said["plan"]["shards"]) == 3 and said["plan"]["iterations"] == {"needle/single_en": 1}
     pods = lbx(

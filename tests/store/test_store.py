@@ -91,8 +91,29 @@ def test_failed_generations_can_be_tried_again(path: Path) -> None:
         store.begin_run(RUN)
         store.write(samples=[sample()], generations=[generation(error="no memory")])
         assert store.query("SELECT error FROM failures").rows == [("no memory",)]
-        assert store.delete_failed("r1") == 1
+        assert store.forget_answers("r1", failed=True, empty=False) == 1
         assert store.begin_run(RUN) == set()
+
+
+def test_empty_answers_are_forgotten_with_what_was_made_of_them(path: Path) -> None:
+    """Empty is what ``str.strip`` leaves nothing of; what failed is another thing."""
+    outputs = {"none": "", "blank": " \n\u3000\x85\x1c", "dot": ".", "broken": ""}
+    with Store(path) as store:
+        store.begin_run(RUN)
+        for name, text in outputs.items():
+            error = "no memory" if name == "broken" else None
+            answer = dataclasses.replace(generation(sample_id=name, error=error), output=text)
+            scores = [] if error else [score(sample_id=name)]
+            store.write(samples=[sample(name)], generations=[answer], scores=scores)
+        store.write_results(
+            [ResultRow("r1", "needle", "single_en", "recall", 1, 3, 0.5, 50.0, headline=True, position=0)]
+        )
+        assert store.forget_answers("r1", failed=False, empty=False) == 0
+        assert store.forget_answers("other", failed=True, empty=True) == 0
+        assert store.forget_answers("r1", failed=False, empty=True) == 2
+        assert store.query("SELECT sample_id FROM generations ORDER BY ALL").rows == [("broken",), ("dot",)]
+        assert store.query("SELECT sample_id FROM scores").rows == [("dot",)]
+        assert store.query("SELECT count(*) FROM task_results").rows == [(0,)]
 
 
 def test_task_scores_show_the_official_number_until_new_scores_come(path: Path) -> None:

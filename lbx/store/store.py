@@ -307,12 +307,12 @@ class Store:
         """Forget which of a run's answers failed, or hold nothing but white space, with their scores and the numbers
         made of them, so that they are asked again. Returns how many.
         """
-        wrong = [text for text, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted]
+        wrong = " OR ".join(text for text, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted)
         if not wrong:
             return 0
         with self.transaction() as connection:
             tasks = connection.execute(
-                f"DELETE FROM generations WHERE run_id = ? AND ({' OR '.join(wrong)}) RETURNING run_id, benchmark, task",
+                f"DELETE FROM generations WHERE run_id = ? AND ({wrong}) RETURNING run_id, benchmark, task",
                 [run_id],
             ).fetchall()
             connection.execute(

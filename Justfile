@@ -1,6 +1,8 @@
 # Every job a person does. `just` lists them; each one sets up what it needs.
 
 export PATH := justfile_directory() / ".venv/bin:" + env("PATH")
+export MYPY_CACHE_DIR := cache_directory() / "lbx/mypy"  # kept, as the wheel of llama.cpp is
+export PYTHONDONTWRITEBYTECODE := ""  # where it is set, every process compiles what it imports anew
 
 [private]
 default:

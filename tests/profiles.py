@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 QUICK = 50
-KILLS = 4
+KILLS = 2
 
 settings.register_profile("quick", deadline=None, max_examples=QUICK)  # no test asserts a duration
 settings.register_profile("all", deadline=None)

@@ -15,7 +15,7 @@ runs=("leval/tpo 8" "longbench/multi_news,longbench_v2 1") compared="leval/tpo,l
 calibrate=() bounds=() shorter=(--max-new-tokens 48)  # a summary's 512 tokens, one by one, would take minutes
 if [ "${2:-}" = short ]; then
     runs=("leval/tpo,longbench/multi_news,longbench_v2 1") compared=${runs[0]}
-    calibrate=(--no-calibrate) bounds=(--max-prompt-tokens 256 --max-new-tokens 8) shorter=("${bounds[@]}")
+    calibrate=(--no-calibrate) bounds=(--max-prompt-tokens 192 --max-new-tokens 4) shorter=("${bounds[@]}")
 fi
 
 step() {

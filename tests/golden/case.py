@@ -66,6 +66,8 @@ def cached(function: Callable[..., Any]) -> Any:
 def read_from(folder: Path) -> None:
     """Where the golden records are taken from, from now on."""
     global _folder  # noqa: PLW0603
+    if folder == _folder:
+        return
     _folder = folder
     for clear in _caches:
         clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 
 import leval
 import longbench
@@ -23,15 +22,22 @@ Key = tuple[str, str, str, str, str]
 """("travels" or "shared", family, task, metric, "records" or "aggregates")"""
 
 
-@cache
-def cases() -> dict[Key, list[Case]]:
-    """Every comparison; without those of ../shared where that is missing."""
-    found: dict[Key, list[Case]] = {}
-    for source, folder in SOURCES.items():
-        if folder.is_dir():
-            read_from(folder)
-            for family, kinds in FAMILIES.items():
-                for kind, compare in kinds.items():
-                    for case in compare():
-                        found.setdefault((source, family, case.task, case.metric, kind), []).append(case)
+def cases(source: str, family: str, kind: str) -> dict[tuple[str, str], list[Case]]:
+    """A family's comparisons with one source's records or aggregates: {(task, metric): each}."""
+    read_from(SOURCES[source])
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in FAMILIES[family][kind]():
+        found.setdefault((case.task, case.metric), []).append(case)
     return found
+
+
+def all_cases() -> dict[Key, list[Case]]:
+    """Every comparison; without those of ../shared where that is missing."""
+    return {
+        (source, family, task, metric, kind): found
+        for source, folder in SOURCES.items()
+        if folder.is_dir()
+        for family in FAMILIES
+        for kind in KINDS
+        for (task, metric), found in cases(source, family, kind).items()
+    }

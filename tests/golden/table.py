@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from case import SHARED, Case
-from families import Key, cases
+from families import Key, all_cases
 from rich.console import Console
 from rich.table import Table
 
@@ -18,12 +18,13 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console.width = 120
+    compared = all_cases()
     for source, where in (("travels", "travel with the code"), ("shared", "need ../shared")):
-        count = sum(len(found) for key, found in cases().items() if key[0] == source)
+        count = sum(len(found) for key, found in compared.items() if key[0] == source)
         console.print(f"{count:,} official numbers that {where}." if count else f"None of those that {where} are here.")
     if not SHARED.is_dir():
         console.print(f"Those on real texts would lie at {SHARED}.", soft_wrap=True)
-    return report(console, cases())
+    return report(console, compared)
 
 
 def report(console: Console, compared: Mapping[Key, Sequence[Case]]) -> int:

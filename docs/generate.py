@@ -53,7 +53,9 @@ def meanings(cls: type) -> dict[str, str]:
     return found
 
 
-def toml_value(value: Any) -> str:
+def toml_value(field: dataclasses.Field[Any]) -> str:
+    """An option's default."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     return json.dumps(value) if isinstance(value, (str, bool)) else repr(value)
 
 
@@ -64,7 +66,7 @@ def cell(text: str) -> str:
 def option_table(cls: type) -> str:
     """The options of a backend: name, default, meaning."""
     said = meanings(cls) if dataclasses.fields(cls) else {}
-    rows = [f"| `{f.name}` | `{toml_value(f.default)}` | {cell(said[f.name])} |" for f in dataclasses.fields(cls)]
+    rows = [f"| `{f.name}` | `{toml_value(f)}` | {cell(said[f.name])} |" for f in dataclasses.fields(cls)]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
@@ -76,7 +78,7 @@ def commented(cls: type, *, active: bool = False, given: dict[str, str] | None =
             before = said[field.name]
             lines += textwrap.wrap(before, 112, initial_indent="# ", subsequent_indent="# ")
         value = (given or {}).get(field.name)
-        line = f"{field.name} = {value or toml_value(field.default)}"
+        line = f"{field.name} = {value or toml_value(field)}"
         lines.append(line if active or value else f"# {line}")
     return "\n".join(lines)
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from lbx.errors import UsageError
@@ -14,6 +16,7 @@ from lbx.errors import UsageError
 AUTO = "auto"
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 ROPE_SCALINGS = ("", "none", "linear", "yarn")
+HF_ROPE_SCALINGS = ("", "linear", "ntk", "dynamic", "yarn")
 DTYPES = (AUTO, "float32", "bfloat16", "float16")
 ATTENTIONS = (AUTO, "sdpa", "eager")
 QUANTIZATIONS = ("", "4bit")
@@ -21,8 +24,26 @@ DEVICE_MAPS = ("", "auto", "balanced", "balanced_low_0", "sequential")
 POOLINGS = ("", "mean", "last", "cls")
 PADDING_SIDES = ("auto", "left", "right")
 MOST_THREADS = 512  # llama.cpp's own limit
+MOST_ROPE_FACTOR = 1024
 MOST_SEQUENCES = 256  # llama.cpp's own limit
 APIS = ("", "completions", "chat")
+MOST_PAUSE_S = 3600
+OWN_PARAMETERS = (
+    *(
+        "model",
+        "prompt",
+        "messages",
+        "chat_template_kwargs",
+        "max_tokens",
+        "max_completion_tokens",
+        "min_tokens",
+        "stop",
+    ),
+    *("temperature", "top_p", "top_k", "min_p", "samplers", "seed", "repeat_penalty", "repetition_penalty"),
+    *("stream", "n", "best_of", "echo"),
+)
+"""What a card may not send beside: lbx sends it itself, or could not read what comes of it."""
+
 SERVERS = ("auto", "llama-server", "llama-cpp-python", "vllm", "sglang", "other")
 
 
@@ -111,7 +132,12 @@ class HfOptions:
         kv_cells: tokens the KV cache may hold, those that questions share counted once. 0 means as many as the context
             window on a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window.
         threads: CPU threads; 0 means every core this process may use.
-        extend_context: allow a context_window above the model's max_position_embeddings.
+        rope_scaling: stretch the positions by ``rope_factor``: "linear" (divides them, as LongChat's and Vicuna's),
+            "ntk" (fixed NTK: a larger base at every length), "dynamic" (transformers' dynamic NTK: a base that grows
+            with the prompt; prompts are then asked one by one) or "yarn". "" keeps what config.json says.
+        rope_factor: how many times longer than max_position_embeddings the context may become; goes with
+            ``rope_scaling``.
+        extend_context: allow a context_window above the model's max_position_embeddings, or ``rope_factor`` times them.
     """
 
     device: str = "auto"
@@ -123,10 +149,20 @@ class HfOptions:
     max_sequences: int = 32
     kv_cells: int = 0
     threads: int = 0
+    rope_scaling: str = ""
+    rope_factor: float = 0.0
     extend_context: bool = False
 
     def __post_init__(self) -> None:
         _check_device(self.device)
+        _one_of(self, HF_ROPE_SCALINGS, "rope_scaling")
+        if bool(self.rope_scaling) != bool(self.rope_factor):
+            raise UsageError(
+                "rope_scaling and rope_factor go together.",
+                fix='Write both, e.g. rope_scaling = "ntk" and rope_factor = 4.0.',
+            )
+        if self.rope_scaling and not 1 <= self.rope_factor <= MOST_ROPE_FACTOR:
+            raise UsageError(f"rope_factor = {self.rope_factor} is not a number of 1 to {MOST_ROPE_FACTOR}.")
         _one_of(self, DEVICE_MAPS, "device_map")
         if self.device_map and self.device != "auto":
             raise UsageError(
@@ -160,6 +196,10 @@ class EndpointOptions:
         timeout_s: seconds the server may take for one answer, waiting in its queue included.
         retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
         concurrency: requests under way at once; those on one document follow each other.
+        pause_s: seconds from the beginning of one request to that of the next, at least, whoever asks it and however
+            often: for servers that limit the rate.
+        extra_body: a table of what is sent with every request beside what lbx sends; part of the run's identity, and
+            kept in results files.
     """
 
     url: str = ""
@@ -170,6 +210,8 @@ class EndpointOptions:
     timeout_s: float = 1800.0
     retries: int = 5
     concurrency: int = 4
+    pause_s: float = 0.0
+    extra_body: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -179,6 +221,9 @@ class EndpointOptions:
             raise UsageError(f"timeout_s = {self.timeout_s} is not a number of seconds above 0.")
         _at_least(self, 0, "retries")
         _at_least(self, 1, "concurrency")
+        if not 0 <= self.pause_s <= MOST_PAUSE_S:
+            raise UsageError(f"pause_s = {self.pause_s} is not a number of seconds from 0 to {MOST_PAUSE_S}.")
+        _check_extra_body(self.extra_body)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -345,6 +390,19 @@ def _check_url(url: str) -> None:
         raise UsageError(
             f"url = {url!r} is not the address of a server.", fix='Write it like url = "http://127.0.0.1:8080/v1".'
         )
+
+
+def _check_extra_body(table: dict[str, Any]) -> None:
+    if own := [name for name in table if name in OWN_PARAMETERS]:
+        raise UsageError(
+            f"extra_body holds {', '.join(own)}, which lbx decides.",
+            fix="Take it out: sampling and lengths are options of the run or stand under [sampling], variables of the "
+            "template are kwargs under [chat].",
+        )
+    try:
+        json.dumps(table, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise UsageError(f"extra_body cannot be sent as JSON: {exc}.", fix="Write dates as text.") from exc
 
 
 def _at_least(options: Options, least: int, *names: str) -> None:

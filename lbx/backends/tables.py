@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from lbx.errors import UsageError
 
@@ -60,7 +60,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     for f in known:
         if f.default is MISSING and f.default_factory is MISSING and f.name not in table:
             raise UsageError(f"{where} lacks {f.name}.")
-    values = {key: typed(value, hints[key], f"{where} {key}") for key, value in table.items()}
+    values = {key: typed(value, get_origin(hints[key]) or hints[key], f"{where} {key}") for key, value in table.items()}
     try:
         return cls(**values)
     except UsageError as exc:

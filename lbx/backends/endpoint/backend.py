@@ -304,7 +304,7 @@ def _info(
         "chat": card.chat.settings(tokenizer.chat_template),
         "server": facts.kind,
         "reasoning_budget": "one with the answer's",
-    }
+    } | ({"extra_body": options.extra_body} if options.extra_body else {})
     return BackendInfo(
         name="endpoint",
         version=f"{facts.kind} {facts.version}".strip(),

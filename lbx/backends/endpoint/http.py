@@ -7,6 +7,7 @@ import os
 import random
 import re
 import threading
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -63,6 +64,10 @@ class Server:
         self._seconds = options.timeout_s
         self._key = _key(options.api_key_env)
         self._key_name = options.api_key_env
+        self._extra = options.extra_body
+        self._pause_s = options.pause_s
+        self._turn = threading.Lock()
+        self._next_at = 0.0
         self._stopping = threading.Event()
         # No proxy and no .netrc of the environment: a run reaches this one address and nothing else.
         self._client = httpx2.Client(
@@ -110,7 +115,8 @@ class Server:
             BackendError: the answer is not JSON, or no object, or has no end.
         """
         url = (self._root if root else self.url) + path
-        response = self._patiently("POST", url, payload, unready_only=unready_only)
+        body = payload if root else {**self._extra, **payload}
+        response = self._patiently("POST", url, body, unready_only=unready_only)
         try:
             found = response.json()
         except ValueError as exc:
@@ -172,6 +178,7 @@ class Server:
         failed = 0
         while True:
             wait = 0.0
+            self._wait_for_turn()
             try:
                 # Without allow_nan: a number that is none would make no JSON.
                 content = None if payload is None else json.dumps(payload, ensure_ascii=False, allow_nan=False)
@@ -200,6 +207,15 @@ class Server:
             delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** (failed - 1)) * random.SystemRandom().uniform(0.5, 1)
             if failed > self._retries or self._stopping.wait(max(delay, wait)):
                 raise problem
+
+    def _wait_for_turn(self) -> None:
+        """Until the pause after the request before is over; several threads queue up for it."""
+        with self._turn:
+            now = time.monotonic()
+            start = max(now, self._next_at)
+            self._next_at = start + self._pause_s
+        if start > now and self._stopping.wait(start - now):
+            raise UnreachableError("the run has ended")
 
     def _problem(self, response: HttpResponse, unready_only: bool) -> Exception:
         said = self._said(response)

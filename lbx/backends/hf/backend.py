@@ -253,7 +253,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
         }
-        | ({"quantization": options.quantization} if options.quantization else {}),
+        | ({"quantization": options.quantization} if options.quantization else {})
+        | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model) | {"dtype_reason": dtype.reason} | penalty,
         default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
@@ -297,15 +298,17 @@ def _generation_config(folder: Path) -> dict[str, Any]:
 
 def _window(card: ModelCard, config: Any, options: HfOptions) -> int:
     trained = getattr(config, "max_position_embeddings", None)
-    window = card.context_window or trained
+    reach = int(trained * (options.rope_factor or 1)) if trained else 0
+    window = card.context_window or reach
     if not window:
         raise BackendError(
             f"The config.json of {card.name} does not say how long its context is.",
             fix="Set context_window in its card.",
         )
-    if trained and window > trained and not options.extend_context:
+    if trained and window > reach and not options.extend_context:
+        stretched = f", stretched to {reach}" if options.rope_scaling else ""
         raise BackendError(
-            f"{card.name} was made for a context of {trained} tokens; context_window = {window} is beyond it.",
+            f"{card.name} was made for a context of {trained} tokens{stretched}; context_window = {window} is beyond.",
             fix="Lower it, or set extend_context = true under the card's [options].",
         )
     return int(window)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
+from lbx.backends.hf.rope import stretch
 from lbx.backends.options import AUTO, HfOptions
 from lbx.errors import BackendError
 
@@ -117,6 +118,8 @@ def _from_files(
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         # None lets each part's class say what it supports; left alone, config.json's own choice would hold.
         config._attn_implementation = None if options.attention == AUTO else options.attention
+        if options.rope_scaling:
+            stretch(config, options, name)
         model, report = _class_for(transformers, config).from_pretrained(
             folder,
             config=config,
@@ -128,6 +131,8 @@ def _from_files(
             ignore_mismatched_sizes=True,  # _check_complete names them; transformers' own exception does not
             **more,
         )
+    except BackendError:
+        raise
     except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
         if out_of_memory(exc):
             raise _too_large(name, str(device), exc) from exc

@@ -32,7 +32,7 @@ class CountingBackend:
         self._small = small
         self.tokenizer, self.eos_ids = small.tokenizer, small.eos_ids
         info = small.info
-        window = card.context_window or int(info.settings.get("trained_context", _SMALL))
+        window = card.context_window or info.trained_context or _SMALL
         cells = getattr(card.options, "kv_cells", 0) or window
         self.info = replace(info, context_window=window, kv_cells=cells)
 

@@ -60,9 +60,7 @@ class TimedBackend:
 
     def __init__(self, clock: Clock, memory: TimedMemory | None) -> None:
         self._clock, self._memory = clock, memory
-        self.info = BackendInfo(
-            "toy", "1", "toy", 100_000, settings={"prefill_chunk": CHUNK}, weights_bytes=1, kv_bytes_per_token=1
-        )
+        self.info = BackendInfo("toy", "1", "toy", 100_000, prefill_chunk=CHUNK, weights_bytes=1, kv_bytes_per_token=1)
 
     def sequences(self) -> TimedMemory | None:
         return self._memory

@@ -39,7 +39,7 @@ def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
         step = memory.max_step if answers > 1 else 1  # one at a time, and yet every token that is shared is kept
         return DecodeCapacity(answers, memory.max_cells, memory.pass_price, step, memory.grain)
     info = backend.info
-    step = int(info.settings.get("prefill_chunk", 0)) if info.kv_bytes_per_token else 0
+    step = info.prefill_chunk if info.kv_bytes_per_token else 0
     return DecodeCapacity(1, info.context_window, 0, step)
 
 
@@ -213,7 +213,7 @@ def _measure_single(backend: Backend, trials: Sequence[Request], seconds: float,
     """One prompt at a time: its beginning, and twice as much, and so on, while there is time."""
     measured = _Measured()
     request = max(trials, key=lambda one: len(one.token_ids))
-    length = min(len(request.token_ids), int(backend.info.settings.get("prefill_chunk", 0)) or 512)
+    length = min(len(request.token_ids), backend.info.prefill_chunk or 512)
     backend.generate(_part(request, min(16, length), 2, 0))
     start = time.perf_counter()
     while True:

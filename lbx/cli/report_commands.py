@@ -11,15 +11,11 @@ import typer
 from lbx.cli.options import ReportFormat, Results, SqlFormat
 from lbx.cli.output import answer_json, answer_text, note, stdout
 from lbx.errors import UsageError
+from lbx.report.reports import REPORTS
 
 if TYPE_CHECKING:
     from lbx.store import Table
 
-REPORTS = (
-    "leaderboard", "task_scores", "paper", "group_scores", "length_curve", "comparison", "guards", "truncation",
-    "failures", "estimates", "verification",
-)  # fmt: skip
-"""The names in ``lbx.report.reports``, for help and completion, which are not to load DuckDB."""
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
 
@@ -54,7 +50,7 @@ def report(
     Example: lbx report results.duckdb length_curve --format markdown
     """
     from lbx.report import render
-    from lbx.report.reports import REPORTS, read
+    from lbx.report.reports import read
     from lbx.store import Store
 
     if view is not None and view not in REPORTS:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lbx.errors import UsageError
-from lbx.store import Store, Table
+
+if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
+    from lbx.store import Store, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,11 +101,6 @@ def group_scores(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore
     return found
 
 
-def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
-    """The category over which the official code stops with a KeyError, because no question is of it."""
-    return _missing(_count(tasks))
-
-
 def _count(tasks: Mapping[str, Sequence[ScoredSample]]) -> _Counted:
     items = sorted(_items(tasks), key=lambda item: (item.sample.meta.get("row", 0), item.iteration))
     questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
@@ -151,6 +146,7 @@ def _passed(item: _ScoredAnswer) -> _ScoredAnswer:
 
 
 def _missing(counted: _Counted) -> str | None:
+    """The category over which the official code stops with a KeyError, because no question is of it."""
     for rows in (counted.averages, *counted.best):
         for grouping, names in CATEGORIES.items():
             there = {_PROPERTIES[grouping](item.sample) for item in rows}

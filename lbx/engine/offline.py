@@ -92,8 +92,8 @@ def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
     return frozenset({(host, port), *((str(address[4][0]), port) for address in found)})
 
 
-def _refuse(event: str, arguments: tuple[object, ...]) -> None:
-    allowed = _guard.allowed
+def _refuse(event: str, arguments: tuple[object, ...], guard: _Guard = _guard) -> None:
+    allowed = guard.allowed  # of the default: an interpreter that ends clears the module first
     if allowed is None or event not in _EVENTS:
         return
     if arguments and isinstance(arguments[0], socket.socket) and arguments[0].family == socket.AF_UNIX:

@@ -290,13 +290,13 @@ def test_branches_take_no_copy_of_what_they_share(tiny_hf, tmp_path):
     memory = backend.sequences()
     rng = random.Random(2)
     fill(memory, 0, tokens_of(rng, 1900))
-    one = memory.store_bytes
+    one = memory._store.bytes
     memory.fork(0, 1900, range(1, 16))
     memory.extend([Extend(i, tokens_of(rng, 30), False) for i in range(16)])
     assert memory.used_cells == 1900 + 16 * 30
-    assert memory.store_bytes <= (memory.used_cells * 5 / 4 + 256) * memory.cell_bytes
+    assert memory._store.bytes <= (memory.used_cells * 5 / 4 + 256) * memory.cell_bytes
     copies = 16 * 1930 * memory.cell_bytes
-    print(f"store of 1,900 tokens {one:,} bytes, with 16 branches {memory.store_bytes:,}, as 16 copies {copies:,}")
+    print(f"store of 1,900 tokens {one:,} bytes, with 16 branches {memory._store.bytes:,}, as 16 copies {copies:,}")
     backend.close()
 
 
@@ -353,9 +353,9 @@ def test_one_cache_at_a_time(backend, memory):
     assert backend._cache is not None
     fill(memory, 0, [5, 6, 7])
     assert backend._cache is None
-    assert memory.store_bytes > 0
+    assert memory._store.bytes > 0
     assert backend.generate(request).text == before.text
-    assert (memory.length(0), memory.used_cells, memory.store_bytes) == (0, 0, 0)
+    assert (memory.length(0), memory.used_cells, memory._store.bytes) == (0, 0, 0)
     (ours,) = memory.extend([Extend(0, [5, 6], True)])
     assert apart(ours, alone(backend, [5, 6])) < FLOAT32
 
@@ -367,7 +367,7 @@ def test_a_closed_model_says_so(tiny_hf, tmp_path):
     assert (memory.max_cells, memory.max_step) == (2048, 512)
     memory.extend([Extend(0, [5], False)])
     backend.close()
-    assert memory.store_bytes == 0
+    assert memory._store.bytes == 0
     with pytest.raises(BackendError, match="closed"):
         memory.extend([Extend(0, [5], False)])
     with pytest.raises(BackendError, match="closed"):

@@ -90,11 +90,6 @@ class HfSequences:
         """Size of one cell in all layers together; 0 before the first pass."""
         return self._cell_bytes
 
-    @property
-    def store_bytes(self) -> int:
-        """Memory that the store takes now."""
-        return self._store.bytes
-
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
         return self._table.length(sequence)

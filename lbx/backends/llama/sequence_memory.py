@@ -104,12 +104,6 @@ class LlamaSequences:
         """Whether the context's cache holds sequences, and not the prompt of a ``LlamaBackend.prefill``."""
         return self._holds
 
-    @property
-    def free_cells(self) -> int:
-        """How many tokens there is room for now, in whole blocks."""
-        self._settle()
-        return self._cells.free
-
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
         self._settle()

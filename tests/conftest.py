@@ -23,6 +23,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
 
 
+LONG = ("tests/test_demo.py", "tests/cluster/test_slurm.py", "tests/models/test_smollm2.py", "tests/parity")
+"""Asked first: begun last, a test of a minute would leave the other workers with nothing to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.fixture(autouse=True)
 def only_loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test that reaches out of this machine fails, whatever it tests."""

@@ -28,7 +28,7 @@ LONG = ("tests/test_demo.py", "tests/cluster/test_slurm.py", "tests/models/test_
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=lambda item: next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG)))
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Real data in a bundle that a test makes: by hard links, for a bundle's symbolic links must not lead out of it."""
+"""Real data in a bundle made on the spot: by hard links, for a bundle's symbolic links must not lead out of it."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from linking import link_tree
-
+from bench.linking import link_tree
 from lbx.benchmarks.leval import KINDS, LEval
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.prompts import Prompter

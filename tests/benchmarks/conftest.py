@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from linking import link_tree
 
+from bench.linking import link_tree
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 
 COMMIT = "0" * 40

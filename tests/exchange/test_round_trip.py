@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from import_parts import import_predictions
-from linking import link_tree
 
+from bench.linking import link_tree
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import split
 from lbx.errors import UsageError

@@ -1,0 +1,135 @@
+"""Whether lbx asks what the authors' own scripts ask: they run with a recorder in place of the model, and both are held
+against each other, call by call.
+
+    python -m bench.official FOLDER [--bundle DIR] [--tokenizer DIR] [--rows N] [--only leval,lveval ...]
+
+FOLDER holds checkouts under the names LongBench, LEval, LVEval and longcontext (LongBench Pro); any may be missing.
+Compared are the system message, earlier messages, the text or, where a script hands them over, the token ids, new
+tokens, temperature and what else ends an answer. A difference that is meant has its reason in ``differences.MEANT``.
+
+Exit code 1: a difference has no reason there, or a script could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.figures import table
+from bench.official.asking import Asker
+from bench.official.calls import ScriptError, record
+from bench.official.differences import Pair, describe, explain
+from bench.official.families import Material, Run, all_runs
+from bench.official.samples import REPOSITORY, make_bundle
+from lbx.layout import Bundle
+
+HEADER = ("family", "script", "as", "compared", "equal", "meant", "different")
+EXAMPLES = 3
+
+
+@dataclass
+class Verdict:
+    """What came of one run of a script."""
+
+    run: Run
+    compared: int = 0
+    equal: int = 0
+    meant: Counter[str] = field(default_factory=Counter)
+    different: int = 0
+    kinds: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    failed: str = ""
+
+    def row(self) -> list[str]:
+        explained = self.compared - self.equal - self.different
+        return [
+            self.run.family, self.run.script.path.name, self.run.way,
+            *map(str, (self.compared, self.equal, explained, self.different)),
+        ]  # fmt: skip
+
+
+def compare(run: Run, material: Material, tokenizer: Any) -> Verdict:
+    """Run the script, and hold each of its calls against lbx's."""
+    verdict = Verdict(run)
+    try:
+        recorded = record(run.script, material.tokenizer)
+    except ScriptError as exc:
+        verdict.failed = str(exc)
+        return verdict
+    wrapper = None if run.served else recorded.wrapper
+    asker = Asker(material.bundle, tokenizer, run.window, limit=run.limit, wrapper=wrapper, mode=run.mode)
+    calls, made = iter(recorded.calls), 0
+    for sent in (step for steps in run.expected(asker, recorded.loaded) for step in steps):
+        made += 1
+        official = next(calls, None)
+        if official is not None:
+            _hold(verdict, Pair(run.family, run.script.path.name, official, sent, run.served))
+    if made != len(recorded.calls):
+        verdict.failed = f"{run.script.path.name} made {len(recorded.calls)} calls, and lbx would make {made}"
+    return verdict
+
+
+def _hold(verdict: Verdict, pair: Pair) -> None:
+    verdict.compared += 1
+    if not pair.differing():
+        verdict.equal += 1
+        return
+    reasons, left = explain(pair)
+    verdict.meant.update(reasons)
+    if left:
+        verdict.different += 1
+        example = f"{pair.sent.name}: " + "; ".join(describe(pair, left))
+        verdict.kinds.setdefault((", ".join(left), pair.sent.sample.task), []).append(example)
+
+
+def main() -> int:
+    args = _arguments()
+    with tempfile.TemporaryDirectory(prefix="lbx-official-") as scratch:
+        bundle = Bundle(args.bundle) if args.bundle else make_bundle(Path(scratch) / "bundle", args.folder)
+        material = Material(bundle, args.folder, args.tokenizer, args.rows)
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
+        verdicts = []
+        for run in all_runs(material):
+            if args.only and not any(part in f"{run.family} {run.script.path.name} {run.way}" for part in args.only):
+                continue
+            verdicts.append(compare(run, material, tokenizer))
+            print("  ".join(verdicts[-1].row()), verdicts[-1].failed, file=sys.stderr, flush=True)
+    return _report(verdicts)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the checkouts are")
+    parser.add_argument("--bundle", type=Path, help="an unpacked bundle; default: made of ../shared and odd texts")
+    parser.add_argument(
+        "--tokenizer", type=Path, default=REPOSITORY / "models/demo/hf", help="a folder of transformers"
+    )
+    parser.add_argument("--rows", type=int, default=2, help="rows of each task beside the longest; 0: all")
+    parser.add_argument("--only", nargs="*", default=[], help="parts of family, script or way")
+    return parser.parse_args()
+
+
+def _report(verdicts: list[Verdict]) -> int:
+    print(table(HEADER, [verdict.row() for verdict in verdicts]))
+    reasons = sum((verdict.meant for verdict in verdicts), Counter[str]())
+    for reason, count in reasons.most_common():
+        print(f"meant, {count} times: {reason}")
+    for verdict in verdicts:
+        title = f"{verdict.run.family} {verdict.run.script.path.name} {verdict.run.way}"
+        if verdict.failed:
+            print(f"\n{title}: FAILED: {verdict.failed}")
+        for kind, examples in verdict.kinds.items():
+            print(f"\n{title}: {kind[1]}: {len(examples)} differ in {kind[0]}")
+            for example in examples[:EXAMPLES]:
+                print(f"    {example}")
+    return int(any(verdict.different or verdict.failed for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,6 +27,10 @@ test-all: lint
 golden: setup
     python tests/golden/table.py
 
+# the authors' own scripts, from checkouts in a folder, with a recorder for a model: do they ask what lbx asks?
+official folder *args: setup
+    python -m bench.official {{ folder }} {{ args }}
+
 # seconds to score a whole LongBench run: lbx against the reference packages, and whether the digits agree
 bench-score *folder: setup
     python -m bench.score {{ folder }}

@@ -26,6 +26,7 @@ from bench.official.calls import ScriptError, record
 from bench.official.differences import Pair, describe, explain
 from bench.official.families import Material, Run, all_runs
 from bench.official.samples import REPOSITORY, make_bundle
+from lbx.errors import BundleError
 from lbx.layout import Bundle
 
 HEADER = ("family", "script", "as", "compared", "equal", "meant", "different")
@@ -88,8 +89,13 @@ def _hold(verdict: Verdict, pair: Pair) -> None:
 
 def main() -> int:
     args = _arguments()
+    if not args.folder.is_dir():
+        return _unusable(f"There is no folder {args.folder}.")
     with tempfile.TemporaryDirectory(prefix="lbx-official-") as scratch:
-        bundle = Bundle(args.bundle) if args.bundle else make_bundle(Path(scratch) / "bundle", args.folder)
+        try:
+            bundle = Bundle(args.bundle) if args.bundle else make_bundle(Path(scratch) / "bundle", args.folder)
+        except (BundleError, FileNotFoundError) as exc:
+            return _unusable(str(exc))
         material = Material(bundle, args.folder, args.tokenizer, args.rows)
         from transformers import AutoTokenizer
 
@@ -100,7 +106,17 @@ def main() -> int:
                 continue
             verdicts.append(compare(run, material, tokenizer))
             print("  ".join(verdicts[-1].row()), verdicts[-1].failed, file=sys.stderr, flush=True)
+    if not verdicts:
+        return _unusable(
+            f"{args.folder} has none of the scripts that were asked for. It should hold checkouts called "
+            "LongBench, LEval, LVEval or longcontext."
+        )
     return _report(verdicts)
+
+
+def _unusable(why: str) -> int:
+    print(why, file=sys.stderr)
+    return 2
 
 
 def _arguments() -> argparse.Namespace:

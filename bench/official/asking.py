@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from bench.official.calls import ANSWER, Call
@@ -17,7 +18,18 @@ from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample
 _WRAPPER = "{{ before }}{{ messages[0]['content'] }}{{ after }}"
 
 
-class SpokenTokenizer(HfTokenizer):
+class RememberingTokenizer(HfTokenizer):
+    """One that knows the last texts again: questions on one document have it encoded over and over."""
+
+    def __init__(self, tokenizer: Any, chat_template: str | None) -> None:
+        super().__init__(tokenizer, chat_template)
+        self._known = lru_cache(maxsize=16)(super().encode)
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        return list(self._known(text, special=special))
+
+
+class SpokenTokenizer(RememberingTokenizer):
     """A tokenizer by which a document can speak in control tokens, as in the authors' scripts."""
 
     def encode(self, text: str, *, special: bool) -> list[int]:
@@ -76,7 +88,7 @@ class Asker:
         template = None
         if wrapper and any(wrapper):
             template = ChatTemplate(_WRAPPER, kwargs=dict(zip(("before", "after"), wrapper, strict=True)))
-        self.tokenizer = (SpokenTokenizer if spoken else HfTokenizer)(tokenizer, None)
+        self.tokenizer = (SpokenTokenizer if spoken else RememberingTokenizer)(tokenizer, None)
         self._prompter = Prompter(
             self.tokenizer,
             context_window=window,

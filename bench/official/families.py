@@ -94,20 +94,30 @@ LEVAL_SCRIPTS: tuple[tuple[str, str, int], ...] = (
 )
 """Script, its --max_length, the context window that this means."""
 
+LEVAL_QUESTIONS = 3
+"""How many of a document's questions are asked where not all rows are."""
+
 LEVAL_METRICS = {"exam_eval": "exam", "ngram_eval": "", "llm_gpt4_eval": "LLM", "human_eval": "human"}
 """--metric -> the mark of the rows that it asks."""
 
 
 def _leval(material: Material) -> Iterator[Run]:
-    rows = {task: material.chosen(leval._data(material.bundle, task), "input", "evaluation") for task in leval.KINDS}
+    rows = {task: _leval_rows(material, task) for task in leval.KINDS}
     for name, length, window in LEVAL_SCRIPTS:
         for metric, mark in LEVAL_METRICS.items():
-            if metric == "human_eval" and name.startswith("mpt"):  # which knows none
+            if mark in ("LLM", "human") and not name.startswith("turbo"):  # asked as the rows without a mark are
                 continue
             argv = ["--metric", metric, *(["--max_length", length] if length else [])]
-            script = Script(material.script("LEval", "Baselines", name), argv, rows, chat=name.startswith("chatglm"))
+            path = material.script("LEval", "Baselines", name)
+            script = Script(path, argv, rows, chat=name.startswith("chatglm"))
             # Runners of local models wrap prompts by hand, in words of their own: texts tell more than ids.
             yield Run("leval", f"{metric} {length}".strip(), script, window, _leval_expected(rows, mark), served=True)
+
+
+def _leval_rows(material: Material, task: str) -> list[Row]:
+    rows = material.chosen(leval._data(material.bundle, task), "input", "evaluation")
+    count = LEVAL_QUESTIONS if material.rows else None
+    return [{**row, **{name: row[name][:count] for name in ("instructions", "outputs")}} for row in rows]
 
 
 def _leval_expected(rows: Rows, mark: str) -> Expected:

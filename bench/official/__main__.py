@@ -89,8 +89,9 @@ def _hold(verdict: Verdict, pair: Pair) -> None:
 
 def main() -> int:
     args = _arguments()
-    if not args.folder.is_dir():
-        return _unusable(f"There is no folder {args.folder}.")
+    for folder in (args.folder, args.tokenizer):
+        if not folder.is_dir():
+            return _unusable(f"There is no folder {folder}.")
     with tempfile.TemporaryDirectory(prefix="lbx-official-") as scratch:
         try:
             bundle = Bundle(args.bundle) if args.bundle else make_bundle(Path(scratch) / "bundle", args.folder)

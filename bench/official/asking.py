@@ -11,6 +11,7 @@ from bench.official.calls import ANSWER, Call
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.settings import RunSettings
+from lbx.errors import PromptError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter
 from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample
@@ -102,12 +103,6 @@ class Asker:
         tokenizer, limit, wrapper = self._again
         return Asker(self.bundle, tokenizer, self.window, limit=limit, wrapper=wrapper, mode=self.mode, spoken=True)
 
-    def samples(self, family: str, task: str | None = None) -> list[Sample]:
-        """Of one task, or of all that the bundle holds of the family."""
-        benchmark = BENCHMARKS[family]
-        names = [task] if task else [one.name for one in benchmark.tasks(self.bundle)]
-        return [sample for name in names for sample in benchmark.samples(self.bundle, name)]
-
     def ask(self, sample: Sample, chunks: Sequence[Chunk] = ()) -> list[Sent]:
         """Every step of the sample."""
         benchmark = BENCHMARKS[sample.benchmark]
@@ -120,7 +115,10 @@ class Asker:
     def sent(self, sample: Sample, prompt: Prompt, name: str) -> Sent:
         """One step, as it would be sent."""
         sampling = RunSettings().sampling_for(prompt, 0)
-        read = self._prompter.read(sample.key, prompt, sampling)
+        try:
+            read = self._prompter.read(sample.key, prompt, sampling)
+        except PromptError as exc:
+            return Sent(name, sample, prompt, Call(f"lbx asks nothing: {exc}"), "", self)
         request = read.request
         ends = [self.tokenizer.encode(text, special=False)[-1] for text in request.stop_tokens]
         call = Call(

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.official.asking import Asker, Sent
 from bench.official.calls import Script
-from lbx.benchmarks import leval, longbench, longbench_pro, longbench_v2, lveval
+from lbx.benchmarks import BENCHMARKS, leval, longbench, longbench_pro, longbench_v2, lveval
 from lbx.benchmarks.sources import Source
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Mode, Sample
@@ -78,7 +78,7 @@ class Material:
 def all_runs(material: Material) -> Iterator[Run]:
     """Of every script that the checkout has, where the bundle has its data."""
     for family in (_leval, _pro, _v2, _lveval, _longbench):
-        yield from (run for run in family(material) if run.script.path.is_file())
+        yield from (run for run in family(material) if run.script.path.is_file() and any(run.script.rows.values()))
 
 
 LEVAL_SCRIPTS: tuple[tuple[str, str, int], ...] = (
@@ -103,6 +103,7 @@ LEVAL_METRICS = {"exam_eval": "exam", "ngram_eval": "", "llm_gpt4_eval": "LLM", 
 
 def _leval(material: Material) -> Iterator[Run]:
     rows = {task: _leval_rows(material, task) for task in leval.KINDS}
+    known = _Known(material.bundle, rows, "input", _leval_content)
     for name, length, window in LEVAL_SCRIPTS:
         for metric, mark in LEVAL_METRICS.items():
             if mark in ("LLM", "human") and not name.startswith("turbo"):  # asked as the rows without a mark are
@@ -111,7 +112,9 @@ def _leval(material: Material) -> Iterator[Run]:
             path = material.script("LEval", "Baselines", name)
             script = Script(path, argv, rows, chat=name.startswith("chatglm"))
             # Runners of local models wrap prompts by hand, in words of their own: texts tell more than ids.
-            yield Run("leval", f"{metric} {length}".strip(), script, window, _leval_expected(rows, mark), served=True)
+            yield Run(
+                "leval", f"{metric} {length}".strip(), script, window, _leval_expected(rows, mark, known), served=True
+            )
 
 
 def _leval_rows(material: Material, task: str) -> list[Row]:
@@ -120,10 +123,10 @@ def _leval_rows(material: Material, task: str) -> list[Row]:
     return [{**row, **{name: row[name][:count] for name in ("instructions", "outputs")}} for row in rows]
 
 
-def _leval_expected(rows: Rows, mark: str) -> Expected:
+def _leval_expected(rows: Rows, mark: str, known: _Known) -> Expected:
     def expected(asker: Asker, loaded: Sequence[str]) -> Iterator[list[Sent]]:
         for task in loaded:
-            samples = {_content(one): one for one in asker.samples("leval", task)} if rows[task] else {}
+            samples = known.samples("leval", task)
             for row in rows[task]:
                 judged = row["evaluation"] if row["evaluation"] in ("LLM", "human") else ""
                 if judged != ("" if mark == "exam" else mark):
@@ -134,13 +137,14 @@ def _leval_expected(rows: Rows, mark: str) -> Expected:
     return expected
 
 
-def _content(sample: Sample) -> tuple[str, str, str]:
+def _leval_content(sample: Sample) -> tuple[str, str, str]:
     return sample.context, sample.question, sample.references[0]
 
 
 def _pro(material: Material) -> Iterator[Run]:
     data = longbench_pro._data(material.bundle)
     rows = {"default": material.chosen(data.source if data else None, "context")}
+    expected = _by_id(material.bundle, rows, "id", "longbench_pro")
     for way, window, limit, mode in (
         ("non-thinking 128k", 131_072, None, PLAIN),
         ("non-thinking 128,000", 128_000, None, PLAIN),
@@ -164,13 +168,13 @@ def _pro(material: Material) -> Iterator[Run]:
         if mode.thinking:
             argv.append("--thinking_model" if mode.reasoning_block else "--thinking_enabled")
         script = Script(material.script("longcontext", "LongBench-Pro", "main.py"), argv, rows)
-        expected = _by_id(rows, "id", longbench_pro.LongBenchPro.name)
         yield Run("longbench_pro", way, script, window, expected, limit, served=True, mode=mode)
 
 
 def _v2(material: Material) -> Iterator[Run]:
     found = material.chosen(longbench_v2._data(material.bundle), "context")
     rows = {"default": [{**row, "retrieved_context": _retrieved(row)} for row in found]}
+    expected = _by_id(material.bundle, rows, "_id", "longbench_v2")
     folder = material.folder / "LongBench"
     for way, window, model, mode, options in (
         ("plain", 131_072, "Llama-3.1-8B-Instruct", PLAIN, ()),
@@ -188,7 +192,6 @@ def _v2(material: Material) -> Iterator[Run]:
         if mode.rag:  # pred.py's main drops the field that its own get_pred reads, so that is called itself
             arguments = {"model": model, "rag": mode.rag, "cot": mode.cot, "no_context": False}
             script = replace(script, function=("get_pred", arguments))
-        expected = _by_id(rows, "_id", longbench_v2.LongBenchV2.name)
         yield Run("longbench_v2", way, script, window, expected, served=True, mode=mode)
 
 
@@ -205,9 +208,13 @@ def _chunks(row: Row, count: int) -> list[Chunk]:
     return sorted(found, key=lambda chunk: chunk.index)
 
 
-def _by_id(rows: Rows, key: str, family: str) -> Expected:
+def _by_id(bundle: Bundle, rows: Rows, key: str, family: str) -> Expected:
+    benchmark = BENCHMARKS[family]
+    ids = {str(row[key]) for row in rows["default"]}
+    found = (one for task in benchmark.tasks(bundle) for one in benchmark.samples(bundle, task.name))
+    samples = {one.sample_id: one for one in found if one.sample_id in ids}
+
     def expected(asker: Asker, loaded: Sequence[str]) -> Iterator[list[Sent]]:
-        samples = {one.sample_id: one for one in asker.samples(family)}
         for row in rows["default"]:
             yield asker.ask(samples[str(row[key])], _chunks(row, asker.mode.rag) if asker.mode.rag else ())
 
@@ -217,8 +224,7 @@ def _by_id(rows: Rows, key: str, family: str) -> Expected:
 def _lveval(material: Material) -> Iterator[Run]:
     rows = {task: material.chosen(lveval._data(material.bundle, task), "context") for task in lveval.LVEval.known_tasks}
     folder = material.folder / "LVEval"
-    if not any(rows.values()):
-        return
+    expected = _by_content(rows, "lveval", _Known(material.bundle, rows, "context", _content))
     for name, limit, window, chat in (
         ("llama2-7b-chat-hf", 3_500, 4_096, False),
         ("internlm-chat-7b-8k", 7_500, 8_192, False),
@@ -233,28 +239,50 @@ def _lveval(material: Material) -> Iterator[Run]:
         wrapper = None if chat else (str((folder / "utils.py").resolve()), name)
         script = Script(folder / "prediction.py", argv, rows, chat=chat, wrapper=wrapper)
         way = f"{name}, {limit:,}" + (", model.chat" if chat else "")
-        yield Run("lveval", way, script, window, _by_number(rows, "lveval"), served=chat)
+        yield Run("lveval", way, script, window, expected, served=chat)
     for name, limit, window in (("gpt-3.5-turbo-1106", 15_500, 16_384), ("glm-4", 127_500, 128_000)):
         script = Script(folder / "prediction_gpt.py", ["--model-name", name, "--model-max-length", str(limit)], rows)
-        yield Run("lveval", f"{name}, {limit:,}", script, window, _by_number(rows, "lveval"), served=True)
+        yield Run("lveval", f"{name}, {limit:,}", script, window, expected, served=True)
 
 
-def _by_number(rows: Rows, family: str) -> Expected:
+def _by_content(rows: Rows, family: str, known: _Known) -> Expected:
     def expected(asker: Asker, loaded: Sequence[str]) -> Iterator[list[Sent]]:
         for task in loaded:
-            if rows.get(task):
-                samples = {(one.context, one.question): one for one in asker.samples(family, task)}
-                yield from (asker.ask(samples[row["context"], row["input"]]) for row in rows[task])
+            samples = known.samples(family, task)
+            yield from (asker.ask(samples[row["context"], row["input"]]) for row in rows[task])
 
     return expected
+
+
+class _Known:
+    """lbx's own samples on the documents of the rows, by what tells them apart; each task's file is read once.
+
+    Args:
+        document: the rows' field.
+        content: of a sample.
+    """
+
+    def __init__(self, bundle: Bundle, rows: Rows, document: str, content: Callable[[Sample], Any]) -> None:
+        self._bundle, self._rows, self._document, self._content = bundle, rows, document, content
+        self._read: dict[str, dict[Any, Sample]] = {}
+
+    def samples(self, family: str, task: str) -> dict[Any, Sample]:
+        if task not in self._read:
+            documents = {row[self._document] for row in self._rows[task]}
+            found = BENCHMARKS[family].samples(self._bundle, task) if documents else ()
+            self._read[task] = {self._content(one): one for one in found if one.context in documents}
+        return self._read[task]
+
+
+def _content(sample: Sample) -> tuple[str, str]:
+    return sample.context, sample.question
 
 
 def _longbench(material: Material) -> Iterator[Run]:
     folder = material.folder / "LongBench" / "LongBench"
     for e, tasks in longbench.LongBench.selections.items():
         rows = {task: material.chosen(longbench._data(material.bundle, task), "context") for task in tasks}
-        if not any(rows.values()):
-            continue
+        expected = _by_content(rows, "longbench", _Known(material.bundle, rows, "context", _content))
         for name, window in (
             ("llama2-7b-chat-4k", 4_096),
             ("xgen-7b-8k", 8_192),
@@ -265,4 +293,4 @@ def _longbench(material: Material) -> Iterator[Run]:
             argv = ["--model", name, *(["--e"] if e == "longbench_e" else [])]
             wrapper = (str((folder / "pred.py").resolve()), name)
             script = Script(folder / "pred.py", argv, rows, (folder / "config",), wrapper=wrapper)
-            yield Run(e, name, script, window, _by_number(rows, "longbench"))
+            yield Run(e, name, script, window, expected)

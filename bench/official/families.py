@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -209,14 +210,15 @@ def _chunks(row: Row, count: int) -> list[Chunk]:
 
 
 def _by_id(bundle: Bundle, rows: Rows, key: str, family: str) -> Expected:
-    benchmark = BENCHMARKS[family]
-    ids = {str(row[key]) for row in rows["default"]}
-    found = (one for task in benchmark.tasks(bundle) for one in benchmark.samples(bundle, task.name))
-    samples = {one.sample_id: one for one in found if one.sample_id in ids}
+    @cache
+    def samples() -> dict[str, Sample]:
+        benchmark, ids = BENCHMARKS[family], {str(row[key]) for row in rows["default"]}
+        found = (one for task in benchmark.tasks(bundle) for one in benchmark.samples(bundle, task.name))
+        return {one.sample_id: one for one in found if one.sample_id in ids}
 
     def expected(asker: Asker, loaded: Sequence[str]) -> Iterator[list[Sent]]:
         for row in rows["default"]:
-            yield asker.ask(samples[str(row[key])], _chunks(row, asker.mode.rag) if asker.mode.rag else ())
+            yield asker.ask(samples()[str(row[key])], _chunks(row, asker.mode.rag) if asker.mode.rag else ())
 
     return expected
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY
 
 from bench.official.calls import ANSWER, Call, Script, ScriptError, record
 from bench.official.differences import MEANT
-from bench.official.samples import COMMIT
+from bench.official.samples import COMMIT, REPOSITORY
 from lbx.benchmarks.longbench import NEW_TOKENS, PROMPTS, REPO
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
 

@@ -18,6 +18,7 @@ from lbx.benchmarks.predictions import PredictionFormat
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
+from lbx.retrieval import RetrievalRules
 
 WINDOWS_OF_128K = range(128_000, 131_073)
 """Context windows, in tokens, of what people call a model of 128k: from 128 x 1000 to 128 x 1024."""
@@ -66,6 +67,8 @@ class Benchmark(ABC):
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()
     """Which of "cot", "no_context" and "rag" it knows; thinking is the model's matter, so every family takes it."""
+    retrieval: ClassVar[RetrievalRules] = RetrievalRules()
+    """What its authors retrieve with."""
 
     def bundled(self, bundle: Bundle) -> bool:
         """Whether "all" means this family's tasks, too; not where it makes its samples, and nobody bundled it."""
@@ -127,8 +130,8 @@ class Benchmark(ABC):
         """The answer that is stored and scored, given every step's output: the last, but where authors join them."""
         return outputs[-1]
 
-    def query(self, sample: Sample) -> str:
-        """What to retrieve chunks by."""
+    def query(self, sample: Sample, bundle: Bundle) -> str:
+        """What to retrieve chunks by. Raises BundleError where it has official words that the bundle lacks."""
         return sample.question
 
     def evidence(self, sample: Sample) -> Sequence[str]:

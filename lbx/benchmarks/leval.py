@@ -14,6 +14,8 @@ so they have no part in a task's number.
 
 Prompts are those of the script that asked gpt-3.5-turbo: see ``leval_prompts``.
 
+With ``--rag`` the question is asked as Baselines/turbo4k-retrieve-test.py asks it (see ``leval_retrieval``).
+
 The tables average over tasks: exact match over six closed ones (topic_retrieval_longchat, which the paper shows
 apart, is not among them), F1 over the open questions, each ROUGE over the open summaries.
 """
@@ -21,6 +23,7 @@ apart, is not among them), F1 over the open questions, each ROUGE over the open 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks.aggregates import Average, mean, numbers, task_score
@@ -34,8 +37,10 @@ from lbx.benchmarks.leval_prompts import (
     published_source,
     second_prompt,
 )
+from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, LEvalQuestion, read_questions
 from lbx.benchmarks.sources import JsonLines, Source, find
+from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
@@ -58,6 +63,8 @@ class LEval(Benchmark):
     recipe = "bundle/leval.toml"
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)
+    modes = frozenset({"rag"})
+    retrieval = RULES
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""
@@ -77,6 +84,8 @@ class LEval(Benchmark):
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt; a bundle of an older lbx gives the one of the published predictions."""
+        if mode.rag:
+            return retrieval_prompt(self.official_file(bundle, STUFF), self.query(sample, bundle), chunks)
         if (script := bundle.file(SCRIPT)) is not None:
             return official_prompt(self.official_file(bundle, CONFIG), script, sample, mode.context_window)
         source = published_source(sample.task)
@@ -93,6 +102,20 @@ class LEval(Benchmark):
             return outputs[-1]
         loyal, fact = (output.strip() for output in outputs)
         return f"{loyal} [fact: {fact}]"
+
+    def query(self, sample: Sample, bundle: Bundle) -> str:
+        """The question and the script's words on the answer's form, by which it retrieves, too."""
+        return sample.question + answer_form(self.official_file(bundle, RETRIEVAL_SCRIPT), sample)
+
+    def official_file(self, bundle: Bundle, place: str) -> Path:
+        """See ``Benchmark.official_file``; what --rag needs has a recipe of its own."""
+        if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
+            raise BundleError(
+                f"The bundle at {bundle.root} does not hold {place}, without which L-Eval cannot be asked with --rag.",
+                fix="Bundle it on a connected machine, beside L-Eval's data.",
+                command=f"lbx bundle {self.recipe} {RULES.recipe}",
+            )
+        return super().official_file(bundle, place)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The references of open questions and of topic retrieval, which are pieces of the document in many rows.

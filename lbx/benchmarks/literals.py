@@ -33,6 +33,26 @@ def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, A
     return {name: _value(nodes[name], name, where) for name in names}
 
 
+@lru_cache(maxsize=8)
+def read_texts(path: Path, name: str) -> tuple[str, ...]:
+    """Every text that a Python file gives to a name anywhere, in the file's order; "\\0" for each value in an f-string.
+
+    Raises:
+        BundleError: the file is not Python.
+    """
+    tree = parse_python(read_text(path), str(path))
+    given = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    named = [node for node in given if any(isinstance(t, ast.Name) and t.id == name for t in node.targets)]
+    found = (_text(node.value) for node in sorted(named, key=lambda node: node.lineno))
+    return tuple(text for text in found if text is not None)
+
+
+def _text(node: ast.expr) -> str | None:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "\0" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
 def parse_python(text: str, where: str) -> ast.Module:
     """A Python file's syntax tree. Raises BundleError where it is not Python; names file and line."""
     try:

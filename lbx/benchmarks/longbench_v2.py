@@ -31,6 +31,7 @@ from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.retrieval import RetrievalRules
 
 REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"
@@ -71,6 +72,7 @@ class LongBenchV2(Benchmark):
     known_tasks = (TASK,)
     predictions = LongBenchV2Format(name, known_tasks)
     modes = frozenset({"cot", "no_context", "rag"})
+    retrieval = RetrievalRules(tokenizer="zai-org/glm-4-9b-chat-hf", recipe="bundle/longbench_v2_retrieval.toml")
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """The one task, where data.json is there."""
@@ -150,7 +152,7 @@ class LongBenchV2(Benchmark):
             return None
         return self._prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=output)
 
-    def query(self, sample: Sample) -> str:
+    def query(self, sample: Sample, bundle: Bundle) -> str:
         """The question and the four choices, which the paper retrieves by."""
         return "\n".join([sample.question, *(sample.meta["choices"][letter] for letter in LETTERS)])
 

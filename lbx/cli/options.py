@@ -161,14 +161,33 @@ Threads = Annotated[
 # Retrieval and embeddings.
 Rag = Annotated[
     int,
-    _found("--rag", metavar="N", min=0, help="Put the N best chunks in place of the document (LongBench v1 and v2)."),
+    _found(
+        "--rag",
+        metavar="N",
+        min=0,
+        help="Put the N best chunks in place of the document (LongBench v1, v2, L-Eval).",
+    ),
 ]
 Retriever = Annotated[
-    str, _found("--retriever", metavar="CARD", help="What ranks the chunks: bm25, or an embedding model's card.")
+    str,
+    _found(
+        "--retriever",
+        metavar="CARD",
+        help="What ranks the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
+    ),
 ]
 ChunkWords = Annotated[
     int | None,
     _found("--chunk-words", metavar="N", min=1, help="Words in a chunk; default: 500 with bm25, 200 with embeddings."),
+]
+ChunkTokens = Annotated[
+    int | None,
+    _found(
+        "--chunk-tokens",
+        metavar="N",
+        min=1,
+        help="Tokens in a chunk, counted as the authors count: L-Eval has 1024 (the default there), LongBench v2 128.",
+    ),
 ]
 Embedding = Annotated[
     str | None,

@@ -61,6 +61,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "rag": (shown.Rag, 0),
     "retriever": (shown.Retriever, "bm25"),
     "chunk_words": (shown.ChunkWords, None),
+    "chunk_tokens": (shown.ChunkTokens, None),
     "embedding": (shown.Embedding, None),
     "batching": (shown.Batching, True),
     "workers": (shown.ModelWorkers, 0),

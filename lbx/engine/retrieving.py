@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from lbx.engine.selection import EVERYTHING, Selection
-from lbx.errors import UsageError
+from lbx.errors import BundleError, UsageError
 from lbx.records import Chunk, Sample
-from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE, bm25_retriever, embedding_retriever
+from lbx.retrieval import (
+    BM25,
+    BM25_CHARACTERS,
+    ChunkTokenizer,
+    Cut,
+    RetrievalRules,
+    bm25_retriever,
+    cut_words,
+    embedding_retriever,
+    split_between_words,
+    split_tokens,
+)
+from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE
 from lbx.store import Store
 from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 
@@ -18,57 +31,82 @@ if TYPE_CHECKING:
     from lbx.layout import Bundle
     from lbx.records import Task
 
-BM25 = "bm25"
 _BATCH = 32
+_PLAIN = RetrievalRules()
 
 Progress = Callable[[str, int, int], None]
 """Called with a task's name, how many of its samples are done, and of how many."""
 
 
 class Retrieval(NamedTuple):
-    """What --rag, --retriever, --chunk-words and --threads say.
+    """What --rag, --retriever, --chunk-words, --chunk-tokens and --threads say.
 
     Attributes:
         best: so many chunks stand in place of the document; 0 means the document.
-        retriever: "bm25", or the card of an embedding model.
-        words: of a chunk; None as LongBench's authors have it.
+        retriever: "bm25", "bm25-characters", or the card of an embedding model.
+        words, tokens: of a chunk; None for both as the family's authors have it.
         threads: of the embedding model.
     """
 
     best: int = 0
     retriever: str = BM25
     words: int | None = None
+    tokens: int | None = None
     threads: int | None = None
 
+    @property
+    def embeds(self) -> bool:
+        """Whether an embedding model ranks."""
+        return self.retriever not in (BM25, BM25_CHARACTERS)
+
     def check(self) -> None:
-        """Raise UsageError where it says how to find chunks, and none are asked for."""
-        for option, given in (("--retriever", self.retriever != BM25), ("--chunk-words", self.words)):
+        """Raise UsageError where it says how to find chunks and none are asked for, or how large they are twice."""
+        for option, given in (
+            ("--retriever", self.retriever != BM25),
+            ("--chunk-words", self.words),
+            ("--chunk-tokens", self.tokens),
+        ):
             if given and not self.best:
                 raise UsageError(
                     f"{option} says how chunks are found, and without --rag none are asked for.",
                     fix="Say how many stand in place of the document (--rag N), or leave it out.",
                 )
+        if self.words and self.tokens:
+            raise UsageError("--chunk-words and --chunk-tokens both say how large a chunk is.", fix="Leave one out.")
 
 
 class Finder:
     """Finds a document's best chunks for a query.
 
     Args:
-        best: how many.
-        embedder: the embedding model that ranks them; None ranks by BM25.
-        words: of a chunk; None as LongBench's authors have it (500 for BM25, 200 for embedding models).
+        bundle: where questions' official words and the tokenizer of chunks lie.
+        how: what the user wants.
+        embedder: the embedding model that ranks chunks; None ranks them by BM25.
+        rules: of the families that are asked.
+
+    Raises:
+        UsageError: these families' chunks are not measured so.
+        BundleError: the bundle lacks the tokenizer, or it is damaged.
+        BackendError: the library that reads the tokenizer is not installed.
     """
 
-    def __init__(self, best: int, embedder: Embedder | None = None, words: int | None = None) -> None:
-        self._best = best
+    def __init__(
+        self,
+        bundle: Bundle,
+        how: Retrieval,
+        embedder: Embedder | None = None,
+        rules: RetrievalRules = _PLAIN,
+    ) -> None:
+        self._bundle = bundle
+        self._best = how.best
         self._embedder = embedder
+        cut = _cut(bundle, how, rules)
         if embedder is None:
-            self._retriever = bm25_retriever(words or BM25_SIZE)
+            ranking = rules.bm25 if how.retriever == BM25 else how.retriever
+            self._retriever = bm25_retriever(cut, ranking)
         else:
             info = embedder.info
-            self._retriever = embedding_retriever(
-                embedder.embed, info.name, info.fingerprint[:12], words or EMBEDDING_SIZE
-            )
+            self._retriever = embedding_retriever(embedder.embed, info.name, info.fingerprint[:12], cut)
 
     @property
     def name(self) -> str:
@@ -77,12 +115,52 @@ class Finder:
 
     def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
         """A sample's best chunks, in document order."""
-        return self._retriever.retrieve(sample.context, benchmark.query(sample), sample.language, self._best)
+        return self._retriever.retrieve(sample.context, benchmark.query(sample, self._bundle), self._best)
 
     def close(self) -> None:
         """Free the embedding model's memory."""
         if self._embedder is not None:
             self._embedder.close()
+
+
+def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
+    """What these families' authors retrieve with.
+
+    Raises:
+        UsageError: they differ, and one run has one way to retrieve.
+    """
+    families = {family.name: family.retrieval for family in benchmarks}
+    found = dict.fromkeys(families.values())
+    if how.words and how.retriever != BM25:  # then nothing of them is used
+        return _PLAIN
+    if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in found}) > 1:
+        raise UsageError(
+            f"{' and '.join(families)} cut documents and rank chunks in different ways, and a run has one.",
+            fix="Ask them in runs of their own.",
+        )
+    return next(iter(found), _PLAIN)
+
+
+def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
+    tokens = how.tokens or (None if how.words else rules.tokens)
+    if tokens is None:
+        return cut_words(how.words or (EMBEDDING_SIZE if how.embeds else BM25_SIZE), how.retriever)
+    if not rules.tokenizer:
+        raise UsageError(
+            "--chunk-tokens does not apply to these tasks: their chunks are measured in words.",
+            fix="Say --chunk-words N.",
+        )
+    folder = bundle.snapshot("model", rules.tokenizer)
+    if folder is None:
+        raise BundleError(
+            f"The bundle at {bundle.root} does not hold {rules.tokenizer}, whose tokenizer measures these chunks.",
+            fix="Bundle it on a connected machine, or measure them in words (--chunk-words N).",
+            command=f"lbx bundle {rules.recipe}",
+        )
+    tokenizer = ChunkTokenizer(folder / "tokenizer.json")
+    way = split_between_words if rules.between_words else split_tokens
+    name = f"{tokens} tokens of {rules.tokenizer.rpartition('/')[2]}:{tokenizer.fingerprint[:12]}"
+    return Cut(name, partial(way, size=tokens, tokenizer=tokenizer))
 
 
 def find_all(

@@ -5,22 +5,46 @@ No model is run here: an embedding model comes in as a function from texts to ve
 
 from __future__ import annotations
 
-from lbx.retrieval.chunks import Piece, split
-from lbx.retrieval.ranking import Retrieved, best, bm25, cosine
-from lbx.retrieval.retriever import Embed, Retriever, bm25_retriever, embedding_retriever
+from lbx.retrieval.chunks import Piece, split, split_as_published, split_between_words, split_tokens
+from lbx.retrieval.ranking import Retrieved, best, bm25, bm25_characters, bm25_elasticsearch, cosine
+from lbx.retrieval.retriever import (
+    BM25,
+    BM25_CHARACTERS,
+    BM25_ELASTICSEARCH,
+    Cut,
+    Embed,
+    RetrievalRules,
+    Retriever,
+    bm25_retriever,
+    cut_words,
+    embedding_retriever,
+)
+from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.retrieval.words import word_spans, words
 
 __all__ = [
+    "BM25",
+    "BM25_CHARACTERS",
+    "BM25_ELASTICSEARCH",
+    "ChunkTokenizer",
+    "Cut",
     "Embed",
     "Piece",
+    "RetrievalRules",
     "Retrieved",
     "Retriever",
     "best",
     "bm25",
+    "bm25_characters",
+    "bm25_elasticsearch",
     "bm25_retriever",
     "cosine",
+    "cut_words",
     "embedding_retriever",
     "split",
+    "split_as_published",
+    "split_between_words",
+    "split_tokens",
     "word_spans",
     "words",
 ]

@@ -1,8 +1,11 @@
-"""Which chunks fit a question: BM25 over words, or the cosine of vectors."""
+"""Which chunks fit a question: BM25 over words or as two authors' scripts have it, or the cosine of vectors."""
 
 from __future__ import annotations
 
 import logging
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,11 +27,7 @@ K1, B = 1.5, 0.75
 
 @dataclass(frozen=True, slots=True)
 class Retrieved(Chunk):
-    """A chunk with its score: ``text == document[start:end]``.
-
-    Attributes:
-        start, end: in characters.
-    """
+    """A chunk with its score, and where it stands (see ``Piece``)."""
 
     start: int
     end: int
@@ -42,8 +41,7 @@ def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Sc
 
     Args:
         texts: the chunks.
-        tokenize: a text's terms, the same for chunks and questions. LongBench's own code passes strings to a library
-            that expects lists of words, and so ranks by single characters: a slip that is not repeated here.
+        tokenize: a text's terms, the same for chunks and questions.
     """
     import numpy as np
 
@@ -69,6 +67,81 @@ def _bm25_index(terms: list[list[str]]) -> Any:
     return index
 
 
+def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
+    """The same by single characters, as LongBench v1's ``retrieval/BM25/generate_BM25.py`` ranks.
+
+    It hands strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores are that library's to the bit:
+    k1 = 1.5, b = 0.75, and a quarter of the mean idf where a character stands in more than half of the chunks.
+    """
+    import numpy as np
+
+    counted = [Counter(text) for text in texts]
+    lengths = np.array([len(text) for text in texts])
+    idf = _okapi_idf(counted)
+    norm = K1 * (1 - B + B * lengths / (lengths.sum() / max(1, len(texts)) or 1))
+
+    def score(question: str) -> Scores:
+        terms: dict[str, Scores] = {}
+        for term in dict.fromkeys(question):
+            found = np.array([one[term] for one in counted])
+            terms[term] = idf.get(term, 0.0) * (found * (K1 + 1) / (found + norm))
+        total = np.zeros(len(texts))
+        for term in question:  # one after the other: float sums depend on their order, and ties on the last bit
+            total += terms[term]
+        return total
+
+    return score
+
+
+def _okapi_idf(counted: Sequence[Counter[str]]) -> dict[str, float]:
+    having = Counter(term for one in counted for term in one)
+    idf = {term: math.log(len(counted) - n + 0.5) - math.log(n + 0.5) for term, n in having.items()}
+    floor = 0.25 * (sum(idf.values()) / max(1, len(idf)))
+    return {term: floor if value < 0 else value for term, value in idf.items()}
+
+
+_UNICODE_WORD = re.compile(
+    r"[\u3400-\u9fff\u3040-\u309f]|(?:(?![\u3400-\u9fff\u3040-\u309f])\w)+"
+    r"(?:(?:(?<=[^\W\d])['’.:](?=[^\W\d])|(?<=\d)[.,'’;](?=\d))(?:(?![\u3400-\u9fff\u3040-\u309f])\w)+)*"
+)
+
+
+def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
+    """The same as Elasticsearch ranks for langchain's ``ElasticSearchBM25Retriever``, which L-Eval's baseline uses.
+
+    k1 = 2, b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one, a Chinese character is one), and with
+    lengths that Lucene keeps in a byte, above 40 rounded down to four binary digits. So ranked, the published BM25 rows
+    come out (see ``tests/retrieval/test_leval_retrieval.py``).
+    """
+    import numpy as np
+
+    def terms(text: str) -> list[str]:
+        return _UNICODE_WORD.findall(text.lower())
+
+    counted = [Counter(terms(text)) for text in texts]
+    lengths = [one.total() for one in counted]
+    mean = sum(lengths) / max(1, len(lengths)) or 1
+    having = Counter(term for one in counted for term in one)
+    norm = np.array([2 * (0.25 + 0.75 * _kept_length(length) / mean) for length in lengths])
+
+    def score(question: str) -> Scores:
+        total = np.zeros(len(texts))
+        for term, times in Counter(terms(question)).items():
+            found = np.array([one[term] for one in counted])
+            idf = math.log(1 + (len(texts) - having[term] + 0.5) / (having[term] + 0.5))
+            total += times * idf * (found / (found + norm))
+        return total
+
+    return score
+
+
+def _kept_length(length: int) -> int:
+    """A field's length as Lucene's ``SmallFloat.intToByte4`` keeps it."""
+    beyond = length - 24
+    shift = max(0, beyond.bit_length() - 4) if beyond > 0 else 0
+    return 24 + (beyond >> shift << shift)
+
+
 def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Scores:
     """Cosine between a question's vector, shape (d,), and chunks' vectors, shape (n, d); 0 where one is zero."""
     import numpy as np
@@ -79,10 +152,13 @@ def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Score
     return found
 
 
-def best(pieces: Sequence[Piece], scores: Sequence[float] | Scores, n: int) -> list[Retrieved]:
-    """The n pieces with the largest scores, in the document's order.
+def best(
+    pieces: Sequence[Piece], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False
+) -> list[Retrieved]:
+    """The n pieces with the largest scores, in the document's order. Fewer pieces than n are all returned.
 
-    Of equal ones the earlier ranks first. Fewer pieces than n are all returned.
+    Args:
+        later_first: of equal ones the later ranks first, as rank_bm25 has it; otherwise the earlier.
 
     Raises:
         UsageError: n is less than 1.
@@ -91,7 +167,7 @@ def best(pieces: Sequence[Piece], scores: Sequence[float] | Scores, n: int) -> l
         raise UsageError(f"{n} chunks cannot be retrieved.", fix="Ask for at least 1.")
     if len(pieces) != len(scores):
         raise ValueError(f"{len(scores)} scores for {len(pieces)} pieces")
-    by_score = sorted(range(len(pieces)), key=lambda i: (-scores[i], i))[:n]
+    by_score = sorted(range(len(pieces)), key=lambda i: (-scores[i], -i if later_first else i))[:n]
     found = [
         Retrieved(pieces[i].index, rank, float(scores[i]), pieces[i].text, pieces[i].start, pieces[i].end)
         for rank, i in enumerate(by_score)

@@ -1,22 +1,27 @@
-"""A way to retrieve: how large chunks are and how they are ranked, under a name that says both.
+"""A way to retrieve: how documents are cut and how chunks are ranked, under a name that says both.
 
 What the authors of the benchmarks do:
 
-    LongBench v1    ``LongBench/retrieval`` of THUDM/LongBench: chunks of 500 words for BM25 (``BM25/BM25.sh``), 200 for
-                    embedding models (``contriever/mContriever.sh``, ``embedding/``); the best 3 or 7 (``--top_k`` of
-                    ``retrieval/pred.py``) are joined without anything between them, the best first
-    LongBench v2    ``pred.py --rag N``: the best N in the document's order; the chunks come from a file that is not
-                    published, so their size is the user's choice here
+    LongBench v1    ``LongBench/retrieval`` of THUDM/LongBench: chunks of 500 words for BM25 (``BM25/BM25.sh``) and for
+                    OpenAI's embeddings (``embedding/openai_embedding.sh``), 200 for contriever
+                    (``contriever/mContriever.sh``); the best 3 or 7 (``--top_k`` of ``retrieval/pred.py``) are joined
+                    without anything between them, the best first. BM25 is by single characters (``bm25_characters``)
+    LongBench v2    ``pred.py --rag N``: the best N in the document's order; chunks of 128 tokens of GLM-4's tokenizer,
+                    ranked by an embedding model of Zhipu's that is behind an interface only (``utils/retrieve.py`` of
+                    THUDM/LongCite, named in the README; the question it is asked with is not published)
+    L-Eval          ``Baselines/turbo4k-retrieve-test.py`` of OpenLMLab/LEval: chunks of 1,024 tokens of GPT-2's
+                    tokenizer, cut at spaces; BM25 by Elasticsearch or OpenAI's embeddings; the best 4, the best first
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lbx.retrieval.chunks import Piece, split
-from lbx.retrieval.ranking import Retrieved, Tokenize, best, bm25, cosine
-from lbx.retrieval.words import words
+from lbx.retrieval.chunks import Piece, split, split_as_published
+from lbx.retrieval.ranking import Retrieved, best, bm25, bm25_characters, bm25_elasticsearch, cosine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,10 +29,45 @@ if TYPE_CHECKING:
 
     from lbx.retrieval.ranking import Scores
 
+BM25 = "bm25"
+BM25_CHARACTERS = "bm25-characters"
+BM25_ELASTICSEARCH = "bm25-elasticsearch"
 BM25_SIZE = 500
 EMBEDDING_SIZE = 200
 
-Index = Callable[[Sequence[str], str], Callable[[str], "Scores"]]
+Index = Callable[[Sequence[str]], Callable[[str], "Scores"]]
+
+_INDICES: dict[str, Index] = {
+    BM25: bm25,
+    BM25_CHARACTERS: bm25_characters,
+    BM25_ELASTICSEARCH: bm25_elasticsearch,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalRules:
+    """What a family's authors retrieve with, where the user says nothing else.
+
+    Attributes:
+        tokenizer: a model repository whose tokenizer.json measures chunks; "" where only words do.
+        tokens: of a chunk; None: chunks are measured in words.
+        between_words: chunks of tokens end at spaces; otherwise anywhere.
+        bm25: which BM25, a retriever's name.
+        recipe: what bundles the tokenizer.
+    """
+
+    tokenizer: str = ""
+    tokens: int | None = None
+    between_words: bool = False
+    bm25: str = BM25
+    recipe: str = ""
+
+
+class Cut(NamedTuple):
+    """How documents are cut; the name says it, size included."""
+
+    name: str
+    split: Callable[[str], list[Piece]]
 
 
 class Embed(Protocol):
@@ -40,68 +80,62 @@ class Retriever:
     """Splits documents, ranks their chunks by questions, and keeps the last document's index for the next question.
 
     Args:
-        name: identifies it, e.g. "bm25/500 words": chunks kept under a name are what it would retrieve again.
-        size: of a chunk, in words.
-        index: from chunks' texts and their language to a function that scores them by a question.
+        ranking: what ranks them, e.g. "bm25": chunks kept under a name are what it would retrieve again.
+        index: from chunks' texts to a function that scores them by a question.
+        later_first: see ``best``.
     """
 
-    def __init__(self, name: str, size: int, index: Index) -> None:
-        self.name = name
-        self.size = size
+    def __init__(self, ranking: str, cut: Cut, index: Index, *, later_first: bool = False) -> None:
+        self.name = f"{ranking}/{cut.name}"
+        self._split = cut.split
         self._index = index
-        self._last: tuple[tuple[str, str], list[Piece], Callable[[str], Scores]] | None = None
+        self._later_first = later_first
+        self._last: tuple[str, list[Piece], Callable[[str], Scores]] | None = None
 
-    def retrieve(self, document: str, query: str, language: str, n: int) -> list[Retrieved]:
+    def retrieve(self, document: str, query: str, n: int) -> list[Retrieved]:
         """The n chunks that fit the query best, in the document's order; [] for an empty document.
-
-        Args:
-            language: "en" or "zh".
 
         Raises:
             UsageError: n is less than 1.
         """
-        pieces, score = self._indexed(document, language)
-        return best(pieces, score(query) if pieces else (), n)
+        pieces, score = self._indexed(document)
+        return best(pieces, score(query) if pieces else (), n, later_first=self._later_first)
 
-    def _indexed(self, document: str, language: str) -> tuple[list[Piece], Callable[[str], Scores]]:
-        key = (document, language)
-        if self._last is None or self._last[0] != key:
+    def _indexed(self, document: str) -> tuple[list[Piece], Callable[[str], Scores]]:
+        if self._last is None or self._last[0] != document:
             self._last = None  # should the next line fail, nothing stale is left, nor two indices at once
-            pieces = split(document, self.size)
-            self._last = (key, pieces, self._index([piece.text for piece in pieces], language))
+            pieces = self._split(document)
+            self._last = (document, pieces, self._index([piece.text for piece in pieces]))
         return self._last[1:]
 
 
-def bm25_retriever(
-    size: int = BM25_SIZE, *, tokenizers: dict[str, Tokenize] | None = None, tokenizer_name: str = ""
-) -> Retriever:
-    """A retriever by BM25.
+def cut_words(size: int, ranking: str = BM25) -> Cut:
+    """Chunks of so many words; with the ranking of LongBench's script they are cut as it cuts them."""
+    return Cut(f"{size} words", partial(split_as_published if ranking == BM25_CHARACTERS else split, size=size))
+
+
+def bm25_retriever(cut: int | Cut = BM25_SIZE, ranking: str = BM25) -> Retriever:
+    """A retriever by a kind of BM25.
 
     Args:
-        size: of a chunk, in words.
-        tokenizers: by language, where ``words`` (lower-cased words, single Chinese characters) is not wanted.
-        tokenizer_name: for the retriever's name; to be given with tokenizers.
-
-    Raises:
-        ValueError: one of tokenizers and tokenizer_name was given without the other.
+        cut: a number means words.
+        ranking: a key of ``_INDICES``.
     """
-    if bool(tokenizers) != bool(tokenizer_name):
-        raise ValueError("tokenizers and tokenizer_name go together")
-    known = tokenizers or {}
-    name = f"bm25({tokenizer_name})" if tokenizer_name else "bm25"
-    return Retriever(f"{name}/{size} words", size, lambda texts, language: bm25(texts, known.get(language, words)))
+    if isinstance(cut, int):
+        cut = cut_words(cut, ranking)
+    return Retriever(ranking, cut, _INDICES[ranking], later_first=ranking == BM25_CHARACTERS)
 
 
-def embedding_retriever(embed: Embed, name: str, fingerprint: str, size: int = EMBEDDING_SIZE) -> Retriever:
+def embedding_retriever(embed: Embed, name: str, fingerprint: str, cut: int | Cut = EMBEDDING_SIZE) -> Retriever:
     """A retriever by an embedding model.
 
     Args:
         embed: its function, e.g. ``Embedder.embed``.
         name, fingerprint: of ``EmbedderInfo``.
-        size: of a chunk, in words; what a model cannot read of a chunk, it ignores.
+        cut: a number means words; what a model cannot read of a chunk, it ignores.
     """
 
-    def index(texts: Sequence[str], _language: str) -> Callable[[str], Scores]:
+    def index(texts: Sequence[str]) -> Callable[[str], Scores]:
         vectors = embed(texts) if texts else None
 
         def score(query: str) -> Scores:
@@ -110,4 +144,4 @@ def embedding_retriever(embed: Embed, name: str, fingerprint: str, size: int = E
 
         return score
 
-    return Retriever(f"embedding:{name}:{fingerprint}/{size} words", size, index)
+    return Retriever(f"embedding:{name}:{fingerprint}", cut_words(cut) if isinstance(cut, int) else cut, index)

@@ -13,7 +13,7 @@ from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.embedding import check_embedder
 from lbx.backends.options import EndpointOptions
 from lbx.benchmarks import BENCHMARKS, select
-from lbx.engine.retrieving import BM25, Finder, Retrieval
+from lbx.engine.retrieving import Finder, Retrieval, rules_of
 from lbx.engine.selection import SampleChoice, Selection, select_samples
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
@@ -116,10 +116,20 @@ def check_embedding_model(name: str, bundle: Bundle) -> None:
     check_embedder(resolve_embedder(name, bundle=bundle), bundle)
 
 
-def finder_for(retrieval: Retrieval, bundle: Bundle) -> Finder | None:
-    """What finds chunks; None where whole documents are read."""
+def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:
+    """What finds chunks; None where whole documents are read.
+
+    Raises:
+        UsageError: the tasks' authors retrieve in different ways, or not as it was asked for.
+        BundleError, BackendError: what it needs is not there.
+    """
     if not retrieval.best:
         return None
-    by_bm25 = retrieval.retriever == BM25
-    embedder = None if by_bm25 else load_embedding_model(retrieval.retriever, bundle, retrieval.threads)
-    return Finder(retrieval.best, embedder, retrieval.words)
+    rules = rules_of([BENCHMARKS[task.benchmark] for task in tasks], retrieval)
+    embedder = load_embedding_model(retrieval.retriever, bundle, retrieval.threads) if retrieval.embeds else None
+    try:
+        return Finder(bundle, retrieval, embedder, rules)
+    except BaseException:
+        if embedder:
+            embedder.close()
+        raise

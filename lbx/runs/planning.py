@@ -49,7 +49,7 @@ def plan(
     """
     listener = listener or Listener()
     run = resolve(spec)
-    finder = finder_for(spec.retrieval, run.bundle)
+    finder = finder_for(spec.retrieval, run.bundle, run.tasks)
     free = Free.now()
     card = card_of(spec, run.bundle)
     try:

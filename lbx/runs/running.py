@@ -202,7 +202,7 @@ def _begin(store: Store, row: RunRow, *, failed: bool, empty: bool) -> set[Sampl
 
 def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
     """Find all chunks before a language model takes the memory."""
-    finder = finder_for(run.spec.retrieval, run.bundle)
+    finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
     if finder is None:
         return run
     try:

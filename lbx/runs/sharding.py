@@ -114,7 +114,7 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
         documents = documents_in_characters(run.agendas([""] * len(run.settings)), told)
         costs = [rule_of_thumb(one) for one in documents]
         return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
-    finder = finder_for(run.spec.retrieval, run.bundle)
+    finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
     try:
         works = make_works(run, loaded, finder.find if finder else None)
         documents = documents_in_tokens(works, told)

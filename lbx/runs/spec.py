@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lbx.engine.retrieving import BM25, Retrieval
+from lbx.engine.retrieving import Retrieval
 from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
+from lbx.retrieval import BM25
 
 FORMAT = 1
 _MARK = "lbx_run"
@@ -37,7 +38,7 @@ class RunSpec:
         limit, documents, sample, ids: which samples; see ``SampleChoice``.
         iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens, cot,
             no_context, rag, batching: how they are asked; see ``RunSettings``.
-        retriever, chunk_words: what finds the chunks of ``rag``; see ``Retrieval``.
+        retriever, chunk_words, chunk_tokens: what finds the chunks of ``rag``; see ``Retrieval``.
         embedding: card of the embedding model for LongBench Pro's summaries.
         both_kinds: ask with reasoning and without, as two runs that read each document once.
         workers: processes that hold the model; 0 loads it in this one.
@@ -69,6 +70,7 @@ class RunSpec:
     rag: int = 0
     retriever: str = BM25
     chunk_words: int | None = None
+    chunk_tokens: int | None = None
     embedding: str | None = None
     batching: bool = True
     both_kinds: bool = False
@@ -117,7 +119,7 @@ class RunSpec:
     @property
     def retrieval(self) -> Retrieval:
         """How chunks are found."""
-        return Retrieval(self.rag, self.retriever, self.chunk_words, self.threads)
+        return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults."""

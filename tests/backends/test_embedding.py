@@ -237,8 +237,8 @@ def test_a_real_model_retrieves_what_a_question_asks_for(real):
     from lbx.retrieval import embedding_retriever
 
     document = "Taxes on tea rose in spring. The boat sailed out at dawn. Old maps list bridges. Bread was scarce. "
-    retriever = embedding_retriever(real.embed, real.info.name, real.info.fingerprint, size=6)
-    (found,) = retriever.retrieve(document, "When did the ship leave the harbour?", "en", 1)
+    retriever = embedding_retriever(real.embed, real.info.name, real.info.fingerprint, 6)
+    (found,) = retriever.retrieve(document, "When did the ship leave the harbour?", 1)
     assert found.text == "The boat sailed out at dawn. "
     assert real.info.fingerprint in retriever.name
 

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from lbx.benchmarks import LEval
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.leval_prompts import PREDICTIONS
+from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, STUFF
 from lbx.benchmarks.leval_tasks import KINDS, METRICS
 from lbx.errors import BundleError
 from lbx.layout import Bundle
-from lbx.records import Sample, Truncation
+from lbx.records import Chunk, Mode, Sample, Truncation
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 QUESTIONS = {
@@ -289,3 +290,71 @@ def test_damaged_and_missing_files(make_bundle: MakeBundle) -> None:
         list(LEval().samples(bundle, "quality"))
     with pytest.raises(BundleError, match=r"lbx bundle bundle/leval\.toml"):
         LEval().prompt(bundle, Sample("leval", "tpo", "000-00", "d", "q", ("A",)))
+
+
+SCRIPT_FILE = """
+def main():
+    for inst, out in pairs:
+        if "gsm" in file_name:
+            message = f" Sums."
+        elif "topic" in file_name:
+            message = " Briefly."
+        else:
+            message = {closed}
+        if x:
+            message = f" In {{len(out.split())}} words."
+"""
+STUFFED = 'prompt_template = """Read:\n\n{context}\n\nAsked: {question}\nSo:"""\nOTHER = f(prompt_template)\n'
+CHUNKS = [Chunk(2, 1, 1.0, "second {question}"), Chunk(7, 0, 2.0, "first")]
+
+
+def retrieval_files(closed: str = '" One letter."', stuffed: str = STUFFED) -> dict[str, bytes | Path]:
+    return {f"files/{RETRIEVAL_SCRIPT}": SCRIPT_FILE.format(closed=closed).encode(), f"files/{STUFF}": stuffed.encode()}
+
+
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        ("gsm100", " Sums."),
+        ("codeU", " Briefly."),
+        ("topic_retrieval_longchat", " Briefly."),
+        ("coursera", " One letter."),
+        ("sci_fi", " One letter."),
+        ("gov_report_summ", " In 2 words."),
+        ("narrative_qa", " In 2 words."),
+    ],
+)
+def test_retrieved_chunks_stand_in_langchain_s_prompt(make_bundle: MakeBundle, task: str, form: str) -> None:
+    bundle = make_bundle(retrieval_files())
+    sample = Sample("leval", task, "000-00", "the whole document", "Why {context}?", ("one two",))
+    assert LEval().query(sample, bundle) == f"Why {{context}}?{form}"
+    prompt = LEval().prompt(bundle, sample, Mode(rag=2), CHUNKS)
+    assert prompt.text == f"Read:\n\nfirst\n\nsecond {{question}}\n\nAsked: Why {{context}}?{form}\nSo:"
+    assert prompt.document == "first\n\nsecond {question}"
+    assert (prompt.max_new_tokens, prompt.source) == (512, STUFF)
+
+
+def test_a_bundle_without_the_retrieval_files(make_bundle: MakeBundle) -> None:
+    bundle = make_bundle({})
+    sample = Sample("leval", "tpo", "000-00", "doc", "question", ("A",))
+    with pytest.raises(BundleError, match="cannot be asked with --rag") as caught:
+        LEval().query(sample, bundle)
+    assert caught.value.command == "lbx bundle bundle/leval.toml bundle/leval_retrieval.toml"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (retrieval_files(closed="5"), "four texts to message"),
+        (retrieval_files(closed='f" {out}"'), "four texts to message"),
+        (retrieval_files(closed="("), "it is not Python"),
+        (retrieval_files(stuffed="prompt_template = 7"), "is no text"),
+        (retrieval_files(stuffed="other = 7"), "gives no value to prompt_template"),
+        (retrieval_files(stuffed="prompt_template = '{context} {more}'"), "cannot be filled in: 'more'"),
+    ],
+)
+def test_damaged_retrieval_files(make_bundle: MakeBundle, files: dict[str, bytes | Path], message: str) -> None:
+    bundle = make_bundle(files)
+    sample = Sample("leval", "tpo", "000-00", "doc", "question", ("A",))
+    with pytest.raises(BundleError, match=message):
+        LEval().prompt(bundle, sample, Mode(rag=2), CHUNKS)

@@ -210,7 +210,7 @@ def test_retrieved_chunks_stand_in_the_documents_place(bundle: Bundle, task: str
         plain.truncation,
         plain.chat,
     )
-    assert LongBench().query(sample) == "who?"
+    assert LongBench().query(sample, bundle) == "who?"
 
 
 def test_what_stands_in_the_document(bundle: Bundle) -> None:

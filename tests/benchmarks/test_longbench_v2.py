@@ -134,7 +134,7 @@ def test_modes_that_contradict_each_other(bundle: Bundle) -> None:
 def test_what_is_looked_for(bundle: Bundle) -> None:
     _, samples, rows = real(bundle, "0shot.txt")
     for sample, row in zip(samples, rows, strict=True):
-        assert LongBenchV2().query(sample).split("\n") == "\n".join(
+        assert LongBenchV2().query(sample, bundle).split("\n") == "\n".join(
             [row["question"], *(row[f"choice_{letter}"] for letter in "ABCD")]
         ).split("\n")
         assert list(LongBenchV2().evidence(sample)) == [row[f"choice_{row['answer']}"]]

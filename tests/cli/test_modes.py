@@ -89,7 +89,7 @@ def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str])
     [
         (["--cot"], ["--cot does not apply to longbench_pro/t4.1", "longbench_v2"]),
         (["--no-context"], ["--no-context does not apply", "longbench_v2"]),
-        (["--rag", 2], ["--rag does not apply", "longbench and longbench_v2"]),
+        (["--rag", 2], ["--rag does not apply", "longbench and longbench_v2 and leval"]),
         (["--no-context", "--rag", 2], ["--no-context leaves nothing"]),
         (["--retriever", "some.toml"], ["--retriever", "without --rag", "--rag N"]),
         (["--chunk-words", 50], ["--chunk-words", "without --rag"]),

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.jobs import JobSize
 from lbx.engine.planning.run_plan import TaskPlan, distinct_tokens, make_plan
-from lbx.engine.retrieving import Finder, StoredChunks, find_all
+from lbx.engine.retrieving import Finder, Retrieval, StoredChunks, find_all
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
@@ -100,7 +100,7 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
     bundle = bundle_of("longbench_v2", tmp_path / "bundle")
     (task,) = BENCHMARKS["longbench_v2"].tasks(bundle)
     _, backend = scripted(tmp_path / "model", {"*": "x"})
-    finder, four = Finder(2, words=12), EVERYTHING.first([task], 4)
+    finder, four = Finder(bundle, Retrieval(2, words=12)), EVERYTHING.first([task], 4)
     with Store(tmp_path / "results.duckdb") as store:
         find_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], selection=four)
         work = make_work(bundle, [task], backend, RunSettings(rag=2), selection=four, chunks=finder.find)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,19 +12,21 @@ import pytest
 from engine_parts import longbench_bundle, longbench_row, make_work, run, scripted, v2_bundle, v2_row
 
 from lbx.backends.embedding import EmbedderInfo
-from lbx.benchmarks import LongBenchV2
+from lbx.benchmarks import BENCHMARKS, LongBenchV2
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
-from lbx.engine.retrieving import Finder, StoredChunks, find_all
+from lbx.engine.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
-from lbx.errors import BackendError
-from lbx.layout import Bundle
+from lbx.errors import BackendError, BundleError, UsageError
+from lbx.layout import HUB, Bundle, repo_folder
 from lbx.records import Chunk, Sample, Task
+from lbx.retrieval import ChunkTokenizer, RetrievalRules
 from lbx.store import Store
 from lbx.store.caches import retrieved
 
 V2 = LongBenchV2()
+DEMO_TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"
 
 
 class Letters:
@@ -49,8 +53,8 @@ class Letters:
 class Counting(Finder):
     """Counts what it is asked, and fails at one of them."""
 
-    def __init__(self, best: int, words: int, fail_at: int | None = None) -> None:
-        super().__init__(best, words=words)
+    def __init__(self, bundle: Bundle, best: int, words: int, fail_at: int | None = None) -> None:
+        super().__init__(bundle, Retrieval(best, words=words))
         self.asked: list[str] = []
         self.fail_at = fail_at
 
@@ -75,7 +79,7 @@ def questions(folder: Path, count: int) -> tuple[Bundle, list[tuple[Benchmark, T
 
 def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 3)
-    finder, seen = Finder(4, words=10), []
+    finder, seen = Finder(bundle, Retrieval(4, words=10)), []
     find_all(store, finder, bundle, tasks, progress=lambda *state: seen.append(state))
     assert seen == [("longbench_v2/mcq", done, 3) for done in (1, 2, 3)]
     for sample in samples:
@@ -93,14 +97,14 @@ def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, 
 
 def test_the_same_is_not_searched_twice(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 5)
-    first = Counting(2, 10)
+    first = Counting(bundle, 2, 10)
     find_all(store, first, bundle, tasks, selection=EVERYTHING.first([tasks[0][1]], 3))
     assert first.asked == ["q0", "q1", "q2"]
-    again = Counting(2, 10)
+    again = Counting(bundle, 2, 10)
     find_all(store, again, bundle, tasks)
     assert again.asked == ["q3", "q4"]
     for best, words in ((3, 10), (2, 11)):
-        other = Counting(best, words)
+        other = Counting(bundle, best, words)
         find_all(store, other, bundle, tasks)
         assert len(other.asked) == 5
     assert retrieved(store, again.name, samples[4])
@@ -109,11 +113,11 @@ def test_the_same_is_not_searched_twice(tmp_path: Path, store: Store) -> None:
 @pytest.mark.parametrize("count", [5, 40])
 def test_what_was_found_before_a_failure_is_kept(tmp_path: Path, store: Store, count: int) -> None:
     bundle, tasks, _ = questions(tmp_path, count)
-    broken = Counting(2, 10, fail_at=count - 1)
+    broken = Counting(bundle, 2, 10, fail_at=count - 1)
     with pytest.raises(BackendError, match="out of memory"):
         find_all(store, broken, bundle, tasks)
     assert store.query("SELECT count(DISTINCT sample_id) FROM retrievals").rows == [(count - 2,)]
-    rest = Counting(2, 10)
+    rest = Counting(bundle, 2, 10)
     find_all(store, rest, bundle, tasks)
     assert rest.asked == [f"q{count - 2}", f"q{count - 1}"]
 
@@ -121,7 +125,9 @@ def test_what_was_found_before_a_failure_is_kept(tmp_path: Path, store: Store, c
 def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Store) -> None:
     bundle, [(_, task)], _ = questions(tmp_path, 4)
     for samples in (2, 9):
-        find_all(store, Finder(samples, words=10), bundle, [(V2, Task(V2.name, task.name, (), samples))])
+        find_all(
+            store, Finder(bundle, Retrieval(samples, words=10)), bundle, [(V2, Task(V2.name, task.name, (), samples))]
+        )
     assert store.query("SELECT retriever, count(DISTINCT sample_id) FROM retrievals GROUP BY 1 ORDER BY 1").rows == [
         ("bm25/10 words, best 2", 4),
         ("bm25/10 words, best 9", 4),
@@ -131,7 +137,7 @@ def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Stor
 def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
     bundle = v2_bundle(tmp_path / "bundle", [v2_row(0, context=""), v2_row(1)])
     (task,) = V2.tasks(bundle)
-    finder = Finder(2, words=10)
+    finder = Finder(bundle, Retrieval(2, words=10))
     find_all(store, finder, bundle, [(V2, task)])
     empty, full = V2.samples(bundle, task.name)
     assert StoredChunks(store, finder.name)(V2, empty) == ()
@@ -139,27 +145,89 @@ def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
 
 
 def test_names_tell_settings_apart(tmp_path: Path) -> None:
-    model = Letters()
+    model, bundle = Letters(), v2_bundle(tmp_path / "bundle", [v2_row(0)])
     names = [
-        Finder(3).name,
-        Finder(7).name,
-        Finder(3, words=200).name,
-        Finder(3, model).name,
-        Finder(3, model, words=500).name,
+        Finder(bundle, Retrieval(3)).name,
+        Finder(bundle, Retrieval(7)).name,
+        Finder(bundle, Retrieval(3, words=200)).name,
+        Finder(bundle, Retrieval(3, "letters"), model).name,
+        Finder(bundle, Retrieval(3, "letters", 500), model).name,
     ]
     assert names[0] == "bm25/500 words, best 3"
     assert names[3] == "embedding:letters:0123456789ab/200 words, best 3"
     assert len(set(names)) == 5
 
 
+def test_families_that_retrieve_differently_are_asked_apart() -> None:
+    one, two, leval = (BENCHMARKS[name] for name in ("longbench", "longbench_v2", "leval"))
+    plain = RetrievalRules()
+    assert rules_of([one], Retrieval(3)) == rules_of([one, two], Retrieval(3)) == plain
+    assert rules_of([leval, leval], Retrieval(3)) == leval.retrieval
+    assert rules_of([one, leval], Retrieval(3, "letters", words=9)) == plain
+    for families, how in (([one, leval], Retrieval(3)), ([one, two], Retrieval(3, tokens=128))):
+        with pytest.raises(UsageError, match="in different ways"):
+            rules_of(families, how)
+    with pytest.raises(UsageError, match="both say how large"):
+        Retrieval(3, words=5, tokens=5).check()
+
+
+def with_tokenizer(bundle: Bundle, repo: str) -> Bundle:
+    """The bundle with the demo's tokenizer under a repository's name."""
+    folder = bundle.root / HUB / repo_folder("model", repo)
+    (folder / "snapshots" / "1").mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("1")
+    shutil.copy(DEMO_TOKENIZER, folder / "snapshots" / "1" / "tokenizer.json")
+    return bundle
+
+
+def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
+    pytest.importorskip("tokenizers", reason="needs lbx[hf]")
+    bundle, tasks, samples = questions(tmp_path, 2)
+    rules = V2.retrieval
+    with pytest.raises(BundleError, match="does not hold zai-org/glm-4-9b-chat-hf") as caught:
+        Finder(bundle, Retrieval(2, tokens=16), rules=rules)
+    assert caught.value.command == "lbx bundle bundle/longbench_v2_retrieval.toml"
+    with pytest.raises(UsageError, match="their chunks are measured in words"):
+        Finder(bundle, Retrieval(2, tokens=16))
+    finder = Finder(with_tokenizer(bundle, rules.tokenizer), Retrieval(2, tokens=16), rules=rules)
+    assert re.fullmatch(r"bm25/16 tokens of glm-4-9b-chat-hf:[0-9a-f]{12}, best 2", finder.name)
+    find_all(store, finder, bundle, tasks)
+    counts = ChunkTokenizer(DEMO_TOKENIZER).counts
+    for sample in samples:
+        kept = StoredChunks(store, finder.name)(V2, sample)
+        assert len(kept) == 2
+        assert all(chunk.text in sample.context for chunk in kept)
+        assert max(counts([chunk.text for chunk in kept])) <= 17  # a chunk's beginning may be cut in another way alone
+
+
+def test_l_eval_has_chunks_and_bm25_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="needs lbx[hf]")
+    rules = BENCHMARKS["leval"].retrieval
+    bundle = with_tokenizer(v2_bundle(tmp_path / "bundle", [v2_row(0)]), rules.tokenizer)
+    names = {
+        how: Finder(bundle, how, rules=rules).name
+        for how in (Retrieval(4), Retrieval(4, tokens=64), Retrieval(4, words=9), Retrieval(4, "bm25-characters"))
+    }
+    assert [name.split(":")[0] for name in names.values()] == [
+        "bm25-elasticsearch/1024 tokens of gpt2",
+        "bm25-elasticsearch/64 tokens of gpt2",
+        "bm25-elasticsearch/9 words, best 4",
+        "bm25-characters/1024 tokens of gpt2",
+    ]
+    (bundle.root / HUB / repo_folder("model", rules.tokenizer) / "snapshots" / "1" / "tokenizer.json").write_text("{}")
+    with pytest.raises(BundleError, match=r"tokenizer\.json cannot be read"):
+        Finder(bundle, Retrieval(4), rules=rules)
+
+
 def test_an_embedding_model_ranks_by_cosine(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 2)
     model = Letters()
-    finder = Finder(3, model, words=10)
+    finder = Finder(bundle, Retrieval(3, "letters", 10), model)
     find_all(store, finder, bundle, tasks)
     for sample in samples:
         kept = StoredChunks(store, finder.name)(V2, sample)
-        (asked,) = model.embed([V2.query(sample)], query=True)
+        (asked,) = model.embed([V2.query(sample, bundle)], query=True)
         for chunk in kept:
             (vector,) = model.embed([chunk.text])
             assert chunk.score == pytest.approx(float(vector @ asked), abs=1e-6)
@@ -177,7 +245,7 @@ def test_a_run_reads_the_chunks(tmp_path: Path, store: Store) -> None:
     _, backend = scripted(tmp_path / "model", {"*": "The correct answer is (A)"})
     for number, (benchmark, bundle) in enumerate(((LongBenchV2(), two), (LongBench(), one))):
         (task,) = benchmark.tasks(bundle)
-        finder = Finder(2, words=10)
+        finder = Finder(bundle, Retrieval(2, words=10))
         find_all(store, finder, bundle, [(benchmark, task)])
         stored = StoredChunks(store, finder.name)
         settings = RunSettings(rag=2, retriever=finder.name)

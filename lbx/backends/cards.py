@@ -21,7 +21,8 @@ temperature = 0.6
 A model behind a server (backend = "endpoint") has its url and name under [options] and no [weights]; [tokenizer], with
 the keys of [weights], says where the model's tokenizer is.
 
-An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options].
+An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options];
+or backend = "endpoint_embedding" and [options].
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
 
 def _check_embedding(table: Mapping[str, Any], where: str) -> None:
     """Refuse what only means something for models that write text."""
-    for key in ("context_window", "chat", "sampling"):
+    for key in ("context_window", "chat", "sampling", "tokenizer"):
         if key in table:
             raise UsageError(
                 f"{where} an embedding model has no {key}.",

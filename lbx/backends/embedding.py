@@ -44,7 +44,7 @@ class EmbedderInfo:
         fingerprint: hex digest of the weights and of every setting that changes a vector. Vectors of equal
             fingerprints may be compared and kept; the device and the library's version only move their rounding.
         dimensions: of a vector.
-        max_tokens: longer texts are cut at their end, special tokens counted.
+        max_tokens: longer texts are cut at their end, special tokens counted; 0: the server's affair.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Embedder(Protocol):
         """One vector for each text, in the texts' order.
 
         A text's vector does not depend on the texts beside it, but for rounding: on llama.cpp each text is computed
-        alone, so the same text always gives the same bits; sentence-transformers computes batches whose shape moves
-        the last digits (differences of about 1e-7 in float32, 1e-3 in bfloat16).
+        alone, so the same text always gives the same bits; sentence-transformers and servers compute batches whose
+        shape moves the last digits (differences of about 1e-7 in float32, 1e-3 in bfloat16).
 
         Args:
             texts: any text: an empty one and one with lone surrogates (which count as U+FFFD) have vectors, too, and
@@ -100,7 +100,7 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
         BackendError: the weights are missing or damaged, or the library is not installed.
     """
     refuse_generation(card)
-    weights = weights_path(card, bundle)
+    weights = None if card.kind.remote else weights_path(card, bundle)
     loaded: Embedder = load_by_kind(card, weights, debug=debug)
     return loaded
 
@@ -113,6 +113,8 @@ def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
         BackendError: the weights are missing, or the library is not installed.
     """
     refuse_generation(card)
+    if card.kind.remote:
+        return
     weights_path(card, bundle)
     library = card.kind.library
     if importlib.util.find_spec(library) is None:

@@ -306,8 +306,62 @@ class LlamaEmbeddingOptions:
         _one_of(self, POOLINGS, "pooling")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointEmbeddingOptions:
+    """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``).
+
+    Attributes:
+        url: address of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
+        model: its name on the server; "" where the server has only one. Vectors are kept under the card's name and
+            this one: name the card anew when the server gets other weights under an old name.
+        api_key_env: name of the environment variable that holds the key; "" sends none.
+        timeout_s: seconds the server may take for one answer, waiting in its queue included.
+        retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
+        batch_texts: texts of one request.
+        max_characters: cut texts to so many characters, at their end; 0 sends them whole, and one that is too long for
+            the model is refused by most servers.
+        dimensions: ask for vectors of so many numbers, where the model can; 0 means its own.
+        query_prefix: put before a query when retrieving.
+        document_prefix: put before every other text.
+    """
+
+    url: str = ""
+    model: str = ""
+    api_key_env: str = ""
+    timeout_s: float = 300.0
+    retries: int = 5
+    batch_texts: int = 32
+    max_characters: int = 0
+    dimensions: int = 0
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        _ = self.connection  # which is checked as it is made
+        _at_least(self, 1, "batch_texts")
+        _at_least(self, 0, "max_characters", "dimensions")
+
+    @property
+    def connection(self) -> EndpointOptions:
+        """The same as of a model that writes text."""
+        return EndpointOptions(
+            url=self.url,
+            model=self.model,
+            api_key_env=self.api_key_env,
+            timeout_s=self.timeout_s,
+            retries=self.retries,
+            concurrency=1,
+        )
+
+
 Options = (
-    LlamaOptions | HfOptions | ScriptedOptions | EndpointOptions | SentenceTransformersOptions | LlamaEmbeddingOptions
+    LlamaOptions
+    | HfOptions
+    | ScriptedOptions
+    | EndpointOptions
+    | SentenceTransformersOptions
+    | LlamaEmbeddingOptions
+    | EndpointEmbeddingOptions
 )
 
 
@@ -354,6 +408,9 @@ KINDS: dict[str, Kind] = {
         extra="llama",
         embeds=True,
         gguf=True,
+    ),
+    "endpoint_embedding": Kind(
+        options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
     ),
 }
 """Every backend, by the name that cards give it. A new one is its row here, its options above, and its module."""

@@ -10,7 +10,14 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.options import KINDS, MOST_THREADS, OPTIONS, EndpointOptions, ScriptedOptions
+from lbx.backends.options import (
+    KINDS,
+    MOST_THREADS,
+    OPTIONS,
+    EndpointEmbeddingOptions,
+    EndpointOptions,
+    ScriptedOptions,
+)
 from lbx.backends.tables import nearest
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
@@ -63,7 +70,7 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
     """
     card = _find(text, bundle, _embedder)
     refuse_generation(card)
-    return _with_threads(card, threads)
+    return card if card.kind.remote else _with_threads(card, threads)
 
 
 def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
@@ -71,7 +78,7 @@ def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
         return card
     if threads > MOST_THREADS:
         raise UsageError(f"--threads {threads} is too many: llama.cpp takes {MOST_THREADS}.", fix="Give fewer.")
-    if isinstance(card.options, ScriptedOptions | EndpointOptions):
+    if isinstance(card.options, ScriptedOptions | EndpointOptions | EndpointEmbeddingOptions):
         raise UsageError(
             f"--threads does not apply to {card.name}: its backend {card.backend} computes nothing here.",
             fix="Leave it out.",

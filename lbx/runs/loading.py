@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.embedding import check_embedder
-from lbx.backends.options import EndpointOptions
+from lbx.backends.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.engine.retrieving import Finder, Retrieval, rules_of
 from lbx.engine.selection import SampleChoice, Selection, select_samples
@@ -76,7 +77,23 @@ def choose_samples(bundle: Bundle, tasks: Sequence[Task], choice: SampleChoice) 
 
 def server_of(card: ModelCard) -> tuple[str, int] | None:
     """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
-    return card.options.address if isinstance(card.options, EndpointOptions) else None
+    options = card.options
+    if isinstance(options, EndpointEmbeddingOptions):
+        options = options.connection
+    return options.address if isinstance(options, EndpointOptions) else None
+
+
+def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | None]:
+    """The same of the embedding models that a run asks.
+
+    Raises:
+        UsageError: the one that ranks chunks is not there.
+    """
+    found = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.embeds else []
+    if spec.embedding is not None:
+        with contextlib.suppress(UsageError):  # the name of vectors that the results file has already
+            found.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
+    return found
 
 
 def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:

@@ -28,7 +28,7 @@ from lbx.layout import Bundle
 from lbx.parity.verifying import refuse_unverifiable, verify
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
-from lbx.runs.loading import card_of, check_embedding_model, finder_for, server_of
+from lbx.runs.loading import card_of, check_embedding_model, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
 from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve
 from lbx.runs.scoring import Embedding, score_with
@@ -94,7 +94,7 @@ def run(
         )
         found = resolve(spec)
         logged_to = log_beside(output, None if log_file is None else Path(log_file))
-        with offline(server) as network:
+        with offline(server, *embedding_servers(spec, bundle)) as network:
             Store.check(place)  # a model may take minutes to load: what can be refused is refused before
             selection = found.selection & (shard_of(*shard, found) if shard else EVERYTHING)
             found = replace(found, selection=selection, server=server, network=network, checked=checked)

@@ -83,7 +83,7 @@ def test_numbers_may_be_whole(card):
     [
         ("backend = ", "not valid TOML"),
         ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp or"),
-        ('[weights]\npath = "m"', "backend = '' does not exist. There is endpoint, hf, llamacpp,"),
+        ('[weights]\npath = "m"', "backend = '' does not exist. There is endpoint, endpoint_embedding, hf, llamacpp,"),
         ("contextwindow = 5\n" + GOOD, "no setting 'contextwindow'. Did you mean context_window?"),
         ('context_window = "5"\n' + GOOD, "context_window must be a whole number, not '5'"),
         ("context_window = true\n" + GOOD, "context_window must be a whole number, not True"),

@@ -1,0 +1,140 @@
+"""Embedding models behind an OpenAI-compatible server: llama-server, vLLM, text-embeddings-inference, a hosted one.
+
+Every number of an answer is looked at before it counts: that each text has one vector, that all are as long as the
+first one, and that they are finite. What a server says is no proof of which weights it has; vectors are kept under the
+names of the card and of the server's model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
+from lbx.backends.endpoint.answers import count_of, table_of
+from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.server import find_out
+from lbx.backends.options import EndpointEmbeddingOptions
+from lbx.backends.text import encodable
+from lbx.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.backends.embedding import Vectors
+
+_PROBE = "A probe."
+_MOST_DIMENSIONS = 1 << 16
+
+
+class EndpointEmbedder:
+    """Vectors over HTTP."""
+
+    def __init__(self, server: Server, model: str, version: str, name: str, options: EndpointEmbeddingOptions) -> None:
+        self._server = server
+        self._model = model
+        self._options = options
+        dimensions = len(self._ask([_PROBE])[0])
+        settings = {
+            "dimensions": dimensions,
+            "max_characters": options.max_characters,
+            "prompts": [options.query_prefix, options.document_prefix],
+        }
+        self.info = EmbedderInfo(
+            name=name,
+            backend="endpoint_embedding",
+            version=version,
+            fingerprint=fingerprint_of("endpoint_embedding", model, settings),
+            dimensions=dimensions,
+            max_tokens=0,
+        )
+
+    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+        """See ``Embedder.embed``. An empty text, which most servers refuse, has the vector zero.
+
+        Raises:
+            BackendError: the server failed at these texts, or its vectors are not what they should be.
+            EndpointError: it is gone, or refuses every request.
+        """
+        import numpy as np
+
+        prefix = self._options.query_prefix if query else self._options.document_prefix
+        rows: Vectors = np.zeros((len(texts), self.info.dimensions), np.float32)
+        limit = self._options.max_characters or None
+        asked = [(row, text) for row, text in enumerate(encodable(prefix + text)[:limit] for text in texts) if text]
+        for start in range(0, len(asked), self._options.batch_texts):
+            part = asked[start : start + self._options.batch_texts]
+            found = self._ask([text for _, text in part])
+            if len(found[0]) != self.info.dimensions:
+                raise self._wrong(f"vectors of {len(found[0])} numbers after such of {self.info.dimensions}")
+            rows[[row for row, _ in part]] = found
+            if progress:
+                progress(part[-1][0] + 1)
+        return unit_rows(rows, self.info.name)
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _ask(self, texts: Sequence[str]) -> list[list[float]]:
+        """One request; a vector for each text, all of one length."""
+        payload: dict[str, Any] = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        if self._options.dimensions:
+            payload["dimensions"] = self._options.dimensions
+        try:
+            found = self._server.post("/embeddings", payload)
+        except UnreachableError as exc:
+            raise self._server.explain(exc) from exc
+        except RefusedError as exc:
+            if exc.status in (401, 403, 404):
+                raise self._server.explain(exc) from exc
+            raise BackendError(
+                f"The embedding server {self._server.url} refuses {len(texts)} texts ({exc}).",
+                fix="If one is too long for the model, set max_characters in its card or take smaller chunks; if they "
+                "are too many, lower batch_texts.",
+            ) from exc
+        return self._vectors(found, len(texts))
+
+    def _vectors(self, found: Mapping[str, Any], count: int) -> list[list[float]]:
+        """The vectors in an answer, in the order of the texts, whatever order they came in."""
+        data = found.get("data")
+        entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
+        places = [count_of(entry.get("index")) for entry in entries]
+        if sorted(-1 if place is None else place for place in places) != list(range(count)):
+            raise self._wrong(f"{len(entries)} vectors for {count} texts, or not one for each")
+        rows = [_numbers(entry.get("embedding")) for entry in sorted(entries, key=lambda entry: entry["index"])]
+        if None in rows or len({len(row) for row in rows if row is not None}) != 1:
+            raise self._wrong("something else than finite numbers, equally many for each text")
+        return [row for row in rows if row is not None]
+
+    def _wrong(self, what: str) -> BackendError:
+        return BackendError(
+            f"The embedding server {self._server.url} answered with {what}.",
+            fix="Check that the card's url and model mean an embedding model, and the server's log.",
+        )
+
+
+def _numbers(value: Any) -> list[float] | None:
+    """A vector of float32's range; None for anything else."""
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_DIMENSIONS:
+        return None
+    # Comparing an integer of any length costs nothing; making a float of it may overflow.
+    fit = all(type(one) in (int, float) and -3e38 < one < 3e38 for one in value)  # NaN is neither
+    return [float(one) for one in value] if fit else None
+
+
+def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> EndpointEmbedder:
+    """Connect to a server.
+
+    Raises:
+        UsageError: it does not have the card's model, or has several and the card names none.
+        BackendError: its vectors are not what they should be.
+        EndpointError: it does not answer, or refuses the key.
+    """
+    options = card.options_as(EndpointEmbeddingOptions)
+    server = Server(options.connection)
+    try:
+        facts = find_out(server, card, options.connection)
+        return EndpointEmbedder(server, facts.model, f"{facts.kind} {facts.version}".strip(), card.name, options)
+    except BaseException:
+        server.close()
+        raise

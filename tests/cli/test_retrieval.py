@@ -1,0 +1,153 @@
+"""Chunks in place of documents by the command line: L-Eval's baseline from its own files, and embeddings over HTTP."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Lbx, fails
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+
+from endpoint_servers import Answer, ScriptedServer, closing_all
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
+SOURCES = """
+name = "le"
+[[source]]
+kind = "path"
+path = "data"
+repo = "L4NLP/LEval"
+type = "dataset"
+"""
+RETRIEVAL = """
+[[source]]
+kind = "path"
+path = "files"
+to = "OpenLMLab/LEval/Baselines"
+licence = "MIT"
+allow = ["turbo4k-retrieve-test.py"]
+[[source]]
+kind = "path"
+path = "stuff"
+to = "langchain-ai/langchain/langchain/chains/question_answering"
+licence = "MIT"
+allow = ["stuff_prompt.py"]
+[[source]]
+kind = "path"
+path = "gpt2"
+repo = "openai-community/gpt2"
+type = "model"
+"""
+SCRIPT = 'message = " Sum."\nmessage = " Short."\nmessage = " Letter."\nmessage = f" {len(out)} words."\n'
+HOUSES = ("red", "grey", "green", "blue", "white", "black")
+
+
+def write_sources(folder: Path) -> None:
+    text = "\n".join(f"House {n} is {colour}. " + "The rain fell on maps and rivers. " * 150 for n, colour in
+                     enumerate(HOUSES))  # fmt: skip
+    row = {
+        "instructions": ["What colour is House 2?", "What colour is House 4?"],
+        "outputs": ["(A) green", "(A) white"],
+        "input": text,
+        "source": "s",
+        "evaluation": "exam",
+    }
+    for place, content in {
+        "data/LEval/Exam/tpo.jsonl": json.dumps(row) + "\n",
+        "files/turbo4k-retrieve-test.py": SCRIPT,
+        "stuff/stuff_prompt.py": 'prompt_template = "{context}\\n{question}"\n',
+    }.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(content)
+    (folder / "gpt2").mkdir()
+    shutil.copy(DEMO / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def leval(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with bundles "whole" and "bare" (without what --rag needs)."""
+    folder = tmp_path_factory.mktemp("leval")
+    write_sources(folder)
+    for name, recipe in (("whole", SOURCES + RETRIEVAL), ("bare", SOURCES)):
+        (folder / "le.toml").write_text(recipe)
+        done = lbx("bundle", folder / "le.toml", "-o", folder, "--name", name)
+        assert done.returncode == 0, done.stderr
+        assert lbx("unpack", folder / f"{name}.tar", "--allow-unsigned", "--to", folder / name).returncode == 0
+    (folder / "answers.jsonl").write_text('{"*": "A"}')
+    card = 'name = "m"\nbackend = "scripted"\ncontext_window = 32768\n[weights]\npath = "answers.jsonl"\n'
+    (folder / "m.toml").write_text(card)
+    return folder
+
+
+def command(folder: Path, results: Path, *more: object, bundle: str = "whole") -> list[object]:
+    run = ["run", "--bundle", folder / bundle, "--model", folder / "m.toml", "--tasks", "leval", "-o", results]
+    return [*run, *more]
+
+
+def query(lbx: Lbx, results: Path, sql: str) -> list[dict[str, Any]]:
+    done = lbx("sql", results, sql, "--format", "json")
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="needs lbx[hf]")
+    results = tmp_path / "results.duckdb"
+    done = lbx(*command(leval, results, "--rag", 2, "--workers", 2))
+    assert done.returncode == 0, done.stderr
+    (settings,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
+    assert settings["retriever"].startswith("bm25-elasticsearch/1024 tokens of gpt2:")
+    found = query(lbx, results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
+    assert ["House 2 is green" in found[0]["text"], "House 4 is white" in found[1]["text"]] == [True, True]
+    (one,) = query(lbx, results, "SELECT DISTINCT prompt_source AS source FROM generations")
+    assert one["source"].endswith("stuff_prompt.py")
+    planned = lbx("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
+    assert planned.returncode == 0, planned.stderr
+    assert "Nothing to ask" not in planned.stdout
+
+
+def test_what_retrieval_needs_is_said(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results.duckdb"
+    bare = command(leval, results, "--rag", 2, bundle="bare")
+    fails(lbx(*bare), 1, "openai-community/gpt2", "--chunk-words", "lbx bundle bundle/leval_retrieval.toml")
+    fails(lbx(*bare, "--chunk-words", 9), 1, "cannot be asked with --rag", "bundle/leval_retrieval.toml")
+    fails(lbx(*bare, "--chunk-words", 9, "--chunk-tokens", 9), 2, "both say how large a chunk is")
+
+
+def letters(path: str, payload: Any, _before: int) -> Answer:
+    if payload is None:
+        return (200, {}, {"data": [{"id": "letters"}]}) if path == "/v1/models" else (404, {}, {})
+    texts = enumerate(payload["input"])
+    return 200, {}, {"data": [{"index": n, "embedding": [text.count(c) for c in "0123456789"]} for n, text in texts]}
+
+
+@pytest.fixture
+def served() -> Iterator[ScriptedServer]:
+    with closing_all() as things:
+        things.append(server := ScriptedServer(letters))
+        yield server
+
+
+def test_embeddings_over_http(lbx: Lbx, leval: Path, served: ScriptedServer, tmp_path: Path) -> None:
+    card, results = tmp_path / "letters.toml", tmp_path / "results.duckdb"
+    card.write_text(f'backend = "endpoint_embedding"\n[options]\nurl = "{served.url}"\nretries = 0\n')
+    options = ("--rag", 2, "--retriever", card, "--chunk-words", 100)
+    asked = command(leval, results, *options)
+    done = lbx(*asked)
+    assert done.returncode == 0, done.stderr
+    (settings,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever, hardware FROM runs")
+    assert settings["retriever"].startswith("embedding:letters:")
+    assert served.url.removeprefix("http://").removesuffix("/v1") in str(settings["hardware"])
+    found = query(lbx, results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
+    assert ["House 2" in found[0]["text"], "House 4" in found[1]["text"]] == [True, True]
+    before = len(served.posts("/v1/embeddings"))
+    assert lbx(*asked).returncode == 0
+    assert len(served.posts("/v1/embeddings")) == before + 1, "chunks that are kept are not asked for again"
+    served.close()
+    fails(lbx(*command(leval, tmp_path / "other.duckdb", *options)), 1, "does not answer", "card's url")

@@ -14,6 +14,7 @@ from lbx.benchmarks.longbench_v2 import LongBenchV2
 from lbx.benchmarks.lveval import LVEval
 from lbx.benchmarks.needle import Needle
 from lbx.benchmarks.own import own_benchmark, own_names
+from lbx.benchmarks.summaries import Summaries
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.records import Task
@@ -30,7 +31,9 @@ class _Benchmarks(Mapping[str, Benchmark]):
         self._families = {family.name: family for family in families}
 
     def __getitem__(self, name: str) -> Benchmark:
-        return self._families[name] if name in self._families else own_benchmark(name)
+        if name in self._families:
+            return self._families[name]
+        return Summaries() if name == Summaries.name else own_benchmark(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._families)
@@ -43,6 +46,11 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
 )
 """Every benchmark by its name. This is the one place where a family is entered."""
+
+
+def with_summaries(summaries: Summaries) -> Mapping[str, Benchmark]:
+    """The same beside these parts of documents."""
+    return _Benchmarks(*BENCHMARKS.values(), summaries)
 
 
 def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
@@ -96,7 +104,7 @@ def _there(bundle: Bundle) -> list[Benchmark]:
 
 def reserved_names() -> dict[str, str]:
     """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
-    found = {"all": "everything that is in the bundle"}
+    found = {"all": "everything that is in the bundle", Summaries.name: "what --summaries asks"}
     for name, family in BENCHMARKS.items():
         found |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
     return found

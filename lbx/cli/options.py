@@ -168,6 +168,15 @@ Rag = Annotated[
         help="Put the N best chunks in place of the document (LongBench v1, v2, L-Eval).",
     ),
 ]
+Summaries = Annotated[
+    int,
+    _found(
+        "--summaries",
+        metavar="N",
+        min=0,
+        help="Have the model sum up each document in parts of N words first, and ask about the summaries (lbx's own).",
+    ),
+]
 Retriever = Annotated[
     str,
     _found(

@@ -59,6 +59,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "cot": (shown.Cot, False),
     "no_context": (shown.NoContext, False),
     "rag": (shown.Rag, 0),
+    "summaries": (shown.Summaries, 0),
     "retriever": (shown.Retriever, "bm25"),
     "chunk_words": (shown.ChunkWords, None),
     "chunk_tokens": (shown.ChunkTokens, None),

@@ -69,7 +69,7 @@ def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | G
     """
     benchmark = work.benchmarks[sample.benchmark]
     key = sample.key._replace(iteration=iteration)
-    prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
+    prompt = work.prompt(sample)
     try:
         return PendingAnswer(benchmark, sample, prompt, _request(work, prompt, key))
     except PromptError as exc:

@@ -33,6 +33,9 @@ class RunSettings:
         cot, no_context: LongBench v2's other ways to ask.
         rag: how many retrieved chunks stand in place of the document; 0 means the document.
         retriever: which retriever finds them.
+        summaries: the document is summed up in parts of so many words, and the summaries stand in its place; 0 means
+            the document.
+        summarizer: the run that has them; "" in that run itself.
         batching: answer many prompts in lock-step where the backend can; False asks one after the other.
 
     Raises:
@@ -52,6 +55,8 @@ class RunSettings:
     no_context: bool = False
     rag: int = 0
     retriever: str = ""
+    summaries: int = 0
+    summarizer: str = ""
     batching: bool = True
 
     def __post_init__(self) -> None:
@@ -72,6 +77,8 @@ class RunSettings:
             raise UsageError(
                 "--no-context leaves nothing to retrieve from, and --rag retrieves.", fix="Drop one of them."
             )
+        if self.summaries and (self.no_context or self.rag):
+            raise UsageError("--summaries, --rag and --no-context each say what stands in place of the document.")
 
     @property
     def thinks(self) -> bool:

@@ -8,17 +8,23 @@ from typing import NamedTuple
 
 from lbx.backends.base import Backend
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.summaries import Summaries
 from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
 from lbx.layout import Bundle
 from lbx.prompts import Prompter
-from lbx.records import PLAIN, Chunk, Mode, Sample, Task
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Task
 from lbx.store import RunRow
 
 
 def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
     """For runs that read whole documents."""
     return ()
+
+
+def whole_document(sample: Sample) -> Sample:
+    """The same."""
+    return sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,8 @@ class Agenda:
 
     def iterations_of(self, task: Task) -> int:
         """How often each of the task's samples is asked."""
-        return self.settings.iterations or self.benchmarks[task.benchmark].iterations
+        asked = None if task.benchmark == Summaries.name else self.settings.iterations
+        return asked or self.benchmarks[task.benchmark].iterations
 
     @property
     def total(self) -> int:
@@ -52,12 +59,19 @@ class Work(Agenda):
     Attributes:
         mode: which of the benchmarks' ways to ask.
         chunks: a sample's retrieved chunks, in document order.
+        document: the sample with what stands in place of its document.
     """
 
     backend: Backend
     prompter: Prompter
     mode: Mode = PLAIN
     chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
+    document: Callable[[Sample], Sample] = whole_document
+
+    def prompt(self, sample: Sample) -> Prompt:
+        """A sample's first prompt as this run asks it. Raises BundleError where the bundle lacks the template."""
+        benchmark = self.benchmarks[sample.benchmark]
+        return benchmark.prompt(self.bundle, self.document(sample), self.mode, self.chunks(benchmark, sample))
 
 
 def not_shared(backend: Backend, *, batching: bool) -> str | None:

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 
 from lbx.backends import ModelCard
@@ -16,13 +17,15 @@ from lbx.engine.planning.estimate import Costs, costs_from
 from lbx.engine.planning.memory_use import Free
 from lbx.engine.planning.outlook import Outlook, look_ahead
 from lbx.engine.retrieving import Finder
+from lbx.engine.selection import Selection
+from lbx.engine.summarizing import guessed
 from lbx.engine.workers.devices import VISIBLE, share_out
 from lbx.errors import DoesNotFitError
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, finder_for, load_model, load_to_count
 from lbx.runs.outlook_text import brief
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_row
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_of_summaries, run_row
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
@@ -77,7 +80,7 @@ def _plan(
         loaded, calibrate = load_to_count(card, run.bundle), False
         log.info(f"{error} Its tokens are counted all the same.")
     try:
-        works = make_works(run, loaded, finder.find if finder else None)
+        works = make_works(_with_summaries(run), loaded, finder.find if finder else None)
         return look_ahead(
             works,
             free=free,
@@ -88,6 +91,23 @@ def _plan(
         )
     finally:
         loaded.backend.close()
+
+
+def _with_summaries(run: ResolvedRun) -> ResolvedRun:
+    """The run with the parts that are to be summed up as one more task; the summaries' lengths are guessed."""
+    asked = run_of_summaries(run)
+    if asked.summaries is None:
+        return run
+    places = run.selection.places
+    if places is not None:
+        places = {**places, **{task.full_name: frozenset(range(task.samples)) for task in asked.tasks}}
+    return replace(
+        run,
+        tasks=[*asked.tasks, *run.tasks],
+        selection=Selection(places),
+        summaries=asked.summaries,
+        document=guessed(asked.summaries, run.bundle),
+    )
 
 
 def _known(results: str | os.PathLike[str] | None, row: Callable[[], RunRow], workers: int) -> Costs | None:

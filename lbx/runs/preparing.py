@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.base import ConcurrentBackend
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, with_summaries
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.summaries import Summaries
 from lbx.engine.offline import block_network
-from lbx.engine.selection import Selection
+from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
-from lbx.engine.work import Agenda, Prepared, Work, not_shared, nothing_retrieved
+from lbx.engine.summarizing import settings_of_summaries, summaries_of
+from lbx.engine.work import Agenda, Prepared, Work, not_shared, nothing_retrieved, whole_document
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter, knows_switch
@@ -40,6 +42,8 @@ class ResolvedRun:
     Attributes:
         names, settings: of each of the runs that are made together, one row in the results file each.
         chunks: None where whole documents are read.
+        summaries: the parts of documents that are to be summed up; None where this run asks for none.
+        document: what stands in place of a sample's document.
         server: the one address that may be reached.
         network: how the run is kept offline, in words.
         checked: how the bundle was held against its manifest, in words.
@@ -52,14 +56,21 @@ class ResolvedRun:
     names: Sequence[str | None]
     settings: Sequence[RunSettings]
     chunks: Chunks | None = None
+    summaries: Summaries | None = None
+    document: Callable[[Sample], Sample] = whole_document
     server: tuple[str, int] | None = None
     network: str = ""
     checked: str = ""
 
+    @property
+    def benchmarks(self) -> Mapping[str, Benchmark]:
+        """By name."""
+        return with_summaries(self.summaries) if self.summaries else BENCHMARKS
+
     def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
         """What each of the runs asks."""
         return [
-            Agenda(run_id, self.bundle, self.tasks, BENCHMARKS, settings, self.selection)
+            Agenda(run_id, self.bundle, self.tasks, self.benchmarks, settings, self.selection)
             for run_id, settings in zip(run_ids, self.settings, strict=True)
         ]
 
@@ -75,6 +86,21 @@ def resolve(spec: RunSpec) -> ResolvedRun:
     tasks = choose_tasks(bundle, spec.tasks, spec.settings)
     names, settings = zip(*spec.kinds, strict=True)
     return ResolvedRun(spec, bundle, tasks, choose_samples(bundle, tasks, spec.choice), names, settings)
+
+
+def run_of_summaries(run: ResolvedRun) -> ResolvedRun:
+    """The run that sums up what a run's documents say; the run itself where it asks for none, or needs none.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    if not run.spec.summaries:
+        return run
+    summaries = summaries_of(run.tasks, run.selection, run.spec.summaries)
+    if not (tasks := summaries.tasks(run.bundle)):
+        return run
+    settings = [settings_of_summaries(run.settings[0])]
+    return replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, summaries=summaries)
 
 
 def make_works(run: ResolvedRun, loaded: LoadedModel, chunks: Chunks | None) -> list[Work]:
@@ -124,6 +150,8 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         told["prompts_not_shared"] = reason
     digest = work.bundle.digest
     identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
+    if work.settings.summaries and not work.settings.summarizer:
+        identity += "-summaries"
     return RunRow(
         run_id=name or f"{info.model}-{info.name}-{identity}",
         model=info.model,
@@ -169,7 +197,7 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chu
         run_id="",
         bundle=run.bundle,
         tasks=run.tasks,
-        benchmarks=BENCHMARKS,
+        benchmarks=run.benchmarks,
         backend=backend,
         prompter=prompter,
         settings=settings,
@@ -178,6 +206,7 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chu
             settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
         ),
         chunks=chunks or nothing_retrieved,
+        document=run.document,
     )
 
 

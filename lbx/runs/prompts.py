@@ -106,7 +106,7 @@ def rebuilt(spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str]) 
 def _works(spec: RunSpec, run_id: str | None = None) -> Iterator[list[Work]]:
     """The works of a spec; where a run is named, its own first."""
     run = resolve(spec)
-    finder = finder_for(spec.retrieval, run.bundle)
+    finder = finder_for(spec.retrieval, run.bundle, run.tasks)
     try:
         loaded = load_to_count(card_of(spec, run.bundle), run.bundle)
         try:
@@ -122,8 +122,7 @@ def _works(spec: RunSpec, run_id: str | None = None) -> Iterator[list[Work]]:
 
 def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:
     benchmark = work.benchmarks[sample.benchmark]
-    prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
-    yield _sent(work, sample.key, 0, prompt)
+    yield _sent(work, sample.key, 0, work.prompt(sample))
     for answer in answers[:1]:
         if (second := benchmark.follow_up(work.bundle, sample, work.mode, answer)) is not None:
             yield _sent(work, sample.key, 1, second)

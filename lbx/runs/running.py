@@ -21,6 +21,7 @@ from lbx.engine.planning.shards import ShardPlan
 from lbx.engine.retrieving import StoredChunks, find_all
 from lbx.engine.runner import Outcome, Runner, closing
 from lbx.engine.selection import EVERYTHING
+from lbx.engine.summarizing import stored
 from lbx.engine.work import Agenda
 from lbx.engine.workers.pool import WorkerPool
 from lbx.errors import LbxError, UsageError
@@ -30,7 +31,7 @@ from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, check_embedding_model, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
-from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve
+from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve, run_of_summaries
 from lbx.runs.scoring import Embedding, score_with
 from lbx.runs.sharding import shard_of
 from lbx.runs.spec import RunSpec
@@ -100,6 +101,9 @@ def run(
             found = replace(found, selection=selection, server=server, network=network, checked=checked)
             _check_embedding(found, place)
             found = _retrieve(found, place, listener)
+            found = _summarize(
+                found, place, listener, retry_failed=retry_failed, plan=plan, log_file=logged_to, committed=after_commit
+            )
             free = Free.now()  # before the model takes its part
             asker = open_asker(found)
             try:
@@ -214,6 +218,34 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
     finally:
         finder.close()
     return replace(run, settings=[replace(one, retriever=finder.name) for one in run.settings], chunks=chunks)
+
+
+def _summarize(
+    run: ResolvedRun,
+    place: Path,
+    listener: Listener,
+    *,
+    retry_failed: bool,
+    plan: bool,
+    log_file: Path,
+    committed: Callable[[Store], None] | None,
+) -> ResolvedRun:
+    """Have the model sum up the documents' parts, as a run of its own; what it has done already is not asked again."""
+    asked = run_of_summaries(run)
+    if asked.summaries is None:
+        return run
+    free = Free.now()
+    asker = open_asker(asked)
+    try:
+        with Store(place, after_commit=committed) as store:
+            _ask(
+                asked, store, asker, listener, retry_failed=retry_failed, free=free if plan else None, log_file=log_file
+            )
+            run_id = asker.rows[0].run_id
+            document = stored(store, run_id, asked.summaries, run.bundle)
+    finally:
+        asker.close()
+    return replace(run, settings=[replace(one, summarizer=run_id) for one in run.settings], document=document)
 
 
 def _counted_of(listener: Listener, what: str, item: str, done: int, total: int) -> None:

@@ -22,7 +22,8 @@ _MARK = "lbx_run"
 _MOST_BYTES = 1 << 26
 """A spec may name every sample of a bundle."""
 _FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
-_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in ("model_sampling", "retriever"))
+_FOUND_OUT = ("model_sampling", "retriever", "summarizer")
+_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in _FOUND_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class RunSpec:
         name: of the run in the results file; None makes one from model and settings.
         limit, documents, sample, ids: which samples; see ``SampleChoice``.
         iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens, cot,
-            no_context, rag, batching: how they are asked; see ``RunSettings``.
+            no_context, rag, summaries, batching: how they are asked; see ``RunSettings``.
         retriever, chunk_words, chunk_tokens: what finds the chunks of ``rag``; see ``Retrieval``.
         embedding: card of the embedding model for LongBench Pro's summaries.
         both_kinds: ask with reasoning and without, as two runs that read each document once.
@@ -68,6 +69,7 @@ class RunSpec:
     cot: bool = False
     no_context: bool = False
     rag: int = 0
+    summaries: int = 0
     retriever: str = BM25
     chunk_words: int | None = None
     chunk_tokens: int | None = None
@@ -103,6 +105,11 @@ class RunSpec:
             return [(self.name, self.settings)]
         if self.thinking is not None:
             raise UsageError("--both-kinds asks with reasoning and without; --thinking and --no-thinking choose one.")
+        if self.summaries:
+            raise UsageError(
+                "--both-kinds does not go together with --summaries.",
+                fix="Ask with --thinking, then with --no-thinking: both read the same summaries.",
+            )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
         settings = (replace(self, both_kinds=False, thinking=True).settings, self._without_reasoning)
         return list(zip(names, settings, strict=True))

@@ -17,7 +17,8 @@ _MODE_OF_RUN = """nullif(concat_ws(' ',
                         ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
-                   'rag ' || (r.settings->>'rag')), '')"""
+                   'rag ' || (r.settings->>'rag'),
+                   'summaries ' || (r.settings->>'summaries')), '')"""
 _MODE = f"{_MODE_OF_RUN} AS mode"
 
 # How many of how many samples have an answer, in words, where not all have; NULL also where nobody knows.

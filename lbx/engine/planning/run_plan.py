@@ -177,8 +177,7 @@ class _Counting:
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
         count = self._counts[item.run][index]
-        benchmark = work.benchmarks[sample.benchmark]
-        prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
+        prompt = work.prompt(sample)
         try:
             request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
         except PromptError:

@@ -135,8 +135,7 @@ def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mappin
     prompts: list[tuple[int, Sequence[int], int]] = []
     for item in items:
         work, sample = works[item.run], item.sample
-        benchmark = work.benchmarks[sample.benchmark]
-        prompt = benchmark.prompt(work.bundle, sample, work.mode, work.chunks(benchmark, sample))
+        prompt = work.prompt(sample)
         try:
             request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
         except PromptError:

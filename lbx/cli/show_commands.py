@@ -175,7 +175,8 @@ def _rebuilt(results: Path, answer: StoredAnswer, bundle: Path | None, model: st
     spec = RunSpec.from_json(newest_spec(results, answer.run_id), str(results))
     there = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)
     try:
-        return rebuilt(there, answer.run_id, answer.key, [step["output"] for step in answer.values.get("steps") or ()])
+        outputs = [step["output"] for step in answer.values.get("steps") or ()]
+        return rebuilt(there, answer.run_id, answer.key, outputs, results)
     except LbxError as error:
         raise type(error)(
             f"The prompt cannot be rebuilt: {error.cause}",

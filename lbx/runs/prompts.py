@@ -6,16 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+from lbx.benchmarks.summaries import Summaries
 from lbx.engine.prefix import common_prefix
+from lbx.engine.summarizing import stored, summaries_of
 from lbx.engine.work import Work
 from lbx.errors import BackendError, PromptError
 from lbx.prompts import ReadPrompt
 from lbx.records import Prompt, Sample, SampleKey
 from lbx.runs.loading import card_of, finder_for, load_to_count
-from lbx.runs.preparing import make_works, resolve, run_row
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_of_summaries, run_row
 from lbx.runs.spec import RunSpec
+from lbx.store import Store
 
 FIRST_ANSWER = "<the first answer>"
 """Stands for what the model said where a second prompt repeats it."""
@@ -64,7 +68,8 @@ def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
     """What would be sent, sample by sample in the data's order; the model is loaded for its tokenizer.
 
     Args:
-        first: only the first chosen sample of each task.
+        first: only the first chosen sample of each task. With ``summaries`` these are the parts of documents: what is
+            asked about their summaries is not known before there are any.
 
     Raises:
         LbxError: the bundle, the tasks or the model are not there.
@@ -82,12 +87,15 @@ def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
                         before = ids or before
 
 
-def rebuilt(spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str]) -> list[SentPrompt]:
+def rebuilt(
+    spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str], results: Path | None = None
+) -> list[SentPrompt]:
     """The prompts of one stored answer.
 
     Args:
         spec: of the run that answered.
         answers: every step's output but the last one's.
+        results: the file with the summaries that the run read in place of documents.
 
     Raises:
         LbxError: the bundle, the task or the model are not there any more.
@@ -96,16 +104,20 @@ def rebuilt(spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str]) 
     only = replace(
         spec, tasks=(name,), ids=(f"{name}/{key.sample_id}",), limit=None, documents=None, sample=None, workers=0
     )
-    with _works(only, run_id) as (work, *_):
+    if key.benchmark == Summaries.name:
+        only, results = replace(spec, workers=0), None
+    with _works(only, run_id, results) as (work, *_):
         benchmark, (task,) = work.benchmarks[key.benchmark], work.tasks
-        _, sample = next(iter(work.selection.of(task, benchmark.samples(work.bundle, task.name))))
+        chosen = work.selection.of(task, benchmark.samples(work.bundle, task.name))
+        sample = next(sample for _, sample in chosen if sample.sample_id == key.sample_id)
         return list(_of_sample(work, sample, answers))
 
 
 @contextmanager
-def _works(spec: RunSpec, run_id: str | None = None) -> Iterator[list[Work]]:
+def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
     """The works of a spec; where a run is named, its own first."""
     run = resolve(spec)
+    run = run_of_summaries(run) if results is None or run_id is None else _with_summaries(run, run_id, results)
     finder = finder_for(spec.retrieval, run.bundle, run.tasks)
     try:
         loaded = load_to_count(card_of(spec, run.bundle), run.bundle)
@@ -118,6 +130,16 @@ def _works(spec: RunSpec, run_id: str | None = None) -> Iterator[list[Work]]:
     finally:
         if finder:
             finder.close()
+
+
+def _with_summaries(run: ResolvedRun, run_id: str, results: Path) -> ResolvedRun:
+    """The run with the summaries that it has read, where it has."""
+    if not run.spec.summaries:
+        return run
+    summaries = summaries_of(run.tasks, run.selection, run.spec.summaries)
+    with Store(results, read_only=True) as store:
+        rows = store.query("SELECT settings->>'summarizer' FROM runs WHERE run_id = ?", [run_id]).rows
+        return replace(run, document=stored(store, rows[0][0], summaries, run.bundle))
 
 
 def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:

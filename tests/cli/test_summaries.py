@@ -70,7 +70,9 @@ def home(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_model(folder: Path, answers: dict[str, object]) -> Path:
     (folder / "answers.json").write_text(json.dumps(answers))
-    (folder / "m.toml").write_text('name = "m"\nbackend = "scripted"\n[weights]\npath = "answers.json"\n')
+    (folder / "m.toml").write_text(
+        'name = "m"\nbackend = "scripted"\ncontext_window = 1000000\n[weights]\npath = "answers.json"\n'
+    )
     return folder / "m.toml"
 
 
@@ -179,6 +181,20 @@ def test_a_plan_counts_the_parts(lbx: Lbx, home: Path, model: Path, tmp_path: Pa
     assert parts["prompt_tokens"] > 2 * len(LONG)
     whole = json.loads(lbx("plan", *asked[:-2], "--json").stdout)["tasks"]
     assert tasks["longbench/qasper"]["prompt_tokens"] != whole[0]["prompt_tokens"]
+
+
+def test_prompts_can_be_looked_at(lbx: Lbx, home: Path, model: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results.duckdb"
+    asked = command(home, model, results)
+    assert lbx(*asked).returncode == 0
+    for name in ("longbench/qasper/qasper1", f"{NAME}/parts/{part_names(LONG, 100)[2]}"):
+        done = lbx("show", results, name, "--prompt", "--json")
+        assert done.returncode == 0, done.stderr
+        (told,) = json.loads(done.stdout)
+        assert told["prompt_is_the_same"] is True
+    done = lbx("prompts", *[one for one in asked[1:] if one not in ("-o", results)])
+    assert done.returncode == 0, done.stderr
+    assert "Sum up the text above" in done.stdout
 
 
 def test_what_does_not_go_together(lbx: Lbx, home: Path, model: Path, tmp_path: Path) -> None:

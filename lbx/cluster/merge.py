@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.summaries import Summaries
 from lbx.engine.planning.shards import ShardPlan
 from lbx.engine.scoring import add_up
 from lbx.errors import StoreError, UsageError
@@ -116,7 +117,7 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
             "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
         ).rows]  # fmt: skip
         for name in names:
-            if name not in BENCHMARKS:
+            if name not in BENCHMARKS or name == Summaries.name:  # which nothing scores
                 continue
             add_up(store, run, BENCHMARKS[name])
             if behind := _behind(store, run, name):

@@ -216,6 +216,7 @@ def test_shards_sum_up_their_own_documents(lbx: Lbx, home: Path, model: Path, tm
         done = lbx(*command(home, model, part, "--run", "r", *shard))
         assert done.returncode == 0, done.stderr
     assert (done := lbx("merge", *parts, "-o", tmp_path / "all.duckdb")).returncode == 0, done.stderr
+    assert "have no score" not in done.stdout + done.stderr
     assert query(lbx, tmp_path / "all.duckdb", ANSWERS) == query(lbx, whole, ANSWERS)
 
 

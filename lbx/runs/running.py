@@ -102,7 +102,14 @@ def run(
             _check_embedding(found, place)
             found = _retrieve(found, place, listener)
             found = _summarize(
-                found, place, listener, retry_failed=retry_failed, plan=plan, log_file=logged_to, committed=after_commit
+                found,
+                place,
+                listener,
+                retry_failed=retry_failed,
+                retry_empty=retry_empty,
+                plan=plan,
+                log_file=logged_to,
+                committed=after_commit,
             )
             free = Free.now()  # before the model takes its part
             asker = open_asker(found)
@@ -226,6 +233,7 @@ def _summarize(
     listener: Listener,
     *,
     retry_failed: bool,
+    retry_empty: bool,
     plan: bool,
     log_file: Path,
     committed: Callable[[Store], None] | None,
@@ -239,7 +247,14 @@ def _summarize(
     try:
         with Store(place, after_commit=committed) as store:
             _ask(
-                asked, store, asker, listener, retry_failed=retry_failed, free=free if plan else None, log_file=log_file
+                asked,
+                store,
+                asker,
+                listener,
+                retry_failed=retry_failed,
+                retry_empty=retry_empty,
+                free=free if plan else None,
+                log_file=log_file,
             )
             run_id = asker.rows[0].run_id
             document = stored(store, run_id, asked.summaries, run.bundle)

@@ -12,13 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lbx.benchmarks.predictions import PredictionFormat
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
 from lbx.retrieval import RetrievalRules
+
+if TYPE_CHECKING:
+    from lbx.benchmarks.results import ScoredRun
 
 WINDOWS_OF_128K = range(128_000, 131_073)
 """Context windows, in tokens, of what people call a model of 128k: from 128 x 1000 to 128 x 1024."""
@@ -63,6 +66,10 @@ class Benchmark(ABC):
     """Tasks that an embedding model scores half of (``compared``)."""
     predictions: PredictionFormat | None = None
     """The format of its official prediction files; None where there is none."""
+    growing_result: ClassVar[str] = ""
+    """A file of ``result_files`` that keeps what is in it already."""
+    results_hold_predictions: ClassVar[bool] = False
+    """Whether its authors want the prediction files beside the results, in a folder with the model's name."""
     iterations: ClassVar[int] = 1
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()
@@ -168,3 +175,17 @@ class Benchmark(ABC):
             tasks: the rows of each task that has any, as ``aggregate`` takes them.
         """
         return []
+
+    def result_files(self, run: ScoredRun) -> dict[str, str]:
+        """What the official scorer writes of a run's prediction file, by its place; {} where it writes nothing.
+
+        Numbers are over the answers that are there, as its own are over the rows of a file.
+
+        Raises:
+            UsageError: the scorer would stop, or the run lacks what its numbers are made of.
+        """
+        return {}
+
+    def joined_results(self, place: str, first: str, second: str) -> str | None:
+        """Two runs' texts for one place as one; None where such a file is about one run."""
+        return None

@@ -38,7 +38,9 @@ from lbx.benchmarks.leval_prompts import (
     second_prompt,
 )
 from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
+from lbx.benchmarks.leval_results import result_files
 from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, LEvalQuestion, read_questions
+from lbx.benchmarks.results import ScoredRun, joined_tables
 from lbx.benchmarks.sources import JsonLines, Source, find
 from lbx.errors import BundleError
 from lbx.layout import Bundle
@@ -65,6 +67,7 @@ class LEval(Benchmark):
     predictions = LEvalFormat(name, known_tasks)
     modes = frozenset({"rag"})
     retrieval = RULES
+    results_hold_predictions = True
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""
@@ -189,6 +192,14 @@ class LEval(Benchmark):
         if average := Average.of(heads, whole=False):
             found.append(average.group("overall", "all"))
         return found
+
+    def result_files(self, run: ScoredRun) -> dict[str, str]:
+        """The leaderboard's tables with the run's row: ``leval_results``."""
+        return result_files(run, numbers(self.aggregate, run.tasks), self.groups(run.tasks))
+
+    def joined_results(self, place: str, first: str, second: str) -> str | None:
+        """A row a model."""
+        return joined_tables(first, second)
 
 
 def _official_error(kind: str, sample: Sample, output: str) -> str | None:

@@ -13,6 +13,8 @@ answer counts, as the scorer of that time had it.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -29,8 +31,9 @@ from lbx.benchmarks.longbench_answers import (
     official_error,
 )
 from lbx.benchmarks.longbench_groups import groups
-from lbx.benchmarks.longbench_predictions import LongBenchFormat
+from lbx.benchmarks.longbench_predictions import LongBenchFormat, folder_of
 from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
+from lbx.benchmarks.results import ScoredRun
 from lbx.benchmarks.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.templates import fill_format
 from lbx.errors import UsageError
@@ -188,6 +191,19 @@ class LongBench(Benchmark):
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The authors' tables of averages, see ``lbx.benchmarks.longbench_groups``."""
         return groups(numbers(self.aggregate, tasks))
+
+    def result_files(self, run: ScoredRun) -> dict[str, str]:
+        """eval.py's result.json, and that of --e; tasks in the paper's order (there: as the folder lists them)."""
+        found: dict[str, dict[str, object]] = {}
+        for task, one in numbers(self.aggregate, run.tasks).items():
+            head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
+            of_buckets = {name: one.get(f"{head}/{name}") for name in BUCKETS}
+            scores = found.setdefault(f"{folder_of(run.model, task)}/result.json", {})
+            if plain == task:
+                scores[plain] = one[head].official
+            else:  # NaN: numpy's mean of nothing
+                scores[plain] = {name: score.official if score else math.nan for name, score in of_buckets.items()}
+        return {place: json.dumps(scores, ensure_ascii=False, indent=4) for place, scores in found.items()}
 
 
 def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:

@@ -83,4 +83,8 @@ class LongBenchFormat(PredictionFormat):
 
     def place(self, model: str, task: str | None, name: str) -> str:
         """Where eval.py looks, by its name and whether it is E's."""
-        return f"{'pred_e' if (task or '').endswith('_e') else 'pred'}/{file_part(model)}/{name}"
+        return f"{folder_of(model, task or '')}/{name}"
+
+
+def folder_of(model: str, task: str) -> str:
+    return f"{'pred_e' if task.endswith('_e') else 'pred'}/{file_part(model)}"

@@ -26,7 +26,9 @@ from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
 from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro_predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro_results import MODEL_INFO, joined_info, result_files
 from lbx.benchmarks.longbench_pro_tasks import METRICS, TASK_OF, TASKS, TEXT_META, accepted_answers
+from lbx.benchmarks.results import ScoredRun
 from lbx.layout import Bundle
 from lbx.metrics import answer_lines, ranking, summary
 from lbx.records import (
@@ -72,6 +74,7 @@ class LongBenchPro(Benchmark):
     name = "longbench_pro"
     metric_version = 1
     iterations = 3
+    growing_result = MODEL_INFO
     recipe = "bundle/longbench_pro.toml"
     known_tasks = tuple(TASKS)
     embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
@@ -166,6 +169,13 @@ class LongBenchPro(Benchmark):
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The official report; see ``longbench_pro_groups``."""
         return group_scores(tasks)
+
+    def result_files(self, run: ScoredRun) -> dict[str, str]:
+        """Evaluated answers, their summary, and what the leaderboard says of the model: ``longbench_pro_results``."""
+        return result_files(run, LIMITS)
+
+    def joined_results(self, place: str, first: str, second: str) -> str | None:
+        return joined_info(first, second) if place == MODEL_INFO else None
 
 
 def _new_tokens(mode: Mode) -> int:

@@ -11,7 +11,7 @@ numbers: ``official`` is None throughout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lbx.benchmarks.aggregates import mean
@@ -80,19 +80,24 @@ class _Counted:
 
 
 def group_scores(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    """The report over the answers in the data's order."""
+    return report(_in_order(tasks))
+
+
+def report(rows: Iterable[ScoredSample]) -> list[GroupScore]:
     """Metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
 
     Iterations and pass@n are there for "overall" alone. A number that a summary without similarity is part of is
-    partial and has no official value.
+    partial and has no official value. Sums are made in the rows' order, on which their last digit depends.
     """
-    counted = _count(tasks)
+    counted = _count(rows)
     if not counted.items:
         return []
     official = _missing(counted) is None
     found = _overall("average", counted.averages, official)
     for place in range(len(counted.best)):
-        rows = [item for item in counted.items if item.iteration == place]
-        found += _overall(f"iteration {place + 1}", rows, official)
+        items = [item for item in counted.items if item.iteration == place]
+        found += _overall(f"iteration {place + 1}", items, official)
     found += _by_category("average", counted.averages, official)
     for n, best in enumerate(counted.best, 1):
         found += _overall(f"bon@{n}", best, official)
@@ -101,8 +106,22 @@ def group_scores(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore
     return found
 
 
-def _count(tasks: Mapping[str, Sequence[ScoredSample]]) -> _Counted:
-    items = sorted(_items(tasks), key=lambda item: (item.sample.meta.get("row", 0), item.iteration))
+def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
+    """The category over which the official code stops with a KeyError, because no question is of it."""
+    return _missing(_count(_in_order(tasks)))
+
+
+def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[ScoredSample]:
+    rows = (row for rows in tasks.values() for row in rows)
+    return sorted(rows, key=lambda row: (row.sample.meta.get("row", 0), row.iteration))
+
+
+def _count(rows: Iterable[ScoredSample]) -> _Counted:
+    items = [
+        _ScoredAnswer(row.sample, row.iteration, value, row.partial)
+        for row in rows
+        if (value := headline(row)) is not None
+    ]
     questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
     for item in items:
         questions.setdefault((item.sample.task, item.sample.sample_id), []).append(item)
@@ -112,12 +131,9 @@ def _count(tasks: Mapping[str, Sequence[ScoredSample]]) -> _Counted:
     )
 
 
-def _items(tasks: Mapping[str, Sequence[ScoredSample]]) -> Iterator[_ScoredAnswer]:
-    for rows in tasks.values():
-        for row in rows:
-            metric = next((name for name in HEADLINES if name in row.scores), None)
-            if metric is not None:
-                yield _ScoredAnswer(row.sample, row.iteration, row.scores[metric], row.partial)
+def headline(row: ScoredSample) -> float | None:
+    """The score of an answer that counts."""
+    return next((row.scores[name] for name in HEADLINES if name in row.scores), None)
 
 
 def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:

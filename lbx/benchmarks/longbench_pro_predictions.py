@@ -19,7 +19,7 @@ from typing import Any
 
 from lbx.benchmarks.longbench_pro_tasks import TASK_OF, TASKS, TEXT_META, accepted_answers
 from lbx.benchmarks.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
 from lbx.records import Sample
 
 _CODES = {"English": "en", "Chinese": "zh"}
@@ -29,6 +29,7 @@ class LongBenchProFormat(PredictionFormat):
     """The format "longbench_pro"."""
 
     folder = False
+    reasoning_key = "thinking"
     scored = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
@@ -74,9 +75,9 @@ class LongBenchProFormat(PredictionFormat):
         }
         return row
 
-    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
-        """Every iteration, the reasoning under the official key."""
-        return ExportedFile(self.file_name(model, task), [self.row(model, task, answer) for answer in answers])
+    def left_out(self, answer: StoredAnswer) -> str:
+        """Every iteration has a row."""
+        return ""
 
 
 def _iteration(line: PredictionLine) -> int:

@@ -25,6 +25,7 @@ from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample
 from lbx.benchmarks.files import DataRow, read_text
 from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
+from lbx.benchmarks.results import ScoredRun
 from lbx.benchmarks.sources import JsonArray, Source, find
 from lbx.benchmarks.templates import fill_marks
 from lbx.errors import UsageError
@@ -207,6 +208,23 @@ class LongBenchV2(Benchmark):
                 name = f"{domain}: {sub_domain}"
                 found += _group("sub_domain", name, domains[domain][sub_domain], official=False)
         return found
+
+    def result_files(self, run: ScoredRun) -> dict[str, str]:
+        """result.py's result.txt. Raises UsageError: a group has no question, over which it stops."""
+        found = {one.metric: one.official for task, rows in run.tasks.items() for one in self.aggregate(task, rows)}
+        name, figures = run.file.rpartition(".")[0], ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
+        if lacking := [figure for figure in figures if figure not in found]:
+            raise UsageError(
+                f"The run {run.run_id!r} has no answer to a {lacking[0].rpartition('/')[2]} question, over which the "
+                "official result.py stops.",
+                fix="`lbx report RESULTS group_scores` shows what there is.",
+            )
+        header = "\t".join(["Model", "Overall", *(group.title() for group in _GROUPS)])
+        return {"result.txt": header + "\n" + "\t".join([name, *(str(found[figure]) for figure in figures)])}
+
+    def joined_results(self, place: str, first: str, second: str) -> str | None:
+        """A row a model."""
+        return first + "\n" + second.partition("\n")[2]
 
 
 def _retrieved(chunks: Sequence[Chunk]) -> str:

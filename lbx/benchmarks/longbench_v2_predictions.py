@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.benchmarks.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import Sample
 
@@ -119,12 +119,9 @@ class LongBenchV2Format(PredictionFormat):
         row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
         return row
 
-    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
+    def left_out(self, answer: StoredAnswer) -> str:
         """Empty answers are dropped, as in pred.py."""
-        said = [answer for answer in answers if answer.output or answer.iteration]
-        made = PredictionFormat.export(self, model, task, said)
-        empty = {"empty answers": len(answers) - len(said)} if len(said) < len(answers) else {}
-        return replace(made, left_out={**made.left_out, **empty})
+        return PredictionFormat.left_out(self, answer) or ("" if answer.output else "empty answers")
 
 
 def _identifier(line: PredictionLine, number: int) -> str:

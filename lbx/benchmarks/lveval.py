@@ -13,6 +13,8 @@ sample's id, its place in the file, names the same question in all of them.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -35,6 +37,7 @@ from lbx.benchmarks.lveval_tasks import (
     kind_of,
     split_task,
 )
+from lbx.benchmarks.results import ScoredRun, table
 from lbx.benchmarks.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.templates import fill_format
 from lbx.layout import Bundle
@@ -156,6 +159,25 @@ class LVEval(Benchmark):
         for dataset in DATASETS:
             groups.append(_group(scores, "dataset", dataset, [f"{dataset}_{level}" for level in LEVELS]))
         return [group for group in groups if group]
+
+    def result_files(self, run: ScoredRun) -> dict[str, str]:
+        """evaluation.py's eval_result/result.json and result.csv, in the order in which it sorts its files."""
+        ordered = sorted(run.tasks.items(), key=lambda item: _sorted_by(item[0]))
+        scores = {task: one[0].official for task, rows in ordered if (one := self.aggregate(task, rows))}
+        levels: dict[str, dict[str, object]] = {}
+        for task, score in scores.items():
+            dataset, level = split_task(task)
+            levels.setdefault(dataset, {"dataset_name": dataset})[level] = score
+        return {
+            "eval_result/result.json": json.dumps(scores, ensure_ascii=False, indent=4),
+            "eval_result/result.csv": table(list(levels.values())),
+        }
+
+
+def _sorted_by(task: str) -> tuple[list[str], int]:
+    """evaluation.py's ``custom_sort`` of a file: the letters of its name, then its first number."""
+    number = re.search(r"\d+", task)
+    return re.findall("[a-zA-Z]+", f"{task}.jsonl"), int(number[0]) if number else 0
 
 
 def _keyword_f1(kind: DatasetRules, output: str, reference: str, keywords: object) -> list[Score]:

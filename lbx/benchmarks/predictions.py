@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -81,6 +82,7 @@ class PredictionFormat(ABC):
     """Whether it is a folder with a file a task, else one file."""
     array: ClassVar[bool] = False
     """Whether its scorer reads a file that is one JSON array, too."""
+    reasoning_key: ClassVar[str] = "reasoning"
     scored: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in one of them are not the same."""
     filled_in: ClassVar[frozenset[str]] = frozenset()
@@ -129,16 +131,25 @@ class PredictionFormat(ABC):
     def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
         """One answer as its scorer reads it."""
 
+    def written(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+        """The row with lbx's reasoning, under a key that scorers never read: official files hold the answer alone."""
+        row = self.row(model, task, answer)
+        return row if answer.reasoning is None else {**row, self.reasoning_key: answer.reasoning}
+
+    def left_out(self, answer: StoredAnswer) -> str:
+        """Why an answer has no row in a file, as a count of such is told; "" where it has one."""
+        return "further iterations" if answer.iteration else ""
+
     def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
         """A task's answers as a file, the first of each question; rows for the same file are put behind each other.
 
         Args:
             answers: in the data's order, then by iteration.
         """
-        first = [answer for answer in answers if answer.iteration == 0]
-        rows = [with_reasoning(self.row(model, task, answer), answer) for answer in first]
-        others = len(answers) - len(first)
-        return ExportedFile(self.file_name(model, task), rows, {"further iterations": others} if others else {})
+        chosen = [answer for answer in answers if not self.left_out(answer)]
+        rows = [self.written(model, task, answer) for answer in chosen]
+        others = Counter(why for answer in answers if (why := self.left_out(answer)))
+        return ExportedFile(self.file_name(model, task), rows, others)
 
     def answered(self, line: PredictionLine, place: int, sample: Sample, key: str) -> Prediction:
         """The prediction of a row that has its answer under ``key``; what is no text is "" and marked."""
@@ -167,11 +178,6 @@ def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: C
 def file_part(model: str) -> str:
     """A model's name as a part of a path, as the official scripts take it: what follows the last slash."""
     return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
-
-
-def with_reasoning(row: dict[str, Any], answer: StoredAnswer) -> dict[str, Any]:
-    """Official files hold the answer alone; lbx's reasoning goes with it under a key that their scorers never read."""
-    return row if answer.reasoning is None else {**row, "reasoning": answer.reasoning}
 
 
 def _same(mine: object, known: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,29 +133,54 @@ def export(
     *,
     file_format: Format,
     results: Results,
-    run: Annotated[str, typer.Option("--run", help="The run.")],
+    runs: Annotated[list[str], typer.Option("--run", help="The run. Can be repeated.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder to write into; created where there is none.")
     ],
+    official: Annotated[
+        bool,
+        typer.Option(
+            "--results",
+            help="Write what the official scorer makes of these answers (result.json, summary.json, leaderboard "
+            "tables), byte for byte, instead of the answers.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run's answers in the official script's format, for its own scorer to read.
+    """Write runs' answers in the official script's format, for its own scorer to read, or what that would write.
 
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
-    from lbx.exchange import export_predictions
+    from lbx.exchange import export_predictions, export_results
     from lbx.report.reports import check_runs
     from lbx.store import Store
 
     with Store(results, read_only=True) as store:
-        check_runs(store, [run])
-        done = export_predictions(store, file_format, run, output, force=force)
-        ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
-    if status != "done":
-        note(f"The run {run} is {status}: its files may lack rows.")
+        check_runs(store, runs)
+        done = (export_results if official else export_predictions)(store, file_format, runs, output, force=force)
+        notes = [text for run in runs for text in _lacking(store, run, file_format)]
+    for text in notes:
+        note(text)
     if as_json:
         answer_json(json.dumps(dataclasses.asdict(done), default=str))
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
-    answer(f"{done.rows:,} rows in {len(done.files)} files in {output}{left_out}")
+    files = f"{len(done.files)} files"
+    said = f"{files} made of {done.rows:,} answers" if official else f"{done.rows:,} rows in {files}"
+    answer(f"{said} in {output}{left_out}")
+
+
+def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
+    """What a reader of a run's files must know: that it has no end yet, or not every sample."""
+    ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
+    if status != "done":
+        yield f"The run {run} is {status}: its files may lack rows."
+    parts = store.query(
+        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND benchmark = ? "
+        "AND samples < bundle_samples ORDER BY ALL",
+        [run, benchmark],
+    ).rows
+    if parts:
+        told = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
+        yield f"The run {run} has a part of {told}: the official scorer takes a file for the whole."

@@ -1,6 +1,6 @@
 """Predictions in the official files' formats: in from elsewhere, and out to the official scorers."""
 
-from lbx.exchange.exporting import Exported, export_predictions
+from lbx.exchange.exporting import Exported, export_predictions, export_results
 from lbx.exchange.importing import Imported, Understood, understand, write_predictions
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Imported",
     "Understood",
     "export_predictions",
+    "export_results",
     "understand",
     "write_predictions",
 ]

@@ -1,22 +1,23 @@
-"""``lbx export``: a run as the files that the official scorers read."""
+"""``lbx export``: runs as the files that the official scorers read, or as those that they write."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.predictions import ExportedFile, PredictionFormat, StoredAnswer
+from lbx.benchmarks.predictions import PredictionFormat, file_part
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
+from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
+from lbx.inputs import read_input
 from lbx.paths import inside
 from lbx.store import Store
-from lbx.store.rows import stored_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Exported:
     """What an export wrote.
 
     Attributes:
-        rows: lines in all files together.
+        rows: lines of prediction files in all files together, or answers that results are made of.
         left_out: answers that are in none, by why: "failed", "further iterations", "empty answers".
     """
 
@@ -34,14 +35,15 @@ class Exported:
 
 
 def export_predictions(
-    store: Store, format_name: str, run_id: str, directory: Path, *, force: bool = False
+    store: Store, format_name: str, run_id: str | Sequence[str], directory: Path, *, force: bool = False
 ) -> Exported:
-    """Write a run's answers to one benchmark family as its official prediction files.
+    """Write runs' answers to one benchmark family as its official prediction files.
 
     An imported run's files come back byte for byte. Documents are not stored, so no file holds any.
 
     Args:
         format_name: the benchmark's name.
+        run_id: one, or several whose files have other names.
         directory: made if it is not there.
         force: replace files that are there already.
 
@@ -49,20 +51,94 @@ def export_predictions(
         UsageError: no such run, nothing of this benchmark in it, or a file is there already.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
-    run = _run(store, run_id)
-    form = format_named(format_name, [name for name in _answered(store, run_id) if name not in set(BENCHMARKS)])
+    return _export(store, format_name, run_id, directory, _predictions, force=force)
+
+
+def export_results(
+    store: Store, format_name: str, run_id: str | Sequence[str], directory: Path, *, force: bool = False
+) -> Exported:
+    """Write the files that the official scorer would write of runs' prediction files, byte for byte.
+
+    Raises:
+        UsageError: as ``export_predictions``; or the scorer writes none, would stop, or needs scores that are not
+            there.
+        LbxError: as ``export_predictions``.
+    """
+    return _export(store, format_name, run_id, directory, _results, force=force)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a run gives: {place: pieces of text}, from how many answers, and how many it leaves out, by why."""
+
+    files: Mapping[str, Sequence[str]]
+    rows: int
+    left_out: Mapping[str, int]
+
+
+def _export(
+    store: Store,
+    format_name: str,
+    run_id: str | Sequence[str],
+    directory: Path,
+    make: Callable[[Store, PredictionFormat, Mapping[str, Any]], _Made],
+    *,
+    force: bool,
+) -> Exported:
+    run_ids = [run_id] if isinstance(run_id, str) else list(dict.fromkeys(run_id))
+    files: dict[str, Sequence[str]] = {}
+    rows, left_out = 0, Counter[str]()
+    for name in run_ids:
+        run = _run(store, name)
+        form = format_named(format_name, [held for held in _answered(store, name) if held not in set(BENCHMARKS)])
+        made = make(store, form, run)
+        if not made.files:
+            raise _nothing(store, form, name)
+        for place, pieces in made.files.items():
+            files[place] = _joined(form, place, files[place], pieces) if place in files else pieces
+        rows += made.rows
+        left_out.update(made.left_out)
+    targets = {_target(directory, place, ", ".join(run_ids)): pieces for place, pieces in files.items()}
+    growing = directory / (BENCHMARKS[form.name].growing_result or ".")
+    if growing in targets and growing.is_file():
+        there = read_input(growing).decode("utf-8", "replace")
+        targets[growing] = _joined(form, str(growing), [there], targets[growing])
+    if not force:
+        _refuse_existing(path for path in targets if path != growing)
+    _write_all(targets)
+    return Exported(tuple(targets), rows, dict(left_out))
+
+
+def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
+    text = BENCHMARKS[form.name].joined_results(place, "".join(first), "".join(second))
+    if text is None:
+        raise UsageError(
+            f"{place} cannot take in another run: it is about one, or is not what lbx writes.",
+            fix="Export each run into a folder of its own.",
+        )
+    return [text]
+
+
+def _predictions(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _Made:
     if run["backend"] == "import":
-        files = _imported_files(store, form, run)
-        left_out: Counter[str] = Counter()
+        files, left_out = _imported_files(store, form, run), Counter[str]()
     else:
         files, left_out = _made_files(store, form, run)
-    if not files:
-        raise _nothing(store, form, run_id)
-    targets = {_target(directory, name, run_id): lines for name, lines in files.items()}
-    if not force:
-        _refuse_existing(targets)
-    _write_all(targets)
-    return Exported(tuple(targets), sum(map(len, files.values())), dict(left_out))
+    return _Made(files, sum(map(len, files.values())), left_out)
+
+
+def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _Made:
+    family = BENCHMARKS[form.name]
+    predictions = _predictions(store, form, run)
+    if not predictions.files:
+        return predictions
+    scored = scored_run(store, form, run)
+    made = {place: [text] for place, text in family.result_files(scored).items()}
+    if not made:
+        raise UsageError(f"There are no official result files of {form.name}.", fix="Leave out --results.")
+    if family.results_hold_predictions:
+        made |= {f"{file_part(scored.model)}/{place}": list(lines) for place, lines in predictions.files.items()}
+    return _Made(made, len(scored.lines), predictions.left_out)
 
 
 def _target(directory: Path, name: str, run_id: str) -> Path:
@@ -76,7 +152,7 @@ def _target(directory: Path, name: str, run_id: str) -> Path:
 
 
 def _run(store: Store, run_id: str) -> dict[str, Any]:
-    found = store.query("SELECT run_id, model, backend, settings FROM runs WHERE run_id = ?", [run_id]).dicts()
+    found = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
     if not found:
         names = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY started_at").rows]
         raise UsageError(
@@ -146,48 +222,25 @@ class _StoredFile:
 def _made_files(
     store: Store, form: PredictionFormat, run: Mapping[str, Any]
 ) -> tuple[dict[str, list[str]], Counter[str]]:
-    tasks = {
-        row[0]
-        for row in store.query(
-            "SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run["run_id"], form.name]
-        ).rows
-    }
-    settings = json.loads(run["settings"])
+    label = form.label(run["model"], json.loads(run["settings"]))
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
-    for task in [task for task in form.known_tasks or sorted(tasks) if task in tasks]:
-        answers = list(_answers(store, form, run["run_id"], task))
+    for task in answered_tasks(store, form, run["run_id"]):
         failed = store.query(
             "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND error IS NOT NULL",
             [run["run_id"], form.name, task],
         ).rows[0][0]
-        made = form.export(form.label(run["model"], settings), task, answers) if answers else ExportedFile("", [])
         left_out.update({"failed": failed} if failed else {})
-        left_out.update(made.left_out)
-        if made.rows:
-            files.setdefault(made.name, []).extend(_line(row) for row in made.rows)
+        if answers := [answer for answer, _ in stored_answers(store, form, run["run_id"], task)]:
+            made = form.export(label, task, answers)
+            left_out.update(made.left_out)
+            if made.rows:
+                files.setdefault(made.name, []).extend(_line(row) for row in made.rows)
     return files, left_out
 
 
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _answers(store: Store, form: PredictionFormat, run_id: str, task: str) -> Iterator[StoredAnswer]:
-    rows = store.query(
-        """
-        SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta, a.position,
-               g.iteration, g.output, g.reasoning, g.steps
-        FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-        WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS NULL
-        ORDER BY a.position, g.iteration
-        """,
-        [run_id, form.name, task],
-    ).dicts()
-    for row in rows:
-        sample = stored_sample(form.name, task, row)
-        steps = json.loads(row["steps"]) if row["steps"] else []
-        yield StoredAnswer(sample, row["position"], row["iteration"], row["output"] or "", row["reasoning"], steps)
 
 
 def _refuse_existing(targets: Iterable[Path]) -> None:
@@ -197,7 +250,7 @@ def _refuse_existing(targets: Iterable[Path]) -> None:
         raise UsageError(f"{there[0]}{others} there already.", fix="Give another folder, or replace them with --force.")
 
 
-def _write_all(targets: Mapping[Path, list[str]]) -> None:
+def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:
     """All files or none: each is written beside its place first, and moved there when all are whole."""
     parts = {path: path.with_name(f".{path.name}.part") for path in targets}
     with ExitStack() as stack:

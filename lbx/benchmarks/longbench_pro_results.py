@@ -1,0 +1,147 @@
+"""LongBench Pro's result files: every answer with its score, their summary, and what the leaderboard says of models.
+
+Source: main.py, modules/evaluation.py and app.py of
+https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
+
+    MODEL/nonthinking_context-120000_bon-3_evaluation.jsonl     rows of the prediction file and their "metric"
+    MODEL/nonthinking_context-120000_bon-3_summary.json
+    model_info.json                                             {MODEL: {"type", "context_length", "url"}}
+
+app.py shows what lies in its folder "output". The date of a summary is the run's, and a window that nobody knows is
+left out of the names, where app.py takes 0 for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from lbx.benchmarks.longbench_pro_groups import CATEGORIES, headline, missing_category, report
+from lbx.benchmarks.predictions import file_part
+from lbx.benchmarks.results import ScoredRun
+from lbx.errors import UsageError
+
+MODEL_INFO = "model_info.json"
+_DIMENSIONS = dict(
+    zip(CATEGORIES, ("token_length", "contextual_requirement", "difficulty", "primary_task", "language"), strict=True)
+)
+
+
+def result_files(run: ScoredRun, limits: Mapping[int, int]) -> dict[str, str]:
+    """The three files.
+
+    Args:
+        limits: the official limit of prompts by context window.
+
+    Raises:
+        UsageError: evaluation.py would stop, or summaries lack the half of their score that needs a model.
+    """
+    _check(run)
+    thinks = _thinks(run)
+    name = f"{file_part(run.model)}/{'' if thinks else 'non'}thinking_"
+    if limit := _limit(run, limits):
+        name += f"context-{limit}_"
+    iterations = 1 + max(line.scored.iteration for line in run.lines)
+    rows = ({**line.row(), "metric": headline(line.scored)} for line in run.lines)
+    info = {
+        "type": run.metadata.get("type", "Thinking" if thinks else "Instruct"),
+        "context_length": run.metadata.get("context_length") or _thousands(run.settings.get("context_window")),
+        "url": run.metadata.get("url", ""),
+    }
+    return {
+        f"{name}bon-{iterations}_evaluation.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        f"{name}bon-{iterations}_summary.json": _json(_summary(run, iterations)),
+        MODEL_INFO: _json({file_part(run.model): info}),
+    }
+
+
+def joined_info(first: str, second: str) -> str | None:
+    """Two texts of model_info.json as one; None where one is none.
+
+    What the first says of a model stays, but that one of both types is "Mixed".
+    """
+    try:
+        found, new = (json.loads(text) for text in (first, second))
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    for name, info in new.items():
+        held = found.setdefault(name, info)
+        if isinstance(held, dict) and {held.get("type"), info["type"]} == {"Thinking", "Instruct"}:
+            held["type"] = "Mixed"
+    return _json(found)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=4)
+
+
+def _check(run: ScoredRun) -> None:
+    if any(line.scored.partial for line in run.lines):
+        raise UsageError(
+            f"Summaries of the run {run.run_id!r} were scored without an embedding model, and half their score is "
+            "missing: no number of the file would be right.",
+            fix="Score them first.",
+            command="lbx score RESULTS --embedding CARD --bundle DIR",
+        )
+    if category := missing_category(run.tasks):
+        raise UsageError(
+            f"The run {run.run_id!r} has no answer to a question of {category!r}, over which the official "
+            "evaluation.py stops.",
+            fix="`lbx report RESULTS group_scores` shows what there is.",
+        )
+
+
+def _thinks(run: ScoredRun) -> bool:
+    """Whether the answers were asked for with reasoning: as the run or the imported file's name says, else by them."""
+    if not run.made and (said := re.search(r"(non)?thinking", run.file)):
+        return not said[1]
+    asked = run.settings.get("thinking")
+    return bool(asked) if asked is not None else any(line.row().get("thinking") for line in run.lines)
+
+
+def _limit(run: ScoredRun, limits: Mapping[int, int]) -> int | None:
+    if not run.made:
+        said = re.search(r"context-(\d+)", run.file)
+        return int(said[1]) if said else None
+    window = run.settings.get("context_window")
+    return run.settings.get("max_prompt_tokens") or limits.get(window or 0, window)
+
+
+def _thousands(tokens: int | None) -> str:
+    """As the leaderboard writes a window: 131072 is "128k"."""
+    if not tokens:
+        return "-"
+    return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens / 1000:g}k"
+
+
+def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:
+    numbers = {(one.grouping, one.name, one.metric): one.score for one in report(line.scored for line in run.lines)}
+    times = Counter(line.scored.sample.sample_id for line in run.lines)
+
+    def by(metric: str, grouping: str) -> dict[str, float]:
+        return {name: numbers[grouping, name, metric] for name in CATEGORIES[grouping]}
+
+    found: dict[str, Any] = {
+        "date": run.finished.strftime("%Y-%m-%d"),
+        "total_questions_num": len(times),
+        "inference_iterations": iterations,
+        "total_samples_num": len(run.lines),
+        "fail_samples_num": sum(line.failed for line in run.lines),
+        "inference_inconsistent_samples_num": sum(count != iterations for count in times.values()),
+        "average_overall_metric": numbers["overall", "all", "average"],
+    }
+    for number in range(1, iterations + 1):
+        found[f"inference_iteration_{number}_overall_metric"] = numbers.get(
+            ("overall", "all", f"iteration {number}"), 0.0
+        )
+    found |= {f"average_{name}_metric": by("average", grouping) for grouping, name in _DIMENSIONS.items()}
+    for number in range(1, iterations + 1):
+        best = {name: by(f"bon@{number}", grouping) for grouping, name in _DIMENSIONS.items()}
+        found[f"BoN-{number}"] = {"overall_metric": numbers["overall", "all", f"bon@{number}"], **best}
+        found[f"pass@{number}"] = numbers["overall", "all", f"pass@{number}"]
+    return found

@@ -1,0 +1,72 @@
+"""A run as the official scorers' result files are made of it: its answers in the order of their prediction file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lbx.benchmarks.base import ScoredSample
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredLine:
+    """A scored row of a prediction file.
+
+    Attributes:
+        row: reads the row, as the official scorer does.
+        failed: whether the official scorer would stop over it, or counts it as a failure.
+    """
+
+    scored: ScoredSample
+    output: str
+    row: Callable[[], Mapping[str, Any]]
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """A run's scored answers to one benchmark.
+
+    Attributes:
+        model: as prediction files name it (``PredictionFormat.label``).
+        settings, metadata: of the row in ``runs``.
+        made: False for an imported run, of whose settings nothing is known.
+        file: name of the file it was imported from, or would be exported to; "" where it is several.
+        finished: when the run ended, UTC.
+    """
+
+    run_id: str
+    model: str
+    settings: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    made: bool
+    file: str
+    finished: datetime
+    lines: Sequence[ScoredLine]
+
+    @property
+    def tasks(self) -> dict[str, list[ScoredSample]]:
+        """The answers by task."""
+        found: dict[str, list[ScoredSample]] = {}
+        for line in self.lines:
+            found.setdefault(line.scored.sample.task, []).append(line.scored)
+        return found
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows as CSV: a column for each key, in the order in which they first appear; what a row lacks is empty."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def joined_tables(first: str, second: str) -> str:
+    """The rows of two such texts as one."""
+    return table([row for text in (first, second) for row in csv.DictReader(io.StringIO(text))])

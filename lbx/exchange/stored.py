@@ -1,0 +1,111 @@
+"""A run's answers as the results file holds them, in the order of their prediction file, with their scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from lbx.benchmarks.base import ScoredSample
+from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
+from lbx.benchmarks.results import ScoredLine, ScoredRun
+from lbx.errors import UsageError
+from lbx.store import Store
+from lbx.store.rows import stored_sample
+
+_IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
+
+
+def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[str]:
+    """The tasks that a run has generations of, in the paper's order."""
+    found = store.query("SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, form.name])
+    tasks = {row[0] for row in found.rows}
+    return [task for task in form.known_tasks or sorted(tasks) if task in tasks]
+
+
+def stored_answers(
+    store: Store, form: PredictionFormat, run_id: str, task: str | None = None, order: str = _IN_THE_DATA
+) -> Iterator[tuple[StoredAnswer, str | None]]:
+    """A run's answers to a task, or to all of them, that did not fail, each with the line it was imported from."""
+    rows = store.query(
+        f"""
+        SELECT g.task, a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
+               a.position, g.iteration, g.output, g.reasoning, g.steps, g.source_row
+        FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+        WHERE g.run_id = ? AND g.benchmark = ? AND (g.task = ? OR ? IS NULL) AND g.error IS NULL
+        ORDER BY {order}
+        """,  # noqa: S608 (our own names)
+        [run_id, form.name, task, task],
+    ).dicts()
+    for row in rows:
+        sample = stored_sample(form.name, row["task"], row)
+        steps = json.loads(row["steps"]) if row["steps"] else []
+        answer = StoredAnswer(sample, row["position"], row["iteration"], row["output"] or "", row["reasoning"], steps)
+        yield answer, row["source_row"]
+
+
+def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
+    """A run's scored answers, those that its prediction file has.
+
+    Args:
+        run: the row of ``runs``.
+
+    Raises:
+        UsageError: no answer is scored.
+    """
+    settings, made = json.loads(run["settings"]), run["backend"] != "import"
+    label = form.label(run["model"], settings) if made else run["model"]
+    find = partial(_made_lines, label=label) if made else _imported_lines
+    lines = list(find(store, form, run["run_id"]))
+    if not lines:
+        raise UsageError(
+            f"No answer of the run {run['run_id']!r} to {form.name} has a score.",
+            fix="Score it first.",
+            command=f"lbx score {store.path}",
+        )
+    file = form.file_name(label, "") if made else settings["files"][0]["name"]
+    return ScoredRun(
+        run["run_id"],
+        label,
+        settings,
+        json.loads(run.get("metadata") or "{}"),
+        made,
+        "" if form.folder else file,
+        run["finished_at"] or run["started_at"],
+        lines,
+    )
+
+
+def _made_lines(store: Store, form: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
+    scores = _Scores(store, run_id, form.name)
+    for task in answered_tasks(store, form, run_id):
+        for answer, _ in stored_answers(store, form, run_id, task):
+            if not form.left_out(answer):
+                yield from scores.line(answer, partial(form.written, label, task, answer))
+
+
+def _imported_lines(store: Store, form: PredictionFormat, run_id: str) -> Iterator[ScoredLine]:
+    scores = _Scores(store, run_id, form.name)
+    for answer, line in stored_answers(store, form, run_id, order=_AS_IMPORTED):
+        yield from scores.line(answer, partial(json.loads, (line or "{}").removeprefix("\ufeff")))
+
+
+class _Scores:
+    """The newest scores of a run's answers to a benchmark."""
+
+    def __init__(self, store: Store, run_id: str, benchmark: str) -> None:
+        self._found: dict[tuple[str, str, int], tuple[dict[str, float], bool, bool]] = {}
+        for task, sample_id, iteration, metrics, lacks, failed in store.query(
+            "SELECT task, sample_id, iteration, map_from_entries(list((metric, score))), bool_or(partial IS NOT NULL), "
+            "bool_or(error IS NOT NULL) FROM newest_scores WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
+            [run_id, benchmark],
+        ).rows:
+            self._found[task, sample_id, iteration] = (dict(metrics), lacks, failed)
+
+    def line(self, answer: StoredAnswer, row: Any) -> Iterator[ScoredLine]:
+        """The answer with its scores; nothing where it has none, as rows for a judge."""
+        sample = answer.sample
+        if found := self._found.get((sample.task, sample.sample_id, answer.iteration)):
+            scores, lacks, failed = found
+            yield ScoredLine(ScoredSample(sample, scores, answer.iteration, lacks), answer.output, row, failed)

@@ -76,6 +76,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "import": result_commands.import_,
     "export": result_commands.export,
     "show": show_commands.show,
+    "metadata": result_commands.metadata,
     "report": report_commands.report,
     "sql": report_commands.sql,
     "parity": parity_commands.parity,

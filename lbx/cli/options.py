@@ -267,6 +267,15 @@ RunName = Annotated[
     str | None,
     _output("--run", metavar="NAME", help="Name of the run; default: made from model, backend, bundle and settings."),
 ]
+Metadata = Annotated[
+    list[str] | None,
+    _output(
+        "--metadata",
+        metavar="KEY=VALUE",
+        help="Say something of the run that its settings do not, for exported result files; no part of its name. Can "
+        "be repeated.",
+    ),
+]
 Log = Annotated[
     Path | None,
     _output("--log", metavar="FILE", help="Write a progress line every minute here; default: RESULTS.log."),

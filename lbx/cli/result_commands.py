@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import AsJson, Embedding, Results, Threads, Workers
+from lbx.cli.options import AsJson, Embedding, Metadata, Results, Threads, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.errors import UsageError
 
@@ -84,6 +84,7 @@ def import_(
         Path | None,
         typer.Option("--bundle", "-b", help="Match rows to this bundle's samples, to compare with runs of lbx."),
     ] = None,
+    metadata: Metadata = None,
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -93,12 +94,14 @@ def import_(
     """
     from lbx.exchange import understand, write_predictions
     from lbx.layout import Bundle
+    from lbx.records import key_values
     from lbx.store import Store
 
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
-    understood = understand(file_format, path, model=model, run_id=name, bundle=opened, e=e)
+    told = key_values("--metadata", metadata or ())
+    understood = understand(file_format, path, model=model, run_id=name, bundle=opened, e=e, metadata=told)
     with Store(output) as store:
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, workers)
@@ -184,3 +187,35 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
     if parts:
         told = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
         yield f"The run {run} has a part of {told}: the official scorer takes a file for the whole."
+
+
+def metadata(
+    *,
+    results: Results,
+    said: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to say of the run; KEY= takes it back.")
+    ] = None,
+    run: Annotated[str, typer.Option("--run", help="The run.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say something of a run that its settings do not, for exported result files, or show what is said.
+
+    Example: lbx metadata results.duckdb --run RUN PE=no IDD=no "Max-Ctx=16k"
+    """
+    from lbx.records import key_values
+    from lbx.report.reports import check_runs
+    from lbx.store import Store
+    from lbx.store.metadata import metadata as held
+    from lbx.store.metadata import set_metadata
+
+    changes = key_values("lbx metadata", said or ())
+    with Store(results, read_only=True) as store:
+        check_runs(store, [run])
+        told = held(store, run)
+    if changes:
+        with Store(results) as store:
+            told = set_metadata(store, run, changes)
+    if as_json:
+        answer_json(json.dumps(told, ensure_ascii=False))
+    else:
+        answer("\n".join(f"{key}={value}" for key, value in told.items()) or f"Nothing is said of {run}.")

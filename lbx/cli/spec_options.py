@@ -67,6 +67,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "batching": (shown.Batching, True),
     "workers": (shown.ModelWorkers, 0),
     "threads": (shown.Threads, None),
+    "metadata": (shown.Metadata, None),
     "spec_file": (SpecFile, None),
 }
 """{field of ``RunSpec``: (how the command line shows it, its default)}, in the order of the help; and --spec."""

@@ -54,6 +54,7 @@ class Understood:
     name: str
     model: str
     bundle: Bundle | None
+    metadata: Mapping[str, str] | None = None
 
 
 def understand(
@@ -64,6 +65,7 @@ def understand(
     run_id: str | None = None,
     bundle: Bundle | None = None,
     e: bool = False,
+    metadata: Mapping[str, str] | None = None,
 ) -> Understood:
     """Read and check a prediction file or folder, in memory of a few times its size; nothing is written.
 
@@ -74,6 +76,7 @@ def understand(
         run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample.
         e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
+        metadata: what is to be kept beside the run.
 
     Raises:
         UsageError: the path or a line in it is wrong, or a row answers no sample of the bundle.
@@ -87,7 +90,8 @@ def understand(
     reading = read(form, path, e=e)
     if bundle is not None:
         reading = match(form, bundle, reading)
-    return Understood(form, reading, run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}", model, bundle)
+    name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
+    return Understood(form, reading, name, model, bundle, metadata)
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:
@@ -99,7 +103,7 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
     _refuse_other_content(store, name, reading)
-    store.begin_run(_run_row(form, reading, name, understood.model, bundle))
+    store.begin_run(_run_row(understood))
     try:
         _write(form, store, reading, name, bundle)
     except BaseException:
@@ -132,19 +136,19 @@ def _refuse_other_content(store: Store, run_id: str, reading: PredictionFiles) -
             )
 
 
-def _run_row(
-    form: PredictionFormat, reading: PredictionFiles, run_id: str, model: str, bundle: Bundle | None
-) -> RunRow:
+def _run_row(given: Understood) -> RunRow:
+    form, reading = given.form, given.reading
     return RunRow(
-        run_id=run_id,
-        model=model,
+        run_id=given.name,
+        model=given.model,
         backend="import",
         backend_version="",
         benchmark_versions={form.name: BENCHMARKS[form.name].metric_version},
-        bundle_digest=bundle.digest if bundle else "",
+        bundle_digest=given.bundle.digest if given.bundle else "",
         settings={"imported": form.name, "content_sha256": reading.content_sha256, "files": reading.files},
         hardware={},
         lbx_version=__version__,
+        metadata=given.metadata or None,
     )
 
 

@@ -12,6 +12,7 @@ from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
 from lbx.benchmarks.results import ScoredLine, ScoredRun
 from lbx.errors import UsageError
 from lbx.store import Store
+from lbx.store.metadata import metadata
 from lbx.store.rows import stored_sample
 
 _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
@@ -69,7 +70,7 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         run["run_id"],
         label,
         settings,
-        json.loads(run.get("metadata") or "{}"),
+        metadata(store, run["run_id"]),
         made,
         "" if form.folder else file,
         run["finished_at"] or run["started_at"],

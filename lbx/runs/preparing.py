@@ -20,7 +20,7 @@ from lbx.engine.work import Agenda, Prepared, Work, not_shared, nothing_retrieve
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter, knows_switch
-from lbx.records import Chunk, Sample, Task, canonical_json, sha256_text
+from lbx.records import Chunk, Sample, Task, canonical_json, key_values, sha256_text
 from lbx.runs.loading import LoadedModel, card_of, choose_samples, choose_tasks, load_model
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow
@@ -163,6 +163,7 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         hardware={**info.hardware, **told},
         lbx_version=__version__,
         task_samples={task.full_name: task.samples for task in work.tasks},
+        metadata=key_values("--metadata", run.spec.metadata) or None,
     )
 
 

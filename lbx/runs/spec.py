@@ -16,6 +16,7 @@ from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
 from lbx.retrieval import BM25
+from lbx.records import key_values
 
 FORMAT = 1
 _MARK = "lbx_run"
@@ -44,6 +45,7 @@ class RunSpec:
         both_kinds: ask with reasoning and without, as two runs that read each document once.
         workers: processes that hold the model; 0 loads it in this one.
         threads: CPU threads of each process that holds a model; None means every core.
+        metadata: texts KEY=VALUE to be kept beside the run; they are no part of what it is.
 
     Raises:
         UsageError: a value is of the wrong type, out of range, or excludes another one.
@@ -78,18 +80,21 @@ class RunSpec:
     both_kinds: bool = False
     workers: int = 0
     threads: int | None = None
+    metadata: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("bundle", "model"):
             if isinstance(value := getattr(self, name), os.PathLike):
                 object.__setattr__(self, name, os.fspath(value))
         object.__setattr__(self, "tasks", _tuple(self.tasks, between=","))
-        object.__setattr__(self, "ids", _tuple(self.ids))
+        for name in ("ids", "metadata"):
+            object.__setattr__(self, name, _tuple(getattr(self, name)))
         hints = get_type_hints(RunSpec)
         for field in fields(self):
             _check(field.name, getattr(self, field.name), hints[field.name])
         if not self.tasks:
             raise UsageError("A run needs tasks.", fix="Name benchmarks or tasks; `lbx tasks` lists what a bundle has.")
+        key_values("--metadata", self.metadata)
         self.retrieval.check()
         _ = self.choice, self.kinds  # each is checked as it is made
 

@@ -189,17 +189,23 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
     ends = [run["finished_at"] for run in (held, new)]
     statuses = {held["status"], new["status"]}
     connection.execute(
-        "UPDATE runs SET started_at = ?, finished_at = ?, status = ?, benchmark_versions = ?, task_samples = ? "
-        "WHERE run_id = ?",
+        "UPDATE runs SET started_at = ?, finished_at = ?, status = ?, benchmark_versions = ?, task_samples = ?, "
+        "metadata = ? WHERE run_id = ?",
         [
             min(held["started_at"], new["started_at"]),
             None if None in ends else max(ends),
             next((status for status in _STATUSES if status in statuses), held["status"]),
             as_json(json.loads(held["benchmark_versions"]) | json.loads(new["benchmark_versions"])),
             as_json(json.loads(held["task_samples"] or "{}") | json.loads(new["task_samples"] or "{}")),
+            as_json(told) if (told := _metadata(held) | _metadata(new)) else None,
             held["run_id"],
         ],
     )
+
+
+def _metadata(run: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = json.loads(run["metadata"] or "{}")
+    return found
 
 
 # Rows

@@ -156,6 +156,8 @@ OUTPUT_IDS = "ALTER TABLE generations ADD COLUMN output_ids INTEGER[];"
 
 SYSTEM_PROMPTS = "ALTER TABLE generations ADD COLUMN system_prompt VARCHAR;"
 
+RUN_METADATA = "ALTER TABLE runs ADD COLUMN metadata JSON;"
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -165,5 +167,6 @@ MIGRATIONS: tuple[str, ...] = (
     SESSION_SPECS,
     OUTPUT_IDS,
     SYSTEM_PROMPTS,
+    RUN_METADATA,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -58,6 +58,7 @@ class RunRow(TableRow):
     """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused.
 
     ``task_samples`` says how many samples the bundle has of each task, by its full name; None where nobody knows.
+    ``metadata`` is what people say of the run: nothing is made of it but exports.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class RunRow(TableRow):
     hardware: Mapping[str, Any]
     lbx_version: str
     task_samples: Mapping[str, int] | None = None
+    metadata: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,12 +203,15 @@ class Store:
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
                     "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON), "
-                    "task_samples = json_merge_patch(coalesce(task_samples, '{}'), ?::JSON) WHERE run_id = ?",
+                    "task_samples = json_merge_patch(coalesce(task_samples, '{}'), ?::JSON), "
+                    "metadata = nullif(json_merge_patch(coalesce(metadata, '{}'), ?::JSON)::VARCHAR, '{}') "
+                    "WHERE run_id = ?",
                     [
                         as_json(run.hardware),
                         run.lbx_version,
                         as_json(run.benchmark_versions),
                         as_json(run.task_samples or {}),
+                        as_json(run.metadata or {}),
                         run.run_id,
                     ],
                 )

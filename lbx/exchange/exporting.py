@@ -102,7 +102,7 @@ def _export(
     growing = directory / (BENCHMARKS[form.name].growing_result or ".")
     if growing in targets and growing.is_file():
         there = read_input(growing).decode("utf-8", "replace")
-        targets[growing] = _joined(form, str(growing), [there], targets[growing])
+        targets[growing] = _joined(form, growing.name, [there], targets[growing])
     if not force:
         _refuse_existing(path for path in targets if path != growing)
     _write_all(targets)

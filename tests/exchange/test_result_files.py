@@ -1,0 +1,228 @@
+"""The official scorers' result files, byte for byte as the scorers themselves wrote them of the same predictions."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from import_parts import import_predictions
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.scoring import Rescoring, rescore
+from lbx.errors import LbxError, UsageError
+from lbx.exchange import export_predictions, export_results
+from lbx.records import Compared
+from lbx.store import RunRow, Store
+from lbx.store.metadata import set_metadata
+
+RECORDS = Path(__file__).parents[1] / "golden/records/result_files.json.gz"
+SIMILARITY = 0.25
+FAMILIES = ("longbench", "longbench_e", "longbench_v2", "longbench_pro", "lveval")
+
+
+class _Alike:
+    """Stands for an embedding model as it did where the golden files were made: all texts are as similar."""
+
+    def of(self, store: Store, wanted: Sequence[Compared | None]) -> list[float | None]:
+        return [None if one is None else SIMILARITY for one in wanted]
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    with gzip.open(RECORDS, "rt", encoding="utf-8") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
+
+
+def _score(store: Store) -> None:
+    rescore(store, Rescoring(BENCHMARKS, similarities=_Alike(), workers=1))  # type: ignore[arg-type]
+
+
+def _imported(store: Store, family: str, golden: dict[str, Any], folder: Path) -> list[str]:
+    """The golden prediction files as runs: one of all, or in a format of one file one of each."""
+    for place, text in golden[family]["predictions"].items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text, "utf-8")
+    files = [folder / place for place in golden[family]["predictions"]]
+    name = family.removesuffix("_e")
+    places = files if name in ("longbench_v2", "longbench_pro") else [files[0].parent]
+    return [import_predictions(store, name, place, model="m").run_id for place in places]
+
+
+def _found(paths: Sequence[Path], folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in paths}
+
+
+def _undated(files: dict[str, str]) -> dict[str, str]:
+    return {
+        place: "".join(line for line in text.splitlines(keepends=True) if '"date"' not in line)
+        for place, text in files.items()
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_as_the_official_scorer_writes_them(family: str, golden: dict[str, Any], store: Store, tmp_path: Path) -> None:
+    runs = _imported(store, family, golden, tmp_path / "in")
+    _score(store)
+    exported = export_results(store, family.removesuffix("_e"), runs, tmp_path / "out")
+    found = _undated(_found(exported.files, tmp_path / "out"))
+    wanted = {f"m/{place}" if family == "longbench_pro" else place: text
+              for place, text in golden[family]["results"].items()}  # fmt: skip
+    assert {place: found.pop(place) for place in wanted} == wanted
+    assert list(found) == (["model_info.json"] if family == "longbench_pro" else [])
+    assert exported.rows == sum(text.count("\n") for text in golden[family]["predictions"].values())
+
+
+def _as_a_run_of_lbx(store: Store, run: str, settings: dict[str, Any]) -> None:
+    with store.transaction() as connection:
+        columns = "backend = 'scripted', settings = ?, metadata = NULL"
+        connection.execute(f"UPDATE runs SET {columns} WHERE run_id = ?", [json.dumps(settings), run])
+        connection.execute("UPDATE generations SET source_row = NULL")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_of_lbx_has_the_results_of_its_predictions(
+    family: str, golden: dict[str, Any], store: Store, tmp_path: Path
+) -> None:
+    run, name = _imported(store, family, golden, tmp_path / "in")[0], family.removesuffix("_e")
+    _score(store)
+    settings = {"context_window": 131072, "thinking": False} if family == "longbench_pro" else {}
+    _as_a_run_of_lbx(store, run, settings)
+    made = export_results(store, name, run, tmp_path / "made")
+    predictions = export_predictions(store, name, run, tmp_path / "predictions").files
+    with Store(tmp_path / "again.duckdb") as again:
+        place = predictions[0] if name in ("longbench_v2", "longbench_pro") else predictions[0].parent
+        if name == "longbench_pro":
+            place = place.rename(place.with_name("nonthinking_context-120000_bon-3_inference_1-of-1.jsonl"))
+        second = import_predictions(again, name, place, model="m").run_id
+        _score(again)
+        official = export_results(again, name, second, tmp_path / "official")
+    first, second_files = (
+        _undated(_found(one.files, tmp_path / folder)) for one, folder in ((made, "made"), (official, "official"))
+    )
+    if info := json.loads(first.pop("model_info.json", "{}")):
+        assert info == {"m": {"type": "Instruct", "context_length": "128k", "url": ""}}
+        second_files.pop("model_info.json")
+    assert first == second_files
+
+
+def test_published_predictions(shared: Callable[[str], Path], store: Store, tmp_path: Path) -> None:
+    """Of those tasks that are scored in no time; the lines of the file that the authors published."""
+    folder = shared("data/predictions/longbench/llama3-8b-instruct")
+    tasks = ("hotpotqa", "2wikimqa", "musique", "trec", "passage_count", "passage_retrieval_zh", "lsht", "triviaqa")
+    (tmp_path / "in").mkdir()
+    for task in tasks:
+        (tmp_path / f"in/{task}.jsonl").write_bytes((folder / f"{task}.jsonl").read_bytes())
+    run = import_predictions(store, "longbench", tmp_path / "in", model="m").run_id
+    _score(store)
+    (file,) = export_results(store, "longbench", run, tmp_path / "out").files
+    lines = file.read_text("utf-8").splitlines()
+    published = {line.rstrip(",") for line in (folder / "result.json").read_text("utf-8").splitlines()}
+    assert {line.rstrip(",") for line in lines} <= published
+    assert len(lines) == len(tasks) + 2
+
+
+LEVAL = {
+    "quality": ("exam", [("A", "A"), ("B", "A"), ("A", "A")]),
+    "natural_question": ("f1", [("two words", "two words"), ("none of it", "other")]),
+    "gov_report_summ": ("rouge", [("a b c d", "a b c d")]),
+}
+
+
+def _leval(write_lines: Callable, model: str = "org/m") -> Path:
+    for task, (evaluation, rows) in LEVAL.items():
+        lines = [
+            {"query": f"{task} {place}", "gt": wanted, "m_pred": said, "evaluation": evaluation}
+            for place, (said, wanted) in enumerate(rows)
+        ]
+        path: Path = write_lines(f"in/{task}.pred.jsonl", lines)
+    return path.parent
+
+
+def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    run = import_predictions(
+        store, "leval", _leval(write_lines), model="org/m", metadata={"PE": "no", "retrieval": "yes", "Params": "7B"}
+    ).run_id
+    _score(store)
+    other = import_predictions(store, "leval", tmp_path / "in", model="n", run_id="n").run_id
+    _score(store)
+    exported = export_results(store, "leval", run, tmp_path / "out")
+    found = _found(exported.files, tmp_path / "out")
+    for task in LEVAL:  # the folder with the model's name
+        assert found.pop(f"m/{task}.pred.jsonl") == (tmp_path / f"in/{task}.pred.jsonl").read_text("utf-8")
+    rows = {place: list(csv.DictReader(text.splitlines())) for place, text in found.items()}
+    assert [len(some) for some in rows.values()] == [1, 1, 1]
+    said = {"Max-Ctx": "", "Tokens": "", "Ret.": "yes", "PE": "no", "IDD": "", "Chunking": "", "Params": "7B"}
+    for table, task, figure, average, length in (
+        ("exam", "quality", "66.67", "Avg", None),
+        ("f1", "natural_question", "50.00", "F1 avg", "2.50"),
+        ("rouge", "gov_report_summ", "100.00/100.00/100.00", "ROUGE avg", "4.00"),
+    ):
+        (row,) = rows[f"{table}_LEval_leaderboard.csv"]
+        assert (row["Model"], row[task], row[average], row.get("Length")) == ("m", figure, "", length)
+        assert {key: row[key] for key in said} == said
+    both = export_results(store, "leval", [run, other], tmp_path / "both")
+    text = _found(both.files, tmp_path / "both")["f1_LEval_leaderboard.csv"]
+    assert [(row["Model"], row["Params"]) for row in csv.DictReader(text.splitlines())] == [("m", "7B"), ("n", "")]
+
+
+def test_the_leaderboards_list_of_models_grows(golden: dict[str, Any], store: Store, tmp_path: Path) -> None:
+    (run,) = _imported(store, "longbench_pro", golden, tmp_path / "in")
+    _score(store)
+    set_metadata(store, run, {"url": "https://example.org", "context_length": "1M"})
+    listed = tmp_path / "output/model_info.json"
+    listed.parent.mkdir()
+    listed.write_text(json.dumps({"Other": {"type": "Mixed"}, "m": {"type": "Thinking", "url": "kept"}}))
+    export_results(store, "longbench_pro", run, listed.parent)
+    assert json.loads(listed.read_text()) == {"Other": {"type": "Mixed"}, "m": {"type": "Mixed", "url": "kept"}}
+    listed.write_text("[]")
+    with pytest.raises(UsageError, match=r"model_info\.json cannot take in another run"):
+        export_results(store, "longbench_pro", run, listed.parent, force=True)
+    listed.unlink()
+    export_results(store, "longbench_pro", run, listed.parent, force=True)
+    assert json.loads(listed.read_text())["m"] == {
+        "type": "Instruct", "context_length": "1M", "url": "https://example.org"
+    }  # fmt: skip
+
+
+def test_what_would_be_no_official_number_is_refused(
+    golden: dict[str, Any], store: Store, tmp_path: Path, write_lines: Callable
+) -> None:
+    (run,) = _imported(store, "longbench_pro", golden, tmp_path / "in")
+
+    def refused(family: str, run: str, message: str) -> None:
+        with pytest.raises(LbxError, match=message):
+            export_results(store, family, run, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    refused("longbench_pro", run, "No answer of the run .* has a score.*lbx score")
+    rescore(store, Rescoring(BENCHMARKS, workers=1))
+    refused("longbench_pro", run, "without an embedding model.*--embedding")
+    row = {"_id": "1", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True}
+    short = import_predictions(store, "longbench_v2", write_lines("one.jsonl", [row]), model="m").run_id
+    _score(store)
+    refused("longbench_v2", short, "no answer to a hard question, over which the official result.py stops")
+    refused("longbench", short, "has no answers to longbench")
+    rows = {"pred": "a", "answers": ["a"], "all_classes": None, "length": 1}
+    folder = write_lines("pred/qasper.jsonl", [rows]).parent
+    runs = [import_predictions(store, "longbench", folder, model="x/m", run_id=name).run_id for name in "ab"]
+    _score(store)
+    with pytest.raises(UsageError, match=r"result\.json cannot take in another run"):
+        export_results(store, "longbench", runs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (file,) = export_results(store, "longbench", "a", tmp_path / "out").files
+    file.write_text("precious")
+    with pytest.raises(UsageError, match=r"is there already.*--force"):
+        export_results(store, "longbench", "a", tmp_path / "out")
+    assert file.read_text() == "precious"
+
+
+def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -> None:
+    store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0"))
+    with pytest.raises(UsageError, match="There is no prediction format 'needle'"):
+        export_results(store, "needle", "r", tmp_path / "out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from lbx.errors import UsageError
 from lbx.report.reports import REPORTS
 
 if TYPE_CHECKING:
-    from lbx.store import Table
+    from lbx.store import Store, Table
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
@@ -38,11 +38,16 @@ def report(
     references: Annotated[
         list[Path] | None,
         typer.Option(
-            "--reference", help="CSV of published figures, shown beside the runs in the report paper, marked with *."
+            "--reference",
+            help="CSV of published figures, in place of those that lbx has; shown beside the runs in the report paper, "
+            "marked with *.",
         ),
     ] = None,
     against: Annotated[
-        list[str] | None, typer.Option("--against", help="Only these published models, each by a part of its name.")
+        list[str] | None,
+        typer.Option(
+            "--against", help="These published models beside the runs in the report paper, each by a part of its name."
+        ),
     ] = None,
 ) -> None:
     """Print tables from a results file.
@@ -61,8 +66,8 @@ def report(
     with Store(results, read_only=True) as store:
         store.use_metric_versions(_versions(versions or ()))
         tables = {name: read(store, name, runs or ()) for name in names}
-    if references or against:
-        tables = _with_published(tables, references or (), against or ())
+        if references or against is not None:
+            tables |= _with_published(store, tables, references or (), against or (), runs or ())
     if output_format is ReportFormat.JSON:
         answer_json(render.json_text(tables[view] if view else tables))
         return
@@ -83,16 +88,21 @@ def report(
             stdout().print(render.rich_table(REPORTS[name].title, made))
 
 
-def _with_published(tables: dict[str, Table], references: Sequence[Path], against: Sequence[str]) -> dict[str, Table]:
-    """The tables with published figures in the report paper."""
-    from lbx.report.reference import beside, read_reference
+def _with_published(
+    store: Store, tables: Mapping[str, Table], references: Sequence[Path], models: Sequence[str], runs: Sequence[str]
+) -> dict[str, Table]:
+    """The reports paper and reference with published figures: those of the files, or without any the package's."""
+    from lbx.report.reference import beside, chosen, published, read_reference
+    from lbx.report.reports import answered_benchmarks, published_beside
 
-    if "paper" not in tables:
-        raise UsageError("Published figures stand in the report paper only.", fix="Ask for it, or for no report.")
-    if not references:
-        raise UsageError("--against chooses among published figures.", fix="Name their file with --reference.")
-    figures = {model: lines for path in references for model, lines in read_reference(path).items()}
-    return tables | {"paper": beside(tables["paper"], figures, against)}
+    if not tables.keys() & {"paper", "reference"}:
+        raise UsageError(
+            "Published figures stand in the reports paper and reference only.", fix="Ask for one, or for no report."
+        )
+    figures = [figure for path in references for figure in read_reference(path)] if references else published()
+    if "reference" in tables:
+        return {"reference": published_beside(store, figures, models, runs)}
+    return {"paper": beside(tables["paper"], chosen(figures, answered_benchmarks(store, runs), models))}
 
 
 def _versions(named: Sequence[str]) -> dict[str, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
+    from lbx.report.reference import Figure
     from lbx.store import Store, Table
 
 
@@ -215,6 +216,17 @@ REPORTS: dict[str, Report] = {
         ),
         run_columns=("run_a", "run_b"),
     ),
+    "reference": Report(
+        "Published figures of these benchmarks (their lines in the report paper, in its units)",
+        "",
+        (
+            Column("benchmark", "benchmark"),
+            Column("line", "task"),
+            Column("model", "model"),
+            Column("figure", "figure", "number"),
+            Column("source", "source"),
+        ),
+    ),
     "verification": Report(
         "Answers decoded together, asked again one by one",
         "benchmark, task, model, backend, run_id",
@@ -233,11 +245,15 @@ REPORTS: dict[str, Report] = {
 
 
 def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
-    """The rows of one view, of all runs or of those named.
+    """The rows of one view, of all runs or of those named; of ``reference`` those that the package has.
 
     Raises:
         UsageError: there is no such run.
     """
+    if name == "reference":
+        from lbx.report.reference import published
+
+        return published_beside(store, published(), (), runs)
     view = REPORTS[name]
     where = ""
     if runs:
@@ -246,6 +262,26 @@ def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
         where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in view.run_columns)
     rows = view.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
     return store.query(f"{rows}{where} ORDER BY {view.order}", [*runs] * len(view.run_columns))
+
+
+def published_beside(store: Store, figures: Iterable[Figure], models: Sequence[str], runs: Sequence[str]) -> Table:
+    """The report ``reference``: published figures of the benchmarks that the runs answer.
+
+    Raises:
+        UsageError: there is no such run, or no such model.
+    """
+    from lbx.report.reference import chosen
+    from lbx.store import Table
+
+    found = chosen(figures, answered_benchmarks(store, runs), models)
+    return Table([column.name for column in REPORTS["reference"].columns], found)
+
+
+def answered_benchmarks(store: Store, runs: Sequence[str]) -> list[str]:
+    """Those of all runs, or of those named. Raises UsageError: there is no such run."""
+    check_runs(store, runs)
+    held = store.query("SELECT DISTINCT benchmark, run_id FROM generations ORDER BY ALL").rows
+    return list(dict.fromkeys(benchmark for benchmark, run in held if not runs or run in runs))
 
 
 def check_runs(store: Store, runs: Sequence[str]) -> None:

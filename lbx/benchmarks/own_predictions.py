@@ -19,6 +19,7 @@ class OwnFormat(PredictionFormat):
     """The format of a benchmark of one's own; ``known_tasks`` are those of the bundle, () without one."""
 
     folder = True
+    stands_alone = False
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """See ``PredictionFormat.read``."""

@@ -82,6 +82,8 @@ class PredictionFormat(ABC):
     """Whether it is a folder with a file a task, else one file."""
     array: ClassVar[bool] = False
     """Whether its scorer reads a file that is one JSON array, too."""
+    stands_alone: ClassVar[bool] = True
+    """Whether a row says enough to be scored where no bundle has its sample."""
     reasoning_key: ClassVar[str] = "reasoning"
     scored: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in one of them are not the same."""

@@ -82,7 +82,12 @@ def import_(
     ] = False,
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", "-b", help="Match rows to this bundle's samples, to compare with runs of lbx."),
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Match rows to this bundle's samples, to compare with runs of lbx; rows that it does not have are "
+            "named, and taken as they stand.",
+        ),
     ] = None,
     metadata: Metadata = None,
     workers: Workers = 0,
@@ -109,6 +114,7 @@ def import_(
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
+    failed += f", {done.unmatched:,} of them not in the bundle" if done.unmatched else ""
     rows = sum(done.counts.values())
     tasks = f"{len(done.counts)} task{'s' if len(done.counts) > 1 else ''}"
     answer(f"{done.run_id}: {rows:,} rows of {tasks}{failed}; results in {output}")
@@ -169,7 +175,7 @@ def export(
         answer_json(json.dumps(dataclasses.asdict(done), default=str))
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
-    files = f"{len(done.files)} files"
+    files = f"{len(done.files)} file{'s' if len(done.files) > 1 else ''}"
     said = f"{files} made of {done.rows:,} answers" if official else f"{done.rows:,} rows in {files}"
     answer(f"{said} in {output}{left_out}")
 
@@ -218,4 +224,5 @@ def metadata(
     if as_json:
         answer_json(json.dumps(told, ensure_ascii=False))
     else:
-        answer("\n".join(f"{key}={value}" for key, value in told.items()) or f"Nothing is said of {run}.")
+        for line in [f"{key}={value}" for key, value in told.items()] or [f"Nothing is said of {run}."]:
+            answer(line)

@@ -14,7 +14,7 @@ from lbx.benchmarks.own import own_names
 from lbx.benchmarks.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.errors import StoreError, UsageError
 from lbx.exchange.naming import format_named
-from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others
+from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
 from lbx.layout import Bundle
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.version import __version__
@@ -34,7 +34,8 @@ class Imported:
         counts: rows by task, failed ones among them.
         failed: rows that hold an error instead of an answer.
         ignored: names of what else lay in the folder.
-        notes: a sentence for each row that was not taken as it stands.
+        notes: a sentence for each row that was not taken as it stands, or that is not in the bundle.
+        unmatched: rows that answer no sample of the bundle.
     """
 
     run_id: str
@@ -43,6 +44,7 @@ class Imported:
     failed: int
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unmatched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,14 @@ def understand(
         path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro).
         model: what the run's model is called.
         run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
-        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample.
+        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows that
+            answer none are taken as they stand.
         e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
         metadata: what is to be kept beside the run.
 
     Raises:
-        UsageError: the path or a line in it is wrong, or a row answers no sample of the bundle.
-        BundleError: the bundle lacks the data.
+        UsageError: the path or a line in it is wrong, or no row answers a sample of the bundle.
+        BundleError: the bundle has no data of any task, or they are damaged.
     """
     form = format_named(format_name, own_names(bundle, {}) if bundle else ())
     if bundle and not form.known_tasks:
@@ -116,6 +119,7 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
         sum(prediction.error is not None for prediction in reading.rows),
         reading.ignored,
         tuple(_notes(reading)),
+        sum(map(unmatched, reading.rows)),
     )
 
 
@@ -178,7 +182,7 @@ def _sample_rows(
 ) -> Iterator[tuple[SampleRow, int]]:
     """Rows of the samples, with their sizes. Those of a bundle are read again, now with their documents."""
     wanted = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
-    if bundle is not None:
+    if bundle is not None and not all(map(unmatched, predictions)):
         for place, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
             if wanted.pop(sample.sample_id, None):
                 yield SampleRow(sample, place), len(sample.context)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -19,9 +19,12 @@ from lbx.benchmarks.prediction_lines import Content, read_bytes, split, wrong
 from lbx.benchmarks.predictions import Prediction, PredictionFormat, differences
 from lbx.errors import BundleError, StoreError, UsageError
 from lbx.layout import Bundle
-from lbx.records import Sample
+from lbx.records import Sample, canonical_json, sha256_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample
+
+UNMATCHED = "unmatched-"
+"""What names of samples begin with that a file tells of and its bundle does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
 def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
     """The files of a folder by their tasks, and what else is in it; or the one file that was named itself."""
     found: dict[str, Path] = {}
-    ignored = []
+    ignored, others = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
         name = entry.name
         if entry == path:
@@ -102,6 +105,10 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
         if task not in form.known_tasks:
             task = _named_inside(form, entry, e) or task
         if task not in form.known_tasks:
+            if entry != path and not get_close_matches(task, form.known_tasks, n=1):
+                ignored.append(name)  # as rows for a judge, in files named after models
+                others.append((entry, task))
+                continue
             raise _unknown(form, entry, task)
         if task in found:
             raise UsageError(
@@ -109,7 +116,7 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
             )
         found[task] = entry
     if not found:
-        raise _nothing(form, path)
+        raise _unknown(form, *others[0]) if others else _nothing(form, path)
     order = {task: place for place, task in enumerate(form.known_tasks)}
     return dict(sorted(found.items(), key=lambda item: order[item[0]])), tuple(ignored)
 
@@ -133,7 +140,6 @@ def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
 
 def _unknown(form: PredictionFormat, file: Path, task: str) -> UsageError:
     near = get_close_matches(task, form.known_tasks, n=3)
-    # Rows for a judge lie in files named after the model.
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
         f"{file}: {form.name} has no task {task!r}.",
@@ -158,21 +164,41 @@ def _nothing(form: PredictionFormat, path: Path) -> UsageError:
 def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
     """The same predictions, each of the bundle's sample that it answers (without its document).
 
-    Equal samples are taken in the data's order, so a file in that order is matched place by place.
+    Equal samples are taken in the data's order, so a file in that order is matched place by place. A row that answers
+    none keeps the sample that its file tells of, under a name that begins with ``UNMATCHED``, and a note says why.
 
     Raises:
-        UsageError: a row answers no sample, or has other references than it; names file and line.
-        BundleError: the bundle does not hold the data, or it is damaged.
+        UsageError: no row answers a sample, or one does not that cannot be scored by itself; names file and line.
+        BundleError: the bundle has no data of any task, or they are damaged.
     """
+    held = {task.name for task in BENCHMARKS[form.name].tasks(bundle, list(reading.tasks))}
     tasks = {}
     for task, predictions in reading.tasks.items():
-        try:
-            samples = [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
-        except BundleError as exc:
-            fix = f"{exc.fix} Without --bundle the predictions can be imported nevertheless.".lstrip()
-            raise BundleError(exc.cause, fix=fix, command=exc.command) from exc
-        tasks[task] = _matched(form, samples, predictions)
+        if task in held or not held & reading.tasks.keys():
+            tasks[task] = _matched(form, _samples(form, bundle, task), predictions)
+        else:
+            tasks[task] = _all_alone(form, bundle, predictions)
+    if all(unmatched(prediction) for predictions in tasks.values() for prediction in predictions):
+        first = next(iter(next(iter(reading.tasks.values()))))
+        raise UsageError(
+            f"{first.line.where}: neither this row nor any other answers a question of the bundle at {bundle.root}. "
+            "Nothing was imported.",
+            fix="Leave --bundle out to take the rows as they are, or name a bundle of the data that they answer.",
+        )
     return replace(reading, tasks=tasks)
+
+
+def _samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
+    try:
+        return [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
+    except BundleError as exc:
+        fix = f"{exc.fix} Without --bundle the predictions can be imported nevertheless.".lstrip()
+        raise BundleError(exc.cause, fix=fix, command=exc.command) from exc
+
+
+def unmatched(prediction: Prediction) -> bool:
+    """Whether a row, matched with a bundle, answers none of its samples, and keeps one of its own."""
+    return prediction.sample_id.startswith(UNMATCHED)
 
 
 def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
@@ -180,23 +206,61 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
     places: dict[tuple[int, object], deque[int]] = {}
     for place, sample in enumerate(samples):
         free[form.identity(sample)].append(place)
-    found = []
+    found, alone = [], _Alone(form, len(samples))
     for prediction in predictions:
         identity = form.identity(prediction.sample) if prediction.sample else prediction.sample_id
         left = places.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
-        if left:
-            found.append(_taken(form, prediction, samples[left[0]], left.popleft()))
-        elif form.free_standing(prediction):
+        problem = _problem(form, prediction, samples[left[0]]) if left else ""
+        if left and not problem:
+            sample, place = samples[left[0]], left.popleft()
+            found.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=place))
+        elif not left and form.free_standing(prediction):
             found.append(prediction)
         elif by_place := _by_place(form, samples, predictions):
             return by_place
+        elif problem:
+            found.append(alone.row(prediction, f"it answers the bundle's {samples[left[0]].key}, but {problem}"))
         else:
-            raise UsageError(
-                f"{prediction.line.where}: it answers no question of the bundle that is not answered already. Nothing "
-                "was imported.",
-                fix="Leave --bundle out to take the rows as they are, or name a bundle of the data that they answer.",
-            )
+            found.append(alone.row(prediction, "it answers no question of the bundle that is not answered already"))
     return found
+
+
+def _all_alone(form: PredictionFormat, bundle: Bundle, predictions: list[Prediction]) -> list[Prediction]:
+    """The rows of a task that is not in the bundle; the first one's note speaks for all."""
+    alone = _Alone(form, 0)
+    rows = [alone.row(one, "its task is not in the bundle, nor is any other row's of it") for one in predictions]
+    return [rows[0], *(replace(row, note="") for row in rows[1:])]
+
+
+class _Alone:
+    """Names for rows that no sample of the bundle stands behind: equal ones for equal rows, whatever file they are in.
+
+    Args:
+        behind: how many samples the bundle has; the rows come after them.
+    """
+
+    def __init__(self, form: PredictionFormat, behind: int) -> None:
+        self._form, self._behind = form, behind
+        self._times: Counter[tuple[str, int]] = Counter()
+
+    def row(self, prediction: Prediction, why: str) -> Prediction:
+        """The row with a sample of its own, and a note. Raises UsageError: it says too little to be scored."""
+        sample, form = prediction.sample, self._form
+        if sample is None or not form.stands_alone:
+            raise wrong(prediction.line.where, why)
+        scored = [sample.meta.get(key) for key in form.scored]
+        content = [form.identity(sample), sample.question, sample.references, sample.length, scored]
+        name = f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
+        self._times[name, prediction.iteration] += 1
+        if (times := self._times[name, prediction.iteration]) > 1:
+            name += f"-{times}"
+        return replace(
+            prediction,
+            sample=replace(sample, sample_id=name),
+            sample_id=name,
+            position=self._behind + prediction.position,
+            note="; ".join(filter(None, (prediction.note, f"{why}: taken as it stands, and compared with nothing"))),
+        )
 
 
 def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
@@ -210,13 +274,6 @@ def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[P
     ]
     note = "from here on rows are not as in the bundle, and are matched by their places and right answers"
     return [replace(found[0], note=note), *found[1:]]
-
-
-def _taken(form: PredictionFormat, prediction: Prediction, sample: Sample, place: int) -> Prediction:
-    problem = _problem(form, prediction, sample)
-    if problem:
-        raise wrong(prediction.line.where, f"it answers the bundle's {sample.key}, but {problem}")
-    return replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
 
 
 def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> str:

@@ -99,3 +99,41 @@ def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_pa
     done = lbx("export", "longbench", out, "--run", "mine", "-o", tmp_path / "back")
     assert done.returncode == 0
     assert "interrupted: its files may lack rows" in " ".join(done.stderr.split())
+
+
+def test_results_as_the_official_scorer_writes_them(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    out, exported = tmp_path / "results.duckdb", tmp_path / "out"
+    lbx("import", "longbench", folder, "-m", "org/model", "-o", out, "--run", "r")
+    done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported)
+    assert done.returncode == 0 and "1 file made of 2 answers" in done.stdout
+    assert (exported / "pred/model/result.json").read_text() == '{\n    "qasper": 50.0\n}'
+    fails(lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported), 2, "there already", "--force")
+    fails(lbx("export", "longbench_v2", out, "--run", "r", "--results", "-o", exported), 2, "has no answers to")
+
+
+def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.duckdb"
+    lbx(
+        "import",
+        "longbench",
+        folder,
+        "-m",
+        "m",
+        "-o",
+        out,
+        "--run",
+        "r",
+        "--metadata",
+        "PE=no",
+        "--metadata",
+        "b= c=d ",
+    )
+    assert lbx("metadata", out, "--run", "r").stdout == "PE=no\nb=c=d\n"
+    again = lbx("import", "longbench", folder, "-m", "m", "-o", out, "--run", "r", "--metadata", "IDD=yes", "--json")
+    assert json.loads(again.stdout)["run_id"] == "r"
+    changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
+    assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
+    assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "Nothing is said of r.\n"
+    fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
+    fails(lbx("metadata", out, "--run", "r", "a"), 2, "takes KEY=VALUE, not 'a'")
+    fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "takes KEY=VALUE")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,8 +159,8 @@ def test_what_a_row_leaves_out_is_the_bundles(
         assert next(iter(numbers.values())) == wanted[task]
     # Not the whole file in the data's order: told by nothing.
     write_lines("in/m-multifieldqa_zh.jsonl", [*bare[1:], bare[0]])
-    with pytest.raises(UsageError, match="answers no question of the bundle"):
-        import_predictions(store, "longbench", folder, model="m", bundle=bundle)
+    told = import_predictions(store, "longbench", folder, model="m", bundle=bundle)
+    assert 0 < told.unmatched <= len(bare)
 
 
 def test_classes_that_a_file_leaves_out_are_those_that_are_known(
@@ -205,12 +208,80 @@ def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp
         assert file.read_bytes() == (source / file.name).read_bytes()
 
 
-def test_rows_that_answer_nothing_in_the_bundle_are_refused(shared: Callable, store: Store, tmp_path: Path) -> None:
+def test_rows_that_answer_nothing_in_the_bundle_are_named_and_taken_as_they_stand(
+    shared: Callable, store: Store, tmp_path: Path, scored: Callable
+) -> None:
     bundle = _real_bundle(shared, tmp_path / "bundle")
-    with pytest.raises(UsageError, match=r"oneshot.jsonl, line \d+: it answers no question of the bundle"):
-        import_predictions(
-            store, "longbench_v2", shared("data/predictions/longbench_v2/oneshot.jsonl"), model="m", bundle=bundle
-        )
+    file = shared("data/predictions/longbench_v2/oneshot.jsonl")
+    held = {sample.sample_id for sample in BENCHMARKS["longbench_v2"].samples(bundle, "mcq")}
+    rows = [json.loads(line) for line in file.read_bytes().splitlines()]
+    foreign = sum(row["_id"] not in held for row in rows if "judge" in row)
+    imported = import_predictions(store, "longbench_v2", file, model="m", bundle=bundle)
+    named = [note for note in imported.notes if re.search(r"oneshot.jsonl, line \d+: .*it answers no question", note)]
+    assert 0 < imported.unmatched == len(named) == foreign < len(rows)
+    plain = import_predictions(store, "longbench_v2", file, model="m", run_id="plain")
+    assert scored(store, "longbench_v2", imported.run_id) == scored(store, "longbench_v2", plain.run_id)
+    (again,) = export_predictions(store, "longbench_v2", imported.run_id, tmp_path / "out").files
+    assert again.read_bytes() == file.read_bytes()
+
+
+V1_ROW = {"pred": "Paris", "all_classes": None, "length": 7}
+
+
+def _v1_bundle(root: Path, **answers: list[str]) -> Bundle:
+    """LongBench tasks of a few samples, each with an answer."""
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as packed:
+        for task, several in answers.items():
+            rows = (
+                {"input": "?", "context": f"{task} {answer}", "answers": [answer], "length": 7, "dataset": task,
+                 "language": "en", "all_classes": None, "_id": f"{task}-{answer}"}
+                for answer in several
+            )  # fmt: skip
+            packed.writestr(f"data/{task}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    return _bundle(root, {"THUDM/LongBench:data.zip": memory.getvalue()})
+
+
+def test_a_folder_of_more_than_the_bundle_has(
+    store: Store, tmp_path: Path, write_lines: Callable, scored: Callable
+) -> None:
+    bundle = _v1_bundle(tmp_path / "bundle", qasper=["Paris", "Rome"], hotpotqa=["Oslo"])
+    twice = [{**V1_ROW, "answers": [answer]} for answer in ("Rome", "Bern", "Bern", "Paris")]
+    write_lines("in/qasper.jsonl", twice)
+    write_lines("in/lcc.jsonl", [{**V1_ROW, "answers": ["Paris"]}] * 3)
+    folder = write_lines("in/claude-100k.pred.jsonl", [{"query": "?"}]).parent
+    imported = import_predictions(store, "longbench", folder, model="m", bundle=bundle)
+    assert imported.counts == {"qasper": 4, "lcc": 3} and imported.unmatched == 5
+    assert imported.ignored == ("claude-100k.pred.jsonl",)
+    told = [(re.sub(r".*/in/", "", note).split(":")[0], note.partition(": ")[2][:30]) for note in imported.notes]
+    assert told == [
+        ("qasper.jsonl, line 2", "it answers no question of the "),
+        ("qasper.jsonl, line 3", "it answers no question of the "),
+        ("lcc.jsonl, line 1", "its task is not in the bundle,"),
+    ]
+    names = store.query("SELECT sample_id FROM samples WHERE task = 'qasper' ORDER BY position").rows
+    assert [name[:10] for (name,) in names] == ["qasper-Par", "qasper-Rom", "unmatched-", "unmatched-"]
+    assert len(set(names)) == 4
+    numbers = scored(store, "longbench", imported.run_id)
+    assert numbers["qasper"]["f1"] == 25.0 and next(iter(numbers["lcc"].values())) == 100.0
+    for file in export_predictions(store, "longbench", imported.run_id, tmp_path / "out").files:
+        assert file.read_bytes() == (folder / file.name).read_bytes()
+    write_lines("other/qasper.jsonl", twice[1:2])
+    second = write_lines("other/hotpotqa.jsonl", [{**V1_ROW, "answers": ["Oslo"]}]).parent
+    other = import_predictions(store, "longbench", second, model="n", bundle=bundle)
+    assert other.unmatched == 1
+    shared_names = store.query(
+        "SELECT count(*) FROM generations a JOIN generations b USING (task, sample_id) WHERE a.run_id < b.run_id"
+    ).rows
+    assert shared_names == [(1,)], "equal rows of two files are answers to one question"
+
+
+def test_a_file_without_one_row_of_the_bundle_is_refused(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    bundle = _v1_bundle(tmp_path / "bundle", qasper=["Paris"])
+    for task in ("qasper", "lcc"):
+        folder = write_lines(f"{task}/{task}.jsonl", [{**V1_ROW, "answers": ["Bern"]}] * 2).parent
+        with pytest.raises(UsageError, match=r"line 1: neither this row nor any other answers"):
+            import_predictions(store, "longbench", folder, model="m", bundle=bundle)
     assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
 
 

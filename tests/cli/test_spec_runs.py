@@ -42,6 +42,19 @@ def test_a_spec_makes_the_run_that_options_make(
     assert asked(changed)[0][0] != asked(by_spec)[0][0], "another seed is another run"
 
 
+def test_metadata_is_no_part_of_a_run(lbx: Lbx, spec: Path, tmp_path: Path) -> None:
+    plain, said = tmp_path / "plain.duckdb", tmp_path / "said.duckdb"
+    for out, told in ((plain, ()), (said, ("--metadata", "PE=no", "--metadata", "Params=7B"))):
+        assert lbx("run", "--spec", spec, "-o", out, "--no-plan", *told).returncode == 0
+    assert asked(said) == asked(plain)
+    run = asked(said)[0][0]
+    again = lbx("run", "--spec", said, "-o", said, "--no-plan", "--metadata", "Params=8B")
+    assert "0 answered" in again.stdout, "the run was found, whatever is said of it"
+    assert lbx("metadata", said, "--run", run, "--json").stdout == '{"PE": "no", "Params": "8B"}\n'
+    assert lbx("metadata", plain, "--run", run, "--json").stdout == "{}\n"
+    fails(lbx("run", "--spec", spec, "-o", plain, "--metadata", "PE"), 2, "--metadata takes KEY=VALUE, not 'PE'")
+
+
 def test_plan_takes_a_spec_and_counts_what_run_asks(lbx: Lbx, spec: Path) -> None:
     done = lbx("plan", "--spec", spec, "--json", "--no-calibrate")
     assert json.loads(done.stdout)["total"]["samples"] == 6

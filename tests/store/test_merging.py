@@ -17,6 +17,7 @@ from lbx.records import Chunk
 from lbx.store import GroupRow, ResultRow, SessionRow, Store
 from lbx.store.caches import EmbeddedText, keep_retrieved, keep_vectors
 from lbx.store.merging import Merging, merge_files
+from lbx.store.metadata import metadata, set_metadata
 from lbx.store.sessions import keep_sessions
 from lbx.store.verifications import VerificationRow, keep_verifications
 
@@ -113,6 +114,20 @@ def test_a_run_of_one_file_comes_over_with_every_row(tmp_path: Path) -> None:
         assert sorted(found[table], key=repr) == sorted(expected, key=repr), table
     assert merging.runs == {"r1": [one], "r2": [other]}
     assert not merging.joined
+
+
+def test_what_is_said_of_a_run_in_any_file_is_kept(tmp_path: Path) -> None:
+    one, other = shard(tmp_path / "a.duckdb", ["s1"]), shard(tmp_path / "b.duckdb", ["s2"])
+    for path, said in ((one, {"PE": "no", "IDD": "no"}), (other, {"Params": "7B"})):
+        with Store(path) as store:
+            assert set_metadata(store, "r1", said) == said
+    for number, sources in enumerate([(one, other), (other, one)]):
+        target = tmp_path / f"{number}.duckdb"
+        merge(target, *sources)
+        with Store(target, read_only=True) as store:
+            assert metadata(store, "r1") == {"PE": "no", "IDD": "no", "Params": "7B"}
+            with pytest.raises(StoreError):
+                set_metadata(store, "r1", {"PE": "yes"})
 
 
 def test_merging_again_changes_nothing(tmp_path: Path) -> None:

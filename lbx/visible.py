@@ -27,6 +27,7 @@ _HIDDEN = re.compile(
     f"|(?<![0-9#*{_PICTURES}{_IDEOGRAPHS}])[\u180b-\u180d\ufe00-\ufe0f]|(?<![{_IDEOGRAPHS}])[\U000e0100-\U000e01ef]"
 )
 _BREAKS = re.compile("[\t\n]")
+_FORMULA = re.compile(r"[=+\-@\t\uff1d\uff0b\uff0d\uff20]")
 
 
 def visible(text: str) -> str:
@@ -37,6 +38,20 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """``visible``, and line feeds and tabs spelled out, too: a name must not look like another line."""
     return _BREAKS.sub(_spelled, visible(text))
+
+
+def cell(text: str) -> str:
+    """``visible``, with an apostrophe before what a spreadsheet would take for a formula; numbers are left alone."""
+    shown = visible(text)
+    return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def json_escaped(text: str) -> str:

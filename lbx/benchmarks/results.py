@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from lbx.benchmarks.base import ScoredSample
+from lbx.visible import cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,18 @@ class ScoredRun:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Rows as CSV: a column for each key, in the order in which they first appear; what a row lacks is empty."""
-    columns = dict.fromkeys(key for row in rows for key in row)
+    """Rows as CSV: a column for each key, in the order in which they first appear; what a row lacks is empty.
+
+    Texts are told as in every CSV that lbx writes: see ``lbx.visible.cell``.
+    """
+    cells = [
+        {cell(key): cell(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
+    ]
+    columns = dict.fromkeys(key for row in cells for key in row)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(columns), restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(cells)
     return file.getvalue()
 
 

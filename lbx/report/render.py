@@ -19,7 +19,7 @@ from rich.text import Text
 
 from lbx.report.reports import Column, Report
 from lbx.store import Table
-from lbx.visible import json_escaped, one_line, visible
+from lbx.visible import cell, json_escaped, one_line, visible
 
 _STYLE = """
 body { font-family: system-ui, sans-serif; margin: 2em }
@@ -38,8 +38,6 @@ _PAGE = f"""<!doctype html>
 </body></html>
 """
 
-_FORMULA = re.compile(r"[=+\-@\t\uff1d\uff0b\uff0d\uff20]")
-"""How a text begins that spreadsheets take for a formula."""
 _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 """What markdown makes links, pictures, HTML or emphasis of."""
 
@@ -147,16 +145,7 @@ def _csv_cell(value: object) -> object:
     plain = _plain(value)
     if plain is None or isinstance(plain, (bool, int, float)):
         return plain
-    text = visible(str(plain))
-    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return cell(str(plain))
 
 
 def json_text(tables: Mapping[str, Table] | Table) -> str:

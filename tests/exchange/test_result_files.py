@@ -146,7 +146,11 @@ def _leval(write_lines: Callable, model: str = "org/m") -> Path:
 
 def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Callable) -> None:
     run = import_predictions(
-        store, "leval", _leval(write_lines), model="org/m", metadata={"PE": "no", "retrieval": "yes", "Params": "7B"}
+        store,
+        "leval",
+        _leval(write_lines),
+        model="org/m",
+        metadata={"PE": "no", "retrieval": "yes", "Params": "7B", "@b": "=1+1"},
     ).run_id
     _score(store)
     other = import_predictions(store, "leval", tmp_path / "in", model="n", run_id="n").run_id
@@ -157,7 +161,16 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
         assert found.pop(f"m/{task}.pred.jsonl") == (tmp_path / f"in/{task}.pred.jsonl").read_text("utf-8")
     rows = {place: list(csv.DictReader(text.splitlines())) for place, text in found.items()}
     assert [len(some) for some in rows.values()] == [1, 1, 1]
-    said = {"Max-Ctx": "", "Tokens": "", "Ret.": "yes", "PE": "no", "IDD": "", "Chunking": "", "Params": "7B"}
+    said = {
+        "Max-Ctx": "",
+        "Tokens": "",
+        "Ret.": "yes",
+        "PE": "no",
+        "IDD": "",
+        "Chunking": "",
+        "Params": "7B",
+        "'@b": "'=1+1",
+    }
     for table, task, figure, average, length in (
         ("exam", "quality", "66.67", "Avg", None),
         ("f1", "natural_question", "50.00", "F1 avg", "2.50"),

@@ -168,10 +168,8 @@ class LVEval(Benchmark):
         for task, score in scores.items():
             dataset, level = split_task(task)
             levels.setdefault(dataset, {"dataset_name": dataset})[level] = score
-        return {
-            "eval_result/result.json": json.dumps(scores, ensure_ascii=False, indent=4),
-            "eval_result/result.csv": table(list(levels.values())),
-        }
+        texts = {"json": json.dumps(scores, ensure_ascii=False, indent=4), "csv": table(list(levels.values()))}
+        return {f"eval_result/result.{kind}": text for kind, text in texts.items()} if scores else {}
 
 
 def _sorted_by(task: str) -> tuple[list[str], int]:

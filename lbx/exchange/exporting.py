@@ -132,10 +132,22 @@ def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _M
     predictions = _predictions(store, form, run)
     if not predictions.files:
         return predictions
-    scored = scored_run(store, form, run)
-    made = {place: [text] for place, text in family.result_files(scored).items()}
+    try:
+        scored = scored_run(store, form, run)
+        made = {place: [text] for place, text in family.result_files(scored).items()}
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise StoreError(
+            f"The run {run['run_id']!r} in {store.path} has scores or settings that this lbx does not make "
+            f"({type(exc).__name__}: {exc}).",
+            fix="Score it again, then export.",
+            command=f"lbx score {store.path}",
+        ) from exc
     if not made:
-        raise UsageError(f"There are no official result files of {form.name}.", fix="Leave out --results.")
+        raise UsageError(
+            f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run no "
+            "score that counts there.",
+            fix="Leave out --results for the answers alone, or score the run again.",
+        )
     if family.results_hold_predictions:
         made |= {f"{file_part(scored.model)}/{place}": list(lines) for place, lines in predictions.files.items()}
     return _Made(made, len(scored.lines), predictions.left_out)

@@ -60,7 +60,10 @@ def test_no_model_s_name_leads_out(tmp_path: Path, verdict: Verdict) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         exported(results_file(folder / "imported.duckdb", model=model), folder)
-        exported(results_file(folder / "made.duckdb", model=model, backend="scripted", settings={}), folder)
+        made = results_file(folder / "made.duckdb", model=model, backend="scripted", settings={})
+        exported(made, folder)
+        changed(made, "UPDATE scores SET metric = 'f1'")
+        exported(made, folder, "--results")
     verdict("refused")
 
 
@@ -71,6 +74,31 @@ def test_slashes_and_dots_of_a_model_stay_outside(tmp_path: Path, model: str, ve
     assert lbx("export", "longbench", path, "--run", "r1", "-o", out).code == 0
     assert sorted(tree(tmp_path)) == ["a/out/pred/model/qasper.jsonl", "got.duckdb"]
     verdict("survived")
+
+
+SETTINGS: list[Any] = [
+    {"imported": "longbench_pro", "files": [named("thinking_context-9_x.jsonl")]},
+    {"thinking": "no", "context_window": "../../../evil"},
+    {"thinking": True, "max_prompt_tokens": "../../../../evil/"},
+    {"context_window": [1], "rag": {"a": 1}},
+]
+
+
+@pytest.mark.parametrize("benchmark", ["longbench", "longbench_v2", "longbench_pro", "lveval", "leval"])
+def test_results_of_made_up_scores_and_settings(tmp_path: Path, benchmark: str, verdict: Verdict) -> None:
+    task = {"longbench_v2": "mcq", "longbench_pro": "t3.2", "lveval": "factrecall_en_16k", "leval": "tpo"}
+    for number, settings in enumerate(SETTINGS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        backend = "import" if "files" in settings else "scripted"
+        path = results_file(folder / "got.duckdb", backend=backend, settings=settings)
+        tables = ("samples", "generations", "scores")
+        moved = f"SET benchmark = '{benchmark}', task = '{task.get(benchmark, 'qasper')}'"
+        changed(path, *(f"UPDATE {table} {moved}" for table in tables), "UPDATE scores SET metric = 'made up'")
+        before = tree(folder)
+        refused(lbx("export", benchmark, path, "--run", "r1", "--results", "-o", folder / "a" / "out"))
+        assert tree(folder) == before
+    verdict("refused")
 
 
 BROKEN: dict[str, Any] = {

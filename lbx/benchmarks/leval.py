@@ -199,7 +199,7 @@ class LEval(Benchmark):
 
     def joined_results(self, place: str, first: str, second: str) -> str | None:
         """A row a model."""
-        return joined_tables(first, second)
+        return joined_tables(first, second) if place.endswith(".csv") else None
 
 
 def _official_error(kind: str, sample: Sample, output: str) -> str | None:

@@ -224,7 +224,7 @@ class LongBenchV2(Benchmark):
 
     def joined_results(self, place: str, first: str, second: str) -> str | None:
         """A row a model."""
-        return first + "\n" + second.partition("\n")[2]
+        return first + "\n" + second.partition("\n")[2] if place == "result.txt" else None
 
 
 def _retrieved(chunks: Sequence[Chunk]) -> str:

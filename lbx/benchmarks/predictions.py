@@ -47,7 +47,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """One stored answer, as export takes it. ``position`` is the sample's place in the data."""
+    """One stored answer, as export takes it.
+
+    ``position`` is the sample's place in the data, ``source_row`` the line that an imported one was read from.
+    """
 
     sample: Sample
     position: int
@@ -55,6 +58,7 @@ class StoredAnswer:
     output: str
     reasoning: str | None = None
     steps: Sequence[Mapping[str, Any]] = ()
+    source_row: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)

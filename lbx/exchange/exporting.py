@@ -19,6 +19,8 @@ from lbx.inputs import read_input
 from lbx.paths import inside
 from lbx.store import Store
 
+_LARGEST_GROWN = 1 << 26
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -99,12 +101,12 @@ def _export(
         rows += made.rows
         left_out.update(made.left_out)
     targets = {_target(directory, place, ", ".join(run_ids)): pieces for place, pieces in files.items()}
-    growing = directory / (BENCHMARKS[form.name].growing_result or ".")
-    if growing in targets and growing.is_file():
-        there = read_input(growing).decode("utf-8", "replace")
-        targets[growing] = _joined(form, growing.name, [there], targets[growing])
+    grown = directory / (BENCHMARKS[form.name].growing_result or ".")
+    if grows := grown in targets and grown.is_file():
+        there = read_input(grown, _LARGEST_GROWN).decode("utf-8", "replace")
+        targets[grown] = _joined(form, grown.name, [there], targets[grown])
     if not force:
-        _refuse_existing(path for path in targets if path != growing)
+        _refuse_existing(path for path in targets if not (grows and path == grown))
     _write_all(targets)
     return Exported(tuple(targets), rows, dict(left_out))
 
@@ -238,21 +240,14 @@ def _made_files(
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     for task in answered_tasks(store, form, run["run_id"]):
-        failed = store.query(
-            "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND error IS NOT NULL",
-            [run["run_id"], form.name, task],
-        ).rows[0][0]
-        left_out.update({"failed": failed} if failed else {})
-        if answers := [answer for answer, _ in stored_answers(store, form, run["run_id"], task)]:
-            made = form.export(label, task, answers)
-            left_out.update(made.left_out)
-            if made.rows:
-                files.setdefault(made.name, []).extend(_line(row) for row in made.rows)
-    return files, left_out
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+        made = form.export(label, task, list(stored_answers(store, form, run["run_id"], task)))
+        left_out.update(made.left_out)
+        if made.rows:
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows)
+            files.setdefault(made.name, []).extend(lines)
+    failed = "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL"
+    left_out["failed"] = store.query(failed, [run["run_id"], form.name]).rows[0][0]
+    return files, +left_out
 
 
 def _refuse_existing(targets: Iterable[Path]) -> None:

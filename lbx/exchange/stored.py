@@ -27,8 +27,8 @@ def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[st
 
 def stored_answers(
     store: Store, form: PredictionFormat, run_id: str, task: str | None = None, order: str = _IN_THE_DATA
-) -> Iterator[tuple[StoredAnswer, str | None]]:
-    """A run's answers to a task, or to all of them, that did not fail, each with the line it was imported from."""
+) -> Iterator[StoredAnswer]:
+    """A run's answers to a task, or to all of them, that did not fail."""
     rows = store.query(
         f"""
         SELECT g.task, a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
@@ -42,8 +42,8 @@ def stored_answers(
     for row in rows:
         sample = stored_sample(form.name, row["task"], row)
         steps = json.loads(row["steps"]) if row["steps"] else []
-        answer = StoredAnswer(sample, row["position"], row["iteration"], row["output"] or "", row["reasoning"], steps)
-        yield answer, row["source_row"]
+        said = row["output"] or "", row["reasoning"], steps, row["source_row"] or "{}"
+        yield StoredAnswer(sample, row["position"], row["iteration"], *said)
 
 
 def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
@@ -81,15 +81,15 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
 def _made_lines(store: Store, form: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
     scores = _Scores(store, run_id, form.name)
     for task in answered_tasks(store, form, run_id):
-        for answer, _ in stored_answers(store, form, run_id, task):
+        for answer in stored_answers(store, form, run_id, task):
             if not form.left_out(answer):
                 yield from scores.line(answer, partial(form.written, label, task, answer))
 
 
 def _imported_lines(store: Store, form: PredictionFormat, run_id: str) -> Iterator[ScoredLine]:
     scores = _Scores(store, run_id, form.name)
-    for answer, line in stored_answers(store, form, run_id, order=_AS_IMPORTED):
-        yield from scores.line(answer, partial(json.loads, (line or "{}").removeprefix("\ufeff")))
+    for answer in stored_answers(store, form, run_id, order=_AS_IMPORTED):
+        yield from scores.line(answer, partial(json.loads, answer.source_row.removeprefix("\ufeff")))
 
 
 class _Scores:

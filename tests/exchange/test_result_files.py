@@ -181,6 +181,12 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
         assert {key: row[key] for key in said} == said
     both = export_results(store, "leval", [run, other], tmp_path / "both")
     text = _found(both.files, tmp_path / "both")["f1_LEval_leaderboard.csv"]
+    twin = import_predictions(store, "leval", tmp_path / "in", model="x/m", run_id="twin").run_id
+    _score(store)
+    with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take in another run"):
+        export_results(store, "leval", [run, twin], tmp_path / "twins")
+    for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
+        assert BENCHMARKS[family].joined_results(rows, "{}", "{}") is None
     assert [(row["Model"], row["Params"]) for row in csv.DictReader(text.splitlines())] == [("m", "7B"), ("n", "")]
 
 

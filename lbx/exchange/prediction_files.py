@@ -25,6 +25,7 @@ from lbx.store.rows import stored_sample
 
 UNMATCHED = "unmatched-"
 """What names of samples begin with that a file tells of and its bundle does not have."""
+_AS_IT_STANDS = ": taken as it stands, and compared with nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +178,13 @@ def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> P
         if task in held or not held & reading.tasks.keys():
             tasks[task] = _matched(form, _samples(form, bundle, task), predictions)
         else:
-            tasks[task] = _all_alone(form, bundle, predictions)
-    if all(unmatched(prediction) for predictions in tasks.values() for prediction in predictions):
-        first = next(iter(next(iter(reading.tasks.values()))))
+            tasks[task] = _all_alone(form, predictions)
+    rows = [prediction for predictions in tasks.values() for prediction in predictions if prediction.sample]
+    if rows and all(map(unmatched, rows)):
+        first = rows[0]
         raise UsageError(
-            f"{first.line.where}: neither this row nor any other answers a question of the bundle at {bundle.root}. "
-            "Nothing was imported.",
+            f"{first.line.where}: {first.note.removesuffix(_AS_IT_STANDS)}; and no other row answers a question of the "
+            f"bundle at {bundle.root}. Nothing was imported.",
             fix="Leave --bundle out to take the rows as they are, or name a bundle of the data that they answer.",
         )
     return replace(reading, tasks=tasks)
@@ -216,24 +218,24 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
             found.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=place))
         elif not left and form.free_standing(prediction):
             found.append(prediction)
-        elif by_place := _by_place(form, samples, predictions):
-            return by_place
-        elif problem:
-            found.append(alone.row(prediction, f"it answers the bundle's {samples[left[0]].key}, but {problem}"))
         else:
-            found.append(alone.row(prediction, "it answers no question of the bundle that is not answered already"))
+            why = "it answers no question of the bundle that is not answered already"
+            why = f"it answers the bundle's {samples[left[0]].key}, but {problem}" if problem else why
+            found.append(alone.row(prediction, why))
+    return (_by_place(form, samples, predictions) if any(map(unmatched, found)) else []) or found
+
+
+def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
+    """The rows of a task that is not in the bundle; the first one's note speaks for all."""
+    alone, found, why = _Alone(form, 0), [], "its task is not in the bundle, nor is any other row's of it"
+    for prediction in predictions:
+        found.append(alone.row(prediction, why) if prediction.sample else prediction)
+        why = "" if unmatched(found[-1]) else why
     return found
 
 
-def _all_alone(form: PredictionFormat, bundle: Bundle, predictions: list[Prediction]) -> list[Prediction]:
-    """The rows of a task that is not in the bundle; the first one's note speaks for all."""
-    alone = _Alone(form, 0)
-    rows = [alone.row(one, "its task is not in the bundle, nor is any other row's of it") for one in predictions]
-    return [rows[0], *(replace(row, note="") for row in rows[1:])]
-
-
 class _Alone:
-    """Names for rows that no sample of the bundle stands behind: equal ones for equal rows, whatever file they are in.
+    """Names for rows that answer no sample of the bundle: equal ones for equal rows, whatever file they are in.
 
     Args:
         behind: how many samples the bundle has; the rows come after them.
@@ -244,7 +246,7 @@ class _Alone:
         self._times: Counter[tuple[str, int]] = Counter()
 
     def row(self, prediction: Prediction, why: str) -> Prediction:
-        """The row with a sample of its own, and a note. Raises UsageError: it says too little to be scored."""
+        """The row with a sample of its own, and why as a note. Raises UsageError: it says too little to be scored."""
         sample, form = prediction.sample, self._form
         if sample is None or not form.stands_alone:
             raise wrong(prediction.line.where, why)
@@ -259,7 +261,7 @@ class _Alone:
             sample=replace(sample, sample_id=name),
             sample_id=name,
             position=self._behind + prediction.position,
-            note="; ".join(filter(None, (prediction.note, f"{why}: taken as it stands, and compared with nothing"))),
+            note="; ".join(filter(None, (prediction.note, why))) + _AS_IT_STANDS * bool(why),
         )
 
 

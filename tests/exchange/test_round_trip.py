@@ -15,7 +15,7 @@ from import_parts import import_predictions
 from bench.linking import link_tree
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import split
-from lbx.errors import UsageError
+from lbx.errors import BundleError, UsageError
 from lbx.exchange import export_predictions
 from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.records import Sample
@@ -278,9 +278,12 @@ def test_a_folder_of_more_than_the_bundle_has(
 
 def test_a_file_without_one_row_of_the_bundle_is_refused(store: Store, tmp_path: Path, write_lines: Callable) -> None:
     bundle = _v1_bundle(tmp_path / "bundle", qasper=["Paris"])
-    for task in ("qasper", "lcc"):
+    for task, kind, words in (
+        ("qasper", UsageError, "line 1: it answers no question .*; and no other row answers"),
+        ("lcc", BundleError, "does not hold THUDM/LongBench, lcc.*Without --bundle"),
+    ):
         folder = write_lines(f"{task}/{task}.jsonl", [{**V1_ROW, "answers": ["Bern"]}] * 2).parent
-        with pytest.raises(UsageError, match=r"line 1: neither this row nor any other answers"):
+        with pytest.raises(kind, match=words):
             import_predictions(store, "longbench", folder, model="m", bundle=bundle)
     assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
 

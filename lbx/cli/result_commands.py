@@ -207,14 +207,12 @@ def metadata(
     Example: lbx metadata results.duckdb --run RUN PE=no IDD=no "Max-Ctx=16k"
     """
     from lbx.records import key_values
-    from lbx.report.reports import check_runs
     from lbx.store import Store
-    from lbx.store.metadata import metadata as held
-    from lbx.store.metadata import set_metadata
+    from lbx.store.runs import metadata as held
+    from lbx.store.runs import set_metadata
 
     changes = key_values("lbx metadata", said or ())
     with Store(results, read_only=True) as store:
-        check_runs(store, [run])
         told = held(store, run)
     if changes:
         with Store(results) as store:

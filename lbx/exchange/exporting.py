@@ -18,6 +18,7 @@ from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.inputs import read_input
 from lbx.paths import inside
 from lbx.store import Store
+from lbx.store.runs import check_runs
 
 _LARGEST_GROWN = 1 << 26
 
@@ -91,7 +92,8 @@ def _export(
     files: dict[str, Sequence[str]] = {}
     rows, left_out = 0, Counter[str]()
     for name in run_ids:
-        run = _run(store, name)
+        check_runs(store, [name])
+        (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [name]).dicts()
         form = format_named(format_name, [held for held in _answered(store, name) if held not in set(BENCHMARKS)])
         made = make(store, form, run)
         if not made.files:
@@ -163,17 +165,6 @@ def _target(directory: Path, name: str, run_id: str) -> Path:
             f"The run {run_id!r} names a file {name!r}, which is not written: {exc}.",
             fix="Nothing was exported. Who made the results file?",
         ) from exc
-
-
-def _run(store: Store, run_id: str) -> dict[str, Any]:
-    found = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
-    if not found:
-        names = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY started_at").rows]
-        raise UsageError(
-            f"{store.path} holds no run {run_id!r}.",
-            fix=f"Its runs are: {', '.join(names)}." if names else "It holds no run at all.",
-        )
-    return found[0]
 
 
 def _answered(store: Store, run_id: str) -> list[str]:

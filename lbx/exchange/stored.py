@@ -12,8 +12,8 @@ from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
 from lbx.benchmarks.results import ScoredLine, ScoredRun
 from lbx.errors import UsageError
 from lbx.store import Store
-from lbx.store.metadata import metadata
 from lbx.store.rows import stored_sample
+from lbx.store.runs import metadata
 
 _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lbx.errors import UsageError
-
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
     from lbx.report.reference import Figure
     from lbx.store import Store, Table
@@ -257,6 +255,8 @@ def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
     view = REPORTS[name]
     where = ""
     if runs:
+        from lbx.store.runs import check_runs
+
         check_runs(store, runs)
         marks = ", ".join("?" for _ in runs)
         where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in view.run_columns)
@@ -279,17 +279,8 @@ def published_beside(store: Store, figures: Iterable[Figure], models: Sequence[s
 
 def answered_benchmarks(store: Store, runs: Sequence[str]) -> list[str]:
     """Those of all runs, or of those named. Raises UsageError: there is no such run."""
+    from lbx.store.runs import check_runs
+
     check_runs(store, runs)
     held = store.query("SELECT DISTINCT benchmark, run_id FROM generations ORDER BY ALL").rows
     return list(dict.fromkeys(benchmark for benchmark, run in held if not runs or run in runs))
-
-
-def check_runs(store: Store, runs: Sequence[str]) -> None:
-    """Raise UsageError where the file has no run of one of these names."""
-    known = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
-    for run in runs:
-        if run not in known:
-            raise UsageError(
-                f"There is no run {run!r} in {store.path}.",
-                fix=f"Its runs are: {', '.join(known)}." if known else "It has no runs.",
-            )

@@ -13,11 +13,11 @@ from lbx.engine.scoring import Rescoring, rescore
 from lbx.engine.similarity import Similarities
 from lbx.errors import LbxError
 from lbx.layout import Bundle
-from lbx.report.reports import check_runs
 from lbx.runs.listening import Listener
 from lbx.runs.loading import load_embedding_model
 from lbx.store import Store
 from lbx.store.caches import embedding_models
+from lbx.store.runs import check_runs
 
 
 class Embedding(NamedTuple):

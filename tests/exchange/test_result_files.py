@@ -18,7 +18,7 @@ from lbx.errors import LbxError, UsageError
 from lbx.exchange import export_predictions, export_results
 from lbx.records import Compared
 from lbx.store import RunRow, Store
-from lbx.store.metadata import set_metadata
+from lbx.store.runs import set_metadata
 
 RECORDS = Path(__file__).parents[1] / "golden/records/result_files.json.gz"
 SIMILARITY = 0.25

@@ -17,7 +17,7 @@ from lbx.records import Chunk
 from lbx.store import GroupRow, ResultRow, SessionRow, Store
 from lbx.store.caches import EmbeddedText, keep_retrieved, keep_vectors
 from lbx.store.merging import Merging, merge_files
-from lbx.store.metadata import metadata, set_metadata
+from lbx.store.runs import metadata, set_metadata
 from lbx.store.sessions import keep_sessions
 from lbx.store.verifications import VerificationRow, keep_verifications
 

@@ -1,0 +1,41 @@
+"""Runs by their names, and what people say of them: free keys beside the settings, which only exports read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from lbx.errors import UsageError
+from lbx.store.rows import as_json
+from lbx.store.store import Store
+
+
+def check_runs(store: Store, runs: Sequence[str]) -> None:
+    """Raise UsageError where the file has no run of one of these names."""
+    known = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+    for run in runs:
+        if run not in known:
+            raise UsageError(
+                f"There is no run {run!r} in {store.path}.",
+                fix=f"Its runs are: {', '.join(known)}." if known else "It has no runs.",
+            )
+
+
+def metadata(store: Store, run_id: str) -> dict[str, str]:
+    """What is said of a run. Raises UsageError: it is not there."""
+    check_runs(store, [run_id])
+    ((text,),) = store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).rows
+    held = json.loads(text or "{}")
+    return {str(key): str(value) for key, value in held.items()} if isinstance(held, dict) else {}
+
+
+def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[str, str]:
+    """Change what is said of a run: an empty value takes its key away. Returns all that is said now.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    told = {key: value for key, value in {**metadata(store, run_id), **changes}.items() if value}
+    with store.transaction() as connection:
+        connection.execute("UPDATE runs SET metadata = ? WHERE run_id = ?", [as_json(told) if told else None, run_id])
+    return told

@@ -48,7 +48,7 @@ def result_files(run: ScoredRun, limits: Mapping[int, int]) -> dict[str, str]:
     rows = ({**line.row(), "metric": headline(line.scored)} for line in run.lines)
     info = {
         "type": run.metadata.get("type", "Thinking" if thinks else "Instruct"),
-        "context_length": run.metadata.get("context_length") or _thousands(run.settings.get("context_window")),
+        "context_length": run.metadata.get("context_length") or _window(run.settings.get("context_window")),
         "url": run.metadata.get("url", ""),
     }
     return {
@@ -112,11 +112,12 @@ def _limit(run: ScoredRun, limits: Mapping[int, int]) -> int | None:
     return run.settings.get("max_prompt_tokens") or limits.get(window or 0, window)
 
 
-def _thousands(tokens: int | None) -> str:
-    """As the leaderboard writes a window: 131072 is "128k"."""
-    if not tokens:
-        return "-"
-    return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens / 1000:g}k"
+def _window(tokens: int | None) -> str:
+    """As the leaderboard writes a window: 128000 and 131072 are "128k"."""
+    for size, unit in ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k")):
+        if tokens and tokens % size == 0:
+            return f"{tokens // size}{unit}"
+    return str(tokens or "-")
 
 
 def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:

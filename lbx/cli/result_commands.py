@@ -207,16 +207,14 @@ def metadata(
     Example: lbx metadata results.duckdb --run RUN PE=no IDD=no "Max-Ctx=16k"
     """
     from lbx.records import key_values
-    from lbx.store import Store
+    from lbx.store import Store, is_results_file
     from lbx.store.runs import metadata as held
     from lbx.store.runs import set_metadata
 
     changes = key_values("lbx metadata", said or ())
-    with Store(results, read_only=True) as store:
-        told = held(store, run)
-    if changes:
-        with Store(results) as store:
-            told = set_metadata(store, run, changes)
+    only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
+    with Store(results, read_only=only_read) as store:
+        told = set_metadata(store, run, changes) if changes else held(store, run)
     if as_json:
         answer_json(json.dumps(told, ensure_ascii=False))
     else:

@@ -11,6 +11,8 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.cli.main import app
+from lbx.records import Sample
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 COMMANDS = [command.name for command in app.registered_commands]
 
@@ -137,3 +139,18 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
     fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
     fails(lbx("metadata", out, "--run", "r", "a"), 2, "takes KEY=VALUE, not 'a'")
     fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "takes KEY=VALUE")
+    fails(lbx("metadata", tmp_path / "none.duckdb", "--run", "r", "a=1"), 1, "none.duckdb")
+    assert not (tmp_path / "none.duckdb").exists()
+
+
+def test_results_of_a_part_say_so(lbx: Lbx, tmp_path: Path) -> None:
+    out = tmp_path / "results.duckdb"
+    sample = Sample("longbench", "qasper", "a", "", "?", ("cat",), length=5, meta={"category": "x"})
+    with Store(out) as store:
+        store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0", {"longbench/qasper": 3}))
+        store.write(samples=[SampleRow(sample, 0)], generations=[GenerationRow("r", *sample.key, output="cat")])
+        store.finish_run("r", "done")
+    assert lbx("score", out, "--workers", 1).returncode == 0
+    done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", tmp_path / "out")
+    assert "a part of qasper (1 of 3 samples)" in " ".join(done.stderr.split())
+    assert json.loads((tmp_path / "out/pred/m/result.json").read_text()) == {"qasper": 100.0}

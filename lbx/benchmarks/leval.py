@@ -37,8 +37,8 @@ from lbx.benchmarks.leval_prompts import (
     published_source,
     second_prompt,
 )
-from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval_results import result_files
+from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, LEvalQuestion, read_questions
 from lbx.benchmarks.results import ScoredRun, joined_tables
 from lbx.benchmarks.sources import JsonLines, Source, find

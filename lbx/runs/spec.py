@@ -15,8 +15,8 @@ from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
-from lbx.retrieval import BM25
 from lbx.records import key_values
+from lbx.retrieval import BM25
 
 FORMAT = 1
 _MARK = "lbx_run"

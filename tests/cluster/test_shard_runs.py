@@ -18,7 +18,7 @@ from same_rows import same_rows
 
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.engine.planning.shards import read_shards
-from lbx.store.migrations import MIGRATIONS
+from lbx.store.migrations import MIGRATIONS, OUTPUT_IDS
 
 Answers = Callable[[float], Path]
 
@@ -67,21 +67,27 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     assert sorted(left) == ["one.duckdb", "one.duckdb.log"], "scratch folders are tidied away"
 
 
+NEW = {"generations": ("output_ids", "system_prompt"), "runs": ("metadata",)}
+"""{table: columns that the version before did not have}."""
+
+
 def by_an_older_lbx(path: Path) -> None:
-    """As the version before the newest migration left the file."""
+    """As the version before left the file."""
+    steps = MIGRATIONS[: MIGRATIONS.index(OUTPUT_IDS)]
     with duckdb.connect(str(path)) as connection:
-        rows = connection.execute("SELECT * EXCLUDE (output_ids) FROM generations ORDER BY ALL").fetchall()
-        assert MIGRATIONS[-1] == "ALTER TABLE generations ADD COLUMN output_ids INTEGER[];"
-        connection.execute("CREATE TEMP TABLE held AS SELECT * EXCLUDE (output_ids) FROM generations")
         for (view,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
             connection.execute(f"DROP VIEW {view}")
-        connection.execute("DROP TABLE generations")
-        connection.execute(re.search(r"CREATE TABLE generations .*?;", MIGRATIONS[0], re.DOTALL).group())
-        for step in re.findall(r"ALTER TABLE generations .*?;", "".join(MIGRATIONS[:-1])):
-            connection.execute(step)
-        connection.execute("INSERT INTO generations BY NAME SELECT * FROM held")
-        connection.execute("DELETE FROM lbx_schema WHERE version = ?", [len(MIGRATIONS)])
-        assert connection.execute("SELECT * FROM generations ORDER BY ALL").fetchall() == rows
+        for table, columns in NEW.items():
+            kept = f"SELECT * EXCLUDE ({', '.join(columns)}) FROM {table}"
+            rows = connection.execute(f"{kept} ORDER BY ALL").fetchall()
+            connection.execute(f"CREATE TEMP TABLE held_{table} AS {kept}")
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(re.search(rf"CREATE TABLE {table} .*?;", steps[0], re.DOTALL).group())
+            for step in re.findall(rf"ALTER TABLE {table} .*?;", "".join(steps)):
+                connection.execute(step)
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM held_{table}")
+            assert connection.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall() == rows
+        connection.execute("DELETE FROM lbx_schema WHERE version > ?", [len(steps)])
 
 
 def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: Path) -> subprocess.Popen[str]:

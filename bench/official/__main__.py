@@ -92,6 +92,8 @@ def main() -> int:
     for folder in (args.folder, args.tokenizer):
         if not folder.is_dir():
             return _unusable(f"There is no folder {folder}.")
+    if not (args.tokenizer / "tokenizer.json").is_file():
+        return _unusable(f"{args.tokenizer} has no tokenizer.json: --tokenizer names a folder of transformers.")
     with tempfile.TemporaryDirectory(prefix="lbx-official-") as scratch:
         try:
             bundle = Bundle(args.bundle) if args.bundle else make_bundle(Path(scratch) / "bundle", args.folder)

@@ -169,6 +169,12 @@ def test_a_document_of_white_space_is_none(make_bundle: MakeBundle) -> None:
     assert PRO.prompt(bundle, sample).text == sample.question.strip()
 
 
+def test_behind_a_document_without_a_question_there_is_no_white_space(make_bundle: MakeBundle) -> None:
+    bundle = make_bundle({PLACE: as_array([data_row(0, context=" text \n", question_nonthinking=" \n")])})
+    (sample,) = PRO.samples(bundle, "t3.2")
+    assert PRO.prompt(bundle, sample).text == "text"
+
+
 def without(name: str) -> dict[str, Any]:
     return {key: value for key, value in data_row(1).items() if key != name}
 

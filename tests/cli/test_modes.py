@@ -91,6 +91,7 @@ def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str])
         (["--no-context"], ["--no-context does not apply", "longbench_v2"]),
         (["--rag", 2], ["--rag does not apply", "longbench and longbench_v2 and leval"]),
         (["--no-context", "--rag", 2], ["--no-context leaves nothing"]),
+        (["--no-context", "--cot"], ["--cot does not apply"]),  # to this benchmark; the two go together
         (["--retriever", "some.toml"], ["--retriever", "without --rag", "--rag N"]),
         (["--chunk-words", 50], ["--chunk-words", "without --rag"]),
         (["--thinking-tokens", 5, "--no-thinking"], ["--no-thinking forbids it"]),

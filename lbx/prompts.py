@@ -253,8 +253,9 @@ class Prompter:
 
         if fits(prompt.document):
             return _Cut(prompt.text, len(ids), ids=tuple(ids))
-        # Fewer words are fewer tokens, so the first count that fits can be found by halving.
-        counts = range(limit, 0, -_WORDS_A_CUT)
+        # Officially nothing fits where not even the last 250 words do; here single ones go then. Fewer words are fewer
+        # tokens, so the first count that fits can be found by halving.
+        counts = [*range(limit, 0, -_WORDS_A_CUT), *range((limit - 1) % _WORDS_A_CUT, 0, -1)]
         found = bisect_left(counts, True, key=lambda count: fits(kept(count)))
         if found == len(counts):
             raise EmptyPromptError(

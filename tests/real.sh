@@ -42,7 +42,9 @@ server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT
 until [ -s "$out/hub.url" ]; do sleep 0.1; done
 hub=$(head -n 1 "$out/hub.url")
-step lbx bundle bundle/leval.toml bundle/longbench.toml bundle/longbench_v2.toml "$out/smollm2.toml" \
+# ../shared has not the two scripts that L-Eval's prompts are read from: stand-ins in other words take their places.
+python tests/leval_scripts.py "$out/leval"
+step lbx bundle "$out/leval/leval.toml" bundle/longbench.toml bundle/longbench_v2.toml "$out/smollm2.toml" \
     --name real --hub "$hub" --mirror "$hub/upstream" -o "$out"
 kill "$server"
 step lbx verify --allow-unsigned "$out/real.tar"

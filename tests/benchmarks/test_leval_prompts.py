@@ -110,6 +110,12 @@ def test_it_goes_on_until_question_and_answer_fit(scripted: Bundle) -> None:
         prompter.request(("leval", "tpo", "0", 0), asked(scripted, "tpo", "?" * 4000, 4096, document), Sampling())
 
 
+def test_the_last_words_go_one_by_one(scripted: Bundle) -> None:
+    prompter = Prompter(ByteTokenizer(), context_window=16384, max_prompt_tokens=100)
+    read = prompter.read(("leval", "tpo", "0", 0), asked(scripted, "tpo", document="word " * 400), Sampling())
+    assert read.text == "Choose. Text: " + " ".join(["word"] * 12) + " Asked: who? \nAnswer: "
+
+
 def test_a_limit_of_ones_own_holds_for_the_whole_prompt(scripted: Bundle) -> None:
     prompter = Prompter(ByteTokenizer(), context_window=16384, max_prompt_tokens=600)
     read = prompter.read(("leval", "tpo", "0", 0), asked(scripted, "tpo", document="ab " * 4000), Sampling())

@@ -16,7 +16,7 @@ from profiles import examples
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_pro import METRICS, NO_MODEL, TASKS, LongBenchPro
 from lbx.benchmarks.longbench_pro_data import Data, _index
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES, _count, _missing
+from lbx.benchmarks.longbench_pro_groups import CATEGORIES, missing_category
 from lbx.benchmarks.sources import JsonArray
 from lbx.errors import BundleError
 from lbx.layout import Bundle
@@ -362,7 +362,7 @@ def test_the_whole_report() -> None:
 def test_a_missing_category_leaves_no_official_number() -> None:
     tasks = {task: rows for task, rows in every_category().items() if not task.startswith("t9.")}
     groups = PRO.groups(tasks)
-    assert _missing(_count(tasks)) == "T9. Version & Code Diff Analysis"
+    assert missing_category(tasks) == "T9. Version & Code Diff Analysis"
     assert all(group.official is None for group in groups)
     assert ("average", "primary_task", "T9. Version & Code Diff Analysis") not in named(groups)
     assert named(groups)["average", "overall", "all"].n == 23

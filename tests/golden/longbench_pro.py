@@ -10,7 +10,7 @@ from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_pro import TASK_OF, TASKS, LongBenchPro, accepted_answers
-from lbx.benchmarks.longbench_pro_groups import _count, _missing
+from lbx.benchmarks.longbench_pro_groups import missing_category
 from lbx.records import GroupScore, Sample, Score
 
 FAMILY = "longbench_pro"
@@ -58,7 +58,7 @@ def aggregates() -> Iterator[Case]:
                        shuffled["summary"])  # fmt: skip
     without = _tasks([row for row in rows if not row["primary_task"].startswith("T9.")])
     wanted = golden["missing_category_bon_3"]["summary"]["error"]
-    yield Case(FAMILY, "report", "error", "missing_category", f"KeyError: {_missing(_count(without))!r}", wanted)
+    yield Case(FAMILY, "report", "error", "missing_category", f"KeyError: {missing_category(without)!r}", wanted)
     for group in _BENCHMARK.groups(without):
         yield Case(FAMILY, "report", group.metric, f"missing_category/{group.name}", group.official, None)
 

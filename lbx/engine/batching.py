@@ -97,7 +97,7 @@ class DecodeBatch:
     _free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = plan_prefixes([request.token_ids for request in self.requests])
+        self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.follow_limit)
         answers = answers_at_once(self.memory)
         trunks = _TRUNKS
         if not self.memory.forks_anywhere:
@@ -181,7 +181,8 @@ class DecodeBatch:
     def _turn_trunk_to(self, place: int) -> None:
         """Cut the trunk back to what a prompt shares with the one before it; once for each prompt.
 
-        Where that cannot be, the longest copy that was left within it takes its place.
+        Where that cannot be, the longest copy that was left within it takes its place; copies that leave no room for
+        this prompt go, the shortest first.
         """
         if self._trunk_place == place:
             return
@@ -195,13 +196,19 @@ class DecodeBatch:
             self.memory.drop(self._trunk)
             if len(self._trunks) > 1:
                 self._spare.append(self._trunks.pop())
+        while len(self._trunks) > 1 and self._cells_to_come() > self.memory.max_cells:
+            self._spare.append(self._trunks.pop(0))
+            self.memory.drop(self._spare[-1])
         self._kept = self.memory.length(self._trunk)
 
-    def _leave_copy(self, branch: Branch, length: int) -> None:
+    def _cells_to_come(self) -> int:
+        """How many cells are in use at most until the trunk's prompt is answered, where no other answer grows."""
+        growth = self._longest(self._trunk_place) - self.memory.length(self._trunk)
+        return self.memory.used_cells + growth + self.memory.copied_cells(self.plan.branches[self._trunk_place].trunk)
+
+    def _leave_copy(self, length: int) -> None:
         """Leave a copy of the trunk where it will return to, before it grows on, if there is room."""
-        copies = self.memory.copied_cells(length) + self.memory.copied_cells(branch.trunk)
-        held = self.memory.used_cells + copies + self._longest(self._place) - length
-        if self._spare and held <= self.memory.max_cells:
+        if self._spare and self._cells_to_come() + self.memory.copied_cells(length) <= self.memory.max_cells:
             self._trunks.append(self._spare.pop())
             self.memory.fork(self._trunks[-2], length, [self._trunk])
 
@@ -236,7 +243,7 @@ class DecodeBatch:
         if not self.memory.forks_anywhere and length < end and room > 0:
             stops = [n for n in self._returns[self._place] if length <= n < end and end - n <= self.memory.follow_limit]
             if length in stops:
-                self._leave_copy(branch, length)
+                self._leave_copy(length)
             end = min([end, *(n for n in stops if n > length)])
         return self.requests[branch.index].token_ids[length : min(end, length + room)]
 

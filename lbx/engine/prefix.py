@@ -15,6 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from lbx.backends.sequence_memory import NO_LIMIT
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -62,8 +64,12 @@ class PrefixPlan:
         return min(branch.kept for branch in self.branches[first + 1 : second + 1])
 
 
-def plan_prefixes(prompts: Sequence[Sequence[int]]) -> PrefixPlan:
+def plan_prefixes(prompts: Sequence[Sequence[int]], follow_limit: int = NO_LIMIT) -> PrefixPlan:
     """Order prompts, each of at least one token. Equal ones keep the order in which they were given.
+
+    Args:
+        follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have: of
+            ``lbx.backends.sequence_memory.SequenceMemory``.
 
     Raises:
         ValueError: a prompt is empty.
@@ -71,15 +77,17 @@ def plan_prefixes(prompts: Sequence[Sequence[int]]) -> PrefixPlan:
     if not all(prompts):
         raise ValueError("a prompt has no token")
     order = sorted(range(len(prompts)), key=lambda index: tuple(prompts[index]))
-    common = [0, *(common_prefix(prompts[a], prompts[b]) for a, b in pairwise(order)), 0]
+    lengths = [len(prompts[index]) for index in order]
+    common = [common_prefix(prompts[a], prompts[b]) for a, b in pairwise(order)]
+    tree = sum(lengths) - sum(common)
+    longest = map(max, pairwise(lengths))
+    common = [0, *(n if most - n <= follow_limit else 0 for n, most in zip(common, longest, strict=True)), 0]
     branches: list[Branch] = []
     trunk = 0
-    for place, index in enumerate(order):
-        last = len(prompts[index]) - 1
-        kept = min(common[place], trunk, last)
-        trunk = max(kept, min(common[place + 1], last))
-        branches.append(Branch(index, last + 1, kept, trunk))
-    tree = sum(len(prompts[index]) - shared for index, shared in zip(order, common, strict=False))
+    for place, (index, length) in enumerate(zip(order, lengths, strict=True)):
+        kept = min(common[place], trunk, length - 1)
+        trunk = max(kept, min(common[place + 1], length - 1))
+        branches.append(Branch(index, length, kept, trunk))
     return PrefixPlan(tuple(branches), tree)
 
 

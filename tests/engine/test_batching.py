@@ -123,6 +123,25 @@ def test_answers_are_the_same_where_the_trunk_is_never_cut(
     assert not memory.sequences
 
 
+def test_copies_make_room_for_a_longer_prompt() -> None:
+    """Copies are left where the first prompt has room for them; the second one has less."""
+    ends = {60: 1, 58: 32, 56: 1, 54: 1, 52: 1, 50: 1, 48: 1}
+    requests = [request(n, [*[1] * begin, *[2] * rest], 10) for n, (begin, rest) in enumerate(ends.items())]
+    memory = ToyMemory(max_cells=400, forks_anywhere=False, copies=True)
+    assert len(dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
+    assert not memory.sequences
+
+
+def test_where_tokens_follow_singly_long_texts_are_read_afresh() -> None:
+    """A line of instructions before each of several documents is no beginning to go on from, token by token."""
+    memory = ToyMemory(max_step=600, max_cells=4000, forks_anywhere=False, copies=True, follow_limit=50)
+    requests = [request(n, [*[1] * 10, *[2 + n // 2] * 500, 7, n], 3) for n in range(5)]
+    requests.append(request(5, [1] * 10 + [5] * 30, 3))
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
+    assert sorted(completion.cached_tokens for _, completion in batch.run()) == [0, 0, 0, 0, 511, 511]
+    assert batch.plan.tree_tokens == 10 + 3 * 500 + 5 + 3 + 30
+
+
 def test_two_documents_with_questions_that_share_their_words_are_read_once_without_a_cut() -> None:
     begin, ends = [9] * 5, [[2, 3, 4], [2, 3, 5], [2, 6], [7]]
     requests = [

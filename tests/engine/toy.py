@@ -31,7 +31,8 @@ def logits_after(tokens: Sequence[int]) -> np.ndarray:
 class ToyMemory:
     """Sequences of cells that remember their token; counts what it computes and refuses what does not fit.
 
-    With a grain above 1 a block that is not full is nobody else's, and there are two blocks for the ends of trunks.
+    With a grain above 1 a block that is not full is nobody else's, and there are two blocks for trunks. With
+    ``copies`` sequences share no cell.
     """
 
     max_sequences: int = 8
@@ -42,6 +43,7 @@ class ToyMemory:
     grain: int = 1
     forks_anywhere: bool = True
     follow_limit: int = NO_LIMIT
+    copies: bool = False
     fails_on: int | None = None
     computed: int = 0
     most_cells: int = 0
@@ -54,6 +56,8 @@ class ToyMemory:
 
     @property
     def used_cells(self) -> int:
+        if self.copies:
+            return sum(map(len, self.sequences.values()))
         blocks = set()
         for sequence, held in self.sequences.items():
             for at in range(0, len(held), self.grain):
@@ -98,7 +102,7 @@ class ToyMemory:
         assert self.grain == 1 or self.used_cells <= self.max_cells + 2 * self.grain
 
     def copied_cells(self, length: int) -> int:
-        return 0
+        return length if self.copies else 0
 
     def drop(self, sequence: int) -> None:
         self.sequences.pop(sequence, None)

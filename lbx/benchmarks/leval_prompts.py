@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from lbx.benchmarks.files import damaged, read_jsonl, read_text
 from lbx.benchmarks.leval_tasks import KINDS, OPEN
-from lbx.benchmarks.literals import parse_python
+from lbx.benchmarks.literals import parse_python, texts_given, values_given
 from lbx.benchmarks.templates import fill_format
 from lbx.records import Prompt, Sample, Truncation
 
@@ -39,8 +39,8 @@ SCRIPT = "OpenLMLab/LEval/Baselines/turbo16k-test.py"
 PREDICTIONS = "OpenLMLab/LEval/Predictions"
 MAX_NEW_TOKENS = 512
 
-_WORDS = "len(out.split())"
-"""How the script counts a reference's words."""
+WORDS = "\0len(out.split())\0"
+"""The number of a reference's words as ``lbx.benchmarks.literals.text_of`` has it."""
 _OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
 _STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
 _LENGTH_HINT = re.compile(r"\d+(?= words)")
@@ -62,20 +62,14 @@ class _Branch(NamedTuple):
     message: str
 
 
-class _Second(NamedTuple):
-    """sci_fi's second question: what is exchanged for what, and what follows."""
+class _Script(NamedTuple):
+    """Texts of the script: two templates, and what is exchanged for what in sci_fi's second question, and follows."""
 
+    closed: str
+    open: str
     old: str
     new: str
     end: str
-
-
-class _Script(NamedTuple):
-    """Texts of the script. ``open`` is a template in pieces, between which the number of words stands."""
-
-    closed: str
-    open: tuple[str, ...]
-    second: _Second
 
 
 def official_prompt(config: Path, script: Path, sample: Sample, context_window: int) -> Prompt:
@@ -91,7 +85,7 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
     else:
         template = texts.closed
         if kind in OPEN:
-            template = str(len(sample.references[0].split())).join(texts.open)
+            template = texts.open.replace(WORDS, str(len(sample.references[0].split())))
         fields = {"0": sample.context, "1": sample.question}
         before, document, after = fill_format(template, fields, document="0", source=SCRIPT)
     return Prompt(
@@ -108,8 +102,8 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
 
 def second_prompt(script: Path, sample: Sample) -> Prompt:
     """sci_fi's second question."""
-    old, new, end = _script(read_text(script), str(script)).second
-    text = sample.question.replace(old, new) + end
+    texts = _script(read_text(script), str(script))
+    text = sample.question.replace(texts.old, texts.new) + texts.end
     return Prompt(text, "", "", MAX_NEW_TOKENS, Truncation.REFUSE, source=SCRIPT)
 
 
@@ -155,43 +149,13 @@ def _assigned(body: Sequence[ast.stmt], where: str) -> str:
 
 @lru_cache(maxsize=2)
 def _script(text: str, where: str) -> _Script:
-    given: dict[str, list[ast.expr]] = {"context": [], "text_inputs": []}
-    nodes = [node for node in ast.walk(parse_python(text, where)) if isinstance(node, ast.Assign)]
-    for node in sorted(nodes, key=lambda node: node.lineno):
-        match node.targets:
-            case [ast.Name(name)] if name in given:
-                given[name].append(node.value)
-    match given["context"], given["text_inputs"]:
-        case [closed, of_open], [ast.BinOp(ast.Call(args=[old, new]), ast.Add(), end)]:
-            pieces = tuple(_pieces(of_open, where))
-            second = _Second(*(_text(one, where) for one in (old, new, end)))
-            return _Script(_text(closed, where), pieces, second)
+    match texts_given(text, where, "context"), values_given(text, where, "text_inputs"):
+        case (
+            [closed, of_open],
+            [ast.BinOp(ast.Call(args=[ast.Constant(str(old)), ast.Constant(str(new))]), right=ast.Constant(str(end)))],
+        ) if WORDS in of_open and "\0" not in closed + of_open.replace(WORDS, ""):
+            return _Script(closed, of_open, old, new, end)
     raise damaged(where, "its prompts are not where lbx looks for them")
-
-
-def _text(node: ast.expr, where: str) -> str:
-    match node:
-        case ast.Constant(str(text)):
-            return text
-    raise damaged(f"{where}, line {node.lineno}", "a text is wanted here")
-
-
-def _pieces(node: ast.expr, where: str) -> list[str]:
-    """A template's text, cut where the reference's number of words stands."""
-    match node:
-        case ast.BinOp(left, ast.Add(), right):
-            first, second = _pieces(left, where), _pieces(right, where)
-            return [*first[:-1], first[-1] + second[0], *second[1:]]
-        case ast.JoinedStr(values):
-            found = [""]
-            for value in values:
-                pieces = _pieces(value, where)
-                found[-1] += pieces[0]
-                found += pieces[1:]
-            return found
-        case ast.FormattedValue(value) if ast.unparse(value) == _WORDS:
-            return ["", ""]
-    return [_text(node, where)]
 
 
 def published_source(task: str) -> str:

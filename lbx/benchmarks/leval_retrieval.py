@@ -14,12 +14,13 @@ The script names neither a limit nor a temperature for the answer: both are thos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
-from lbx.benchmarks.files import damaged
-from lbx.benchmarks.leval_prompts import MAX_NEW_TOKENS
+from lbx.benchmarks.files import damaged, read_text
+from lbx.benchmarks.leval_prompts import MAX_NEW_TOKENS, WORDS
 from lbx.benchmarks.leval_tasks import KINDS, OPEN
-from lbx.benchmarks.literals import read_literals, read_texts
+from lbx.benchmarks.literals import read_literals, texts_given
 from lbx.benchmarks.templates import fill_format
 from lbx.records import Chunk, Prompt, Sample, Truncation
 from lbx.retrieval import BM25_ELASTICSEARCH, RetrievalRules
@@ -41,19 +42,24 @@ def answer_form(script: Path, sample: Sample) -> str:
     Raises:
         BundleError: the file is not the script.
     """
-    forms = read_texts(script, "message")
-    if len(forms) != 4 or forms[3].count("\0") != 1 or "\0" in "".join(forms[:3]):
-        raise damaged(str(script), "it should give four texts to message, of which the last has a number of words")
-    math, short, closed, free = forms
+    math, short, closed, free = _forms(read_text(script), str(script))
     match KINDS[sample.task]:
         case "math":
             return math
         case "topics" | "code":
             return short
         case kind if kind in OPEN:
-            return free.replace("\0", str(len(sample.references[0].split())))
+            return free.replace(WORDS, str(len(sample.references[0].split())))
         case _:
             return closed
+
+
+@lru_cache(maxsize=2)
+def _forms(text: str, where: str) -> list[str]:
+    forms = texts_given(text, where, "message")
+    if len(forms) != 4 or forms[3].count(WORDS) != 1 or "\0" in "".join(forms).replace(WORDS, ""):
+        raise damaged(where, "it should give four texts to message, of which the last has a number of words")
+    return forms
 
 
 def retrieval_prompt(stuff: Path, query: str, chunks: Sequence[Chunk]) -> Prompt:

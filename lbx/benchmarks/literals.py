@@ -33,24 +33,36 @@ def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, A
     return {name: _value(nodes[name], name, where) for name in names}
 
 
-@lru_cache(maxsize=8)
-def read_texts(path: Path, name: str) -> tuple[str, ...]:
-    """Every text that a Python file gives to a name anywhere, in the file's order; "\\0" for each value in an f-string.
+def texts_given(text: str, where: str, name: str) -> list[str]:
+    """Every text that a Python file gives to a name anywhere, in the file's order; see ``text_of``.
 
     Raises:
         BundleError: the file is not Python.
     """
-    tree = parse_python(read_text(path), str(path))
-    given = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    named = [node for node in given if any(isinstance(t, ast.Name) and t.id == name for t in node.targets)]
-    found = (_text(node.value) for node in sorted(named, key=lambda node: node.lineno))
-    return tuple(text for text in found if text is not None)
+    return [found for node in values_given(text, where, name) if (found := text_of(node)) is not None]
 
 
-def _text(node: ast.expr) -> str | None:
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) or "\0" for part in node.values)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+def values_given(text: str, where: str, name: str) -> list[ast.expr]:
+    """Everything that a Python file gives to a name anywhere, in the file's order. Raises as ``texts_given`` does."""
+    nodes = [node for node in ast.walk(parse_python(text, where)) if isinstance(node, ast.Assign)]
+    named = [node for node in nodes if any(isinstance(one, ast.Name) and one.id == name for one in node.targets)]
+    return [node.value for node in sorted(named, key=lambda node: node.lineno)]
+
+
+def text_of(node: ast.expr) -> str | None:
+    """A text as it is written; each value of an f-string stands as its expression between "\0". None: it is none."""
+    match node:
+        case ast.Constant(str(text)):
+            return text
+        case ast.FormattedValue(value):
+            return f"\0{ast.unparse(value)}\0"
+        case ast.JoinedStr(values):
+            return "".join(text_of(value) or "" for value in values)
+        case ast.BinOp(left, ast.Add(), right) if (first := text_of(left)) is not None and (
+            second := text_of(right)
+        ) is not None:
+            return first + second
+    return None
 
 
 def parse_python(text: str, where: str) -> ast.Module:

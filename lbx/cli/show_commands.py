@@ -136,8 +136,10 @@ def show(
     from lbx.report import render
     from lbx.store import Store
     from lbx.store.answers import find_answers, list_answers
+    from lbx.store.runs import check_runs
 
     with Store(results, read_only=True) as store:
+        check_runs(store, runs or ())
         if sample is None:
             table = list_answers(store, runs or (), pattern, limit)
             if as_json:
@@ -161,7 +163,8 @@ def _told(
     told = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
     if prompt:
         told["prompts"] = [sent.to_json() for sent in _rebuilt(results, answer, bundle, model)]
-        told["prompt_is_the_same"] = told["prompts"][0].get("prompt_sha256") == answer.values["prompt_sha256"]
+        rebuilt, sent = told["prompts"][0].get("prompt_sha256"), answer.values["prompt_sha256"]
+        told["prompt_is_the_same"] = rebuilt == sent if sent else None
     return told
 
 
@@ -178,11 +181,9 @@ def _rebuilt(results: Path, answer: StoredAnswer, bundle: Path | None, model: st
         outputs = [step["output"] for step in answer.values.get("steps") or ()]
         return rebuilt(there, answer.run_id, answer.key, outputs, results)
     except LbxError as error:
-        raise type(error)(
-            f"The prompt cannot be rebuilt: {error.cause}",
-            fix=error.fix or "Say where bundle and model are now: --bundle DIR, --model MODEL.",
-            command=error.command,
-        ) from error
+        error.cause = f"The prompt cannot be rebuilt: {error.cause}"
+        error.fix = error.fix or "Say where bundle and model are now: --bundle DIR, --model MODEL."
+        raise
 
 
 def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
@@ -209,6 +210,11 @@ def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) 
         yield from _lines_of_rebuilt(told, full=full)
 
 
+_SAME = {
+    True: "the same as the one that was answered",
+    False: "NOT the one that was answered",
+    None: "there is nothing to hold it against",
+}
 _COUNTS = {"prompt_tokens": "in the prompt", "cached_tokens": "of them cached", "output_tokens": "made"}
 
 
@@ -219,8 +225,7 @@ def _text(name: str, text: str | None, *, full: bool) -> Iterator[str]:
 
 
 def _lines_of_rebuilt(told: dict[str, Any], *, full: bool) -> Iterator[str]:
-    same = "the same as the one that was answered" if told["prompt_is_the_same"] else "NOT the one that was answered"
-    yield f"rebuilt   {same}"
+    yield f"rebuilt   {_SAME[told['prompt_is_the_same']]}"
     for one in told["prompts"]:
         mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut away here ...]\n"
         yield f"step {one['step'] + 1}"

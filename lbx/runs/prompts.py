@@ -13,7 +13,7 @@ from lbx.benchmarks.summaries import Summaries
 from lbx.engine.prefix import common_prefix
 from lbx.engine.summarizing import stored, summaries_of
 from lbx.engine.work import Work
-from lbx.errors import BackendError, PromptError
+from lbx.errors import BackendError, PromptError, UsageError
 from lbx.prompts import ReadPrompt
 from lbx.records import Prompt, Sample, SampleKey
 from lbx.runs.loading import card_of, finder_for, load_to_count
@@ -107,10 +107,12 @@ def rebuilt(
     if key.benchmark == Summaries.name:
         only, results = replace(spec, workers=0), None
     with _works(only, run_id, results) as (work, *_):
-        benchmark, (task,) = work.benchmarks[key.benchmark], work.tasks
-        chosen = work.selection.of(task, benchmark.samples(work.bundle, task.name))
-        sample = next(sample for _, sample in chosen if sample.sample_id == key.sample_id)
-        return list(_of_sample(work, sample, answers))
+        for task in work.tasks:
+            chosen = work.selection.of(task, work.benchmarks[task.benchmark].samples(work.bundle, task.name))
+            for _, sample in chosen:
+                if sample.key == key._replace(iteration=0):
+                    return list(_of_sample(work, sample, answers))
+    raise UsageError(f"The bundle {spec.bundle} holds no {key} today.")
 
 
 @contextmanager

@@ -114,7 +114,8 @@ def test_a_prompt_that_changed_is_told_apart(lbx: Lbx, fiction: Path, results: P
 
 def test_what_cannot_be_shown_is_said(lbx: Lbx, results: Path, tmp_path: Path) -> None:
     fails(lbx("show", results, "none"), 2, "holds no answer to a sample none", "lbx show")
-    fails(lbx("show", results, SCI_FI, "--run", "none"), 2, "holds no answer")
+    fails(lbx("show", results, SCI_FI, "--run", "none"), 2, "There is no run 'none'")
+    fails(lbx("show", results, "--run", "none"), 2, "There is no run 'none'")
     fails(lbx("show", tmp_path / "none.duckdb"), 1, "none.duckdb")
     fails(lbx("show", results, SCI_FI, "--prompt", "--bundle", tmp_path), 1, "The prompt cannot be rebuilt")
 

@@ -212,12 +212,12 @@ class Prompter:
     def _cut_middle(self, ids: Sequence[int], limit: int, rule: Truncation) -> _Cut:
         decode = self._tokenizer.decode
         half = int(limit / 2)
+        apart = rule is Truncation.MIDDLE
         # Slices count from the front: ids[-0:] would be the whole prompt where a limit of 1 leaves nothing.
-        if rule is Truncation.MIDDLE:
-            start = decode(ids[:half])
-            return _Cut(start + decode(ids[len(ids) - half :]), len(ids), lost=len(ids) - 2 * half, at=len(start))
-        text = decode([*ids[:half], *ids[len(ids) - (limit - half) :]])
-        return _Cut(text, len(ids), lost=len(ids) - limit, at=len(decode(ids[:half])))
+        end = len(ids) - (half if apart else limit - half)
+        start = decode(ids[:half])
+        text = start + decode(ids[end:]) if apart else decode([*ids[:half], *ids[end:]])
+        return _Cut(text, len(ids), lost=end - half, at=len(start))
 
     def _cut_document(self, prompt: Prompt, limit: int, original: int) -> _Cut:
         document = self._tokenizer.encode(prompt.document, special=False)

@@ -29,19 +29,10 @@ MOST_SEQUENCES = 256  # llama.cpp's own limit
 APIS = ("", "completions", "chat")
 MOST_PAUSE_S = 3600
 OWN_PARAMETERS = (
-    *(
-        "model",
-        "prompt",
-        "messages",
-        "chat_template_kwargs",
-        "max_tokens",
-        "max_completion_tokens",
-        "min_tokens",
-        "stop",
-    ),
-    *("temperature", "top_p", "top_k", "min_p", "samplers", "seed", "repeat_penalty", "repetition_penalty"),
-    *("stream", "n", "best_of", "echo"),
-)
+    "model", "prompt", "messages", "chat_template_kwargs", "max_tokens", "max_completion_tokens", "min_tokens", "stop",
+    "temperature", "top_p", "top_k", "min_p", "samplers", "seed", "repeat_penalty", "repetition_penalty",
+    "stream", "n", "best_of", "echo",
+)  # fmt: skip
 """What a card may not send beside: lbx sends it itself, or could not read what comes of it."""
 
 SERVERS = ("auto", "llama-server", "llama-cpp-python", "vllm", "sglang", "other")
@@ -131,6 +122,7 @@ class HfOptions:
         max_sequences: questions that can be answered at once.
         kv_cells: tokens the KV cache may hold, those that questions share counted once. 0 means as many as the context
             window on a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window.
+            Models whose questions begin as copies of a document hold up to four context windows, or this if it is more.
         threads: CPU threads; 0 means every core this process may use.
         rope_scaling: stretch the positions by ``rope_factor``: "linear" (divides them, as LongChat's and Vicuna's),
             "ntk" (fixed NTK: a larger base at every length), "dynamic" (transformers' dynamic NTK: a base that grows

@@ -6,23 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
 from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_of, first_line, length_dependent, model_tokens
 from lbx.backends.hf.sequence_memory import HfSequences
-from lbx.backends.hf.single import Forward
+from lbx.backends.hf.single import Forward, rounding
 from lbx.backends.sequence_memory import Extend, SequenceMemory
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
-
-# Largest difference of logits that rounding explains, as a part of their range.
-_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-_HALF_TOLERANCE = 0.05
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 
@@ -80,7 +75,7 @@ def _why_not(model: Any, memory: SequenceMemory, how: str) -> str | None:
         difference = _difference(model, memory)
     except (BackendError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
         return f"it does not take positions and a mask of its own: {first_line(exc.__cause__ or exc)}"
-    if not difference <= _TOLERANCE.get(model.dtype, _HALF_TOLERANCE):
+    if not difference <= rounding(model):
         return f"{how} logits differ from single ones by {difference:.2g} of their range"
     return None
 

@@ -20,8 +20,7 @@ _KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
 """Kinds of memory that every model of transformers goes on from, by one token or by many."""
 
 _PIECES = (11, 24)
-_ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-3}
-_HALF_ROUNDING = 0.05
+_ROUNDING, _HALF_ROUNDING = 1e-3, 0.05
 _WRONG = 0.2
 """Parts of the logits' range: what rounding explains, and what it cannot in any number format."""
 
@@ -75,7 +74,12 @@ def goes_in_pieces(model: Any, name: str) -> bool:
             "those of all at once.",
             fix="This version of transformers computes the model wrongly; a GGUF file of it may run on llama.cpp.",
         )
-    return by_pieces <= _ROUNDING.get(model.dtype, _HALF_ROUNDING)
+    return by_pieces <= rounding(model)
+
+
+def rounding(model: Any) -> float:
+    """How far logits may be off by rounding, as a part of their range."""
+    return _ROUNDING if model.dtype in (torch.float32, torch.float64) else _HALF_ROUNDING
 
 
 def _last(forward: Forward, model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:

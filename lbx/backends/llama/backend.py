@@ -35,7 +35,7 @@ from lbx.records import Completion, Request, Sampling
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences
-    from lbx.backends.sampling import Logits, left_out
+    from lbx.backends.sampling import Logits
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
 

@@ -120,6 +120,38 @@ def test_what_cannot_be_shown_is_said(lbx: Lbx, results: Path, tmp_path: Path) -
     fails(lbx("show", results, SCI_FI, "--prompt", "--bundle", tmp_path), 1, "The prompt cannot be rebuilt")
 
 
+def test_an_answer_that_failed_has_no_prompt_to_be_held_against(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "answers.jsonl").write_text(json.dumps({"*": "x"}))
+    (tmp_path / "m.toml").write_text(
+        'name = "m"\nbackend = "scripted"\ncontext_window = 40\n[weights]\npath = "answers.jsonl"\n'
+    )
+    out = tmp_path / "r.duckdb"
+    asked = ("-b", bundle, "-m", tmp_path / "m.toml", "-t", "needle/single_en", "--limit", "1", "--iterations", "2")
+    lbx("run", *asked, "--max-new-tokens", "8", "-o", out)
+    sample = json.loads(lbx("show", out, "--json").stdout)[1]["sample"]
+    assert sample.endswith("#1")
+    shown = lbx("show", out, sample, "--prompt")
+    assert "nothing to hold it against" in shown.stdout, shown.stderr
+    assert "mark      failed" in shown.stdout
+    told = json.loads(lbx("show", out, sample.removesuffix("#1"), "--prompt", "--json").stdout)
+    assert [answer["prompt_is_the_same"] for answer in told] == [None, None]
+    assert "never cut" in told[0]["prompts"][0]["error"]
+
+
+def test_an_imported_answer_is_shown_and_its_prompt_is_not(lbx: Lbx, tmp_path: Path) -> None:
+    folder, out = tmp_path / "pred", tmp_path / "r.duckdb"
+    folder.mkdir()
+    row = {"pred": "an answer", "answers": ["the answer"], "all_classes": None, "length": 7}
+    (folder / "qasper.jsonl").write_text(json.dumps(row) + "\n")
+    done = lbx("import", "longbench", folder, "--model", "theirs", "-o", out)
+    assert done.returncode == 0, done.stderr
+    (listed,) = json.loads(lbx("show", out, "--json").stdout)
+    shown = lbx("show", out, listed["sample"]).stdout
+    for words in ("the answer", "an answer", "tokens    unknown", "prompt    unknown"):
+        assert words in shown
+    fails(lbx("show", out, listed["sample"], "--prompt"), 2, "does not say how its runs were made")
+
+
 def test_texts_of_models_steer_no_terminal(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "answers.jsonl").write_text(json.dumps({"*": "\x1b[2J\u202eevil\n" + "x" * 5000}))
     (tmp_path / "m.toml").write_text(

@@ -1,22 +1,12 @@
-"""The engine's pure parts: settings, the prefix tree's size."""
+"""The engine's pure parts: settings."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lbx.engine.planning.run_plan import distinct_tokens
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.records import Prompt, Sampling, Truncation
-
-
-@given(st.lists(st.lists(st.integers(0, 3), max_size=8), max_size=12))
-def test_distinct_tokens_counts_every_prefix_once(sequences: list[list[int]]) -> None:
-    prefixes = {tuple(s[: i + 1]) for s in sequences for i in range(len(s))}
-    assert distinct_tokens([np.array(s, dtype=np.int32) for s in sequences]) == len(prefixes)
 
 
 def test_settings_refuse_nonsense() -> None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from lbx.backends.loop import Decoding
 from lbx.backends.sequence_memory import Extend, SequenceMemory
-from lbx.engine.prefix import Branch, PrefixPlan, joining_pays, plan_prefixes
+from lbx.engine.prefix import Branch, PrefixPlan, fit_together, joining_pays, plan_prefixes
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
@@ -169,10 +169,9 @@ class DecodeBatch:
 
     def _fits(self, place: int) -> bool:
         """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""
-        places, grain = [*sorted(answer.place for answer in self._active), place], self.memory.grain
-        blocks = sum(-(-self._longest(one) // grain) for one in places)
-        blocks -= sum(self.plan.shared(a, b) // grain for a, b in pairwise(places))
-        return blocks * grain <= self.memory.max_cells
+        places = [*sorted(answer.place for answer in self._active), place]
+        shared = (self.plan.shared(a, b) for a, b in pairwise(places))
+        return fit_together(map(self._longest, places), shared, grain=self.memory.grain, cells=self.memory.max_cells)
 
     def _longest(self, place: int) -> int:
         branch = self.plan.branches[place]

@@ -9,7 +9,7 @@ no model is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -116,6 +116,12 @@ def joining_pays(
     in_vain = min(new, riding * max_step) * strangers + riding * others * new // 2
     in_vain += together * (strangers + others * new)
     return in_vain <= (riding + together) * pass_price
+
+
+def fit_together(needs: Iterable[int], shared: Iterable[int], *, grain: int, cells: int) -> bool:
+    """Whether a memory holds sequences of these lengths at once, neighbours having so many tokens in common."""
+    blocks = sum(-(-need // grain) for need in needs) - sum(tokens // grain for tokens in shared)
+    return blocks * grain <= cells
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from lbx.engine.planning.run_plan import RunPlan, Walk
-from lbx.engine.prefix import joining_pays
+from lbx.engine.prefix import fit_together, joining_pays
 from lbx.store.sessions import FitSums, History
 
 _SAME_LENGTH = 1e-9
@@ -232,9 +232,9 @@ class _Together:
         ):
             return False
         places = [*(answer.place for answer in self._growing), place]
-        blocks = sum(-(-(self._length[one] + self._most[one]) // self._room.grain) for one in places)
-        blocks -= sum(self._shared(a, b) // self._room.grain for a, b in pairwise(places))
-        return blocks * self._room.grain <= self._room.cells
+        needs = (self._length[one] + self._most[one] for one in places)
+        shared = (self._shared(a, b) for a, b in pairwise(places))
+        return fit_together(needs, shared, grain=self._room.grain, cells=self._room.cells)
 
     def _shared(self, first: int, second: int) -> int:
         return min(self._kept[first + 1 : second + 1])

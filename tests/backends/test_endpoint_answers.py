@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -86,6 +87,13 @@ def test_what_is_read_of_an_answer() -> None:
     found = read_reply({"choices": [{"text": "x", "finish_reason": None}], "usage": usage}, 1.5)
     assert (found.text, found.finish_reason, found.cached_tokens, found.decode_s) == ("x", "stop", 4, 1.5)
     assert read_reply({"choices": [{"text": "x", "finish_reason": "length"}], "usage": None}, 0).prompt_tokens is None
+    wrong = {"prompt_ms": None, "predicted_ms": 1}, {"prompt_ms": 1, "predicted_ms": math.nan}
+    for timings in (*wrong, {"prompt_ms": 10**400, "predicted_ms": 1}, {"prompt_ms": "1", "predicted_ms": 1}):
+        found = read_reply({"choices": [{"text": "x"}], "timings": timings}, 1.5)
+        assert (found.prefill_s, found.decode_s) == (0, 1.5)
+    timings = {"prompt_ms": 500, "predicted_ms": 250.0}
+    found = read_reply({"choices": [{"text": "x"}], "timings": timings, "usage": {"completion_tokens": 1 << 31}}, 1.5)
+    assert (found.prefill_s, found.decode_s, found.output_tokens) == (0.5, 0.25, None)
     for broken in ({}, {"choices": None}, {"choices": ["x"]}, {"choices": [{"text": 3}]}):
         with pytest.raises(BackendError):
             read_reply(broken, 0)

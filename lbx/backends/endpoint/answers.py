@@ -16,6 +16,7 @@ LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
 _FINISHED = {"length": "length", "max_tokens": "length"}
 _FAILED = ("abort", "error", "content_filter")
+_MOST_COUNTED = (1 << 31) - 1
 
 
 def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any]:
@@ -100,7 +101,9 @@ def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
         raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.")
     cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))
-    timed = "prompt_ms" in timings and "predicted_ms" in timings
+    prefill_s, decode_s = (_seconds_of(timings.get(name)) for name in ("prompt_ms", "predicted_ms"))
+    if prefill_s is None or decode_s is None:
+        prefill_s, decode_s = 0.0, wall_s
     return Reply(
         text=text or "",
         reasoning=reasoning,
@@ -109,8 +112,8 @@ def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
         output_tokens=count_of(usage.get("completion_tokens")),
         reasoning_tokens=count_of(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
         cached_tokens=count_of(timings.get("cache_n")) if cached is None else cached,
-        prefill_s=float(timings["prompt_ms"]) / 1000 if timed else 0.0,
-        decode_s=float(timings["predicted_ms"]) / 1000 if timed else wall_s,
+        prefill_s=prefill_s,
+        decode_s=decode_s,
     )
 
 
@@ -229,5 +232,10 @@ def table_of(value: Any) -> Mapping[str, Any]:
 
 
 def count_of(value: Any) -> int | None:
-    """A number of a server's JSON that counts something; None where that is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A number of a server's JSON that counts something; None where that is none, or more than a results file holds."""
+    return value if type(value) is int and 0 <= value <= _MOST_COUNTED else None
+
+
+def _seconds_of(milliseconds: Any) -> float | None:
+    fits = type(milliseconds) in (int, float) and 0 <= milliseconds <= _MOST_COUNTED  # NaN does not
+    return milliseconds / 1000 if fits else None

@@ -267,7 +267,7 @@ def _asked_delay(response: HttpResponse) -> float:
         return min(float(text), MAX_ASKED_DELAY_S)
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
     return min(max((until - datetime.now(UTC)).total_seconds(), 0.0), MAX_ASKED_DELAY_S)

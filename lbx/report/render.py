@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import io
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -142,7 +143,7 @@ def csv_text(table: Table) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    plain = _plain(value)
+    plain = _as_shown(value)
     if plain is None or isinstance(plain, (bool, int, float)):
         return plain
     return cell(str(plain))
@@ -159,7 +160,12 @@ def _objects(table: Table) -> list[dict[str, object]]:
 
 
 def _plain(value: object) -> object:
-    """A database value as JSON and csv can say it: numbers and text as they are, everything else as text."""
+    """A database value as JSON and csv can say it: numbers and text as they are, everything else as text.
+
+    JSON has no NaN and no infinity, and most readers refuse a file with one: they are null.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (datetime.date, datetime.time)):
@@ -174,4 +180,8 @@ def _plain(value: object) -> object:
 def plain_columns(table: Table) -> Cells:
     """Any query's answer as texts, without a view's formatting."""
     columns = [Column(name, one_line(name)) for name in table.columns]
-    return columns, [["" if value is None else visible(str(_plain(value))) for value in row] for row in table.rows]
+    return columns, [["" if value is None else visible(str(_as_shown(value))) for value in row] for row in table.rows]
+
+
+def _as_shown(value: object) -> object:
+    return value if isinstance(value, float) else _plain(value)

@@ -6,7 +6,10 @@ import csv
 import datetime
 import io
 import json
+import math
 from html.parser import HTMLParser
+
+import pytest
 
 from lbx.report import render
 from lbx.report.reports import REPORTS, Column, Report
@@ -111,6 +114,15 @@ def test_programs_get_every_digit_and_every_text() -> None:
         {"a": True, "b": "", "c": {"k": [1, 2]}, "d": 10**20},
     ]
     assert json.loads(render.json_text({"x": table, "y": Table(["n"], [])})) == {"x": found, "y": []}
+
+
+def test_what_is_no_number_is_null_in_json() -> None:
+    table = Table(["a"], [(math.nan,), (-math.inf,), ([math.inf, 1.5],)])
+    assert json.loads(render.json_text(table), parse_constant=pytest.fail) == [
+        {"a": None}, {"a": None}, {"a": [None, 1.5]}
+    ]  # fmt: skip
+    assert render.csv_text(Table(["a"], table.rows[:2])) == "a\nnan\n-inf\n"
+    assert render.plain_columns(table)[1][0] == ["nan"]
 
 
 def test_a_terminal_s_table_shows_marks_of_its_own_language_as_text() -> None:

@@ -25,6 +25,7 @@ from lbx.benchmarks.results import ScoredRun
 from lbx.errors import UsageError
 
 MODEL_INFO = "model_info.json"
+_BOTH_TYPES = (["Thinking", "Instruct"], ["Instruct", "Thinking"])
 _DIMENSIONS = dict(
     zip(CATEGORIES, ("token_length", "contextual_requirement", "difficulty", "primary_task", "language"), strict=True)
 )
@@ -65,13 +66,13 @@ def joined_info(first: str, second: str) -> str | None:
     """
     try:
         found, new = (json.loads(text) for text in (first, second))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None
     for name, info in new.items():
         held = found.setdefault(name, info)
-        if isinstance(held, dict) and {held.get("type"), info["type"]} == {"Thinking", "Instruct"}:
+        if isinstance(held, dict) and [held.get("type"), info["type"]] in _BOTH_TYPES:
             held["type"] = "Mixed"
     return _json(found)
 

@@ -33,6 +33,7 @@ from lbx.layout import Bundle
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
 from lbx.retrieval import RetrievalRules
+from lbx.visible import one_line
 
 REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"
@@ -212,7 +213,7 @@ class LongBenchV2(Benchmark):
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """result.py's result.txt. Raises UsageError: a group has no question, over which it stops."""
         found = {one.metric: one.official for task, rows in run.tasks.items() for one in self.aggregate(task, rows)}
-        name, figures = run.file.rpartition(".")[0], ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
+        name, figures = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
         if lacking := [figure for figure in figures if figure not in found]:
             raise UsageError(
                 f"The run {run.run_id!r} has no answer to a {lacking[0].rpartition('/')[2]} question, over which the "

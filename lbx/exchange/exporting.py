@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -105,7 +107,7 @@ def _export(
     targets = {_target(directory, place, ", ".join(run_ids)): pieces for place, pieces in files.items()}
     grown = directory / (BENCHMARKS[form.name].growing_result or ".")
     if grows := grown in targets and grown.is_file():
-        there = read_input(grown, _LARGEST_GROWN).decode("utf-8", "replace")
+        there = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # which is no JSON
         targets[grown] = _joined(form, grown.name, [there], targets[grown])
     if not force:
         _refuse_existing(path for path in targets if not (grows and path == grown))
@@ -244,7 +246,7 @@ def _made_files(
 def _refuse_existing(targets: Iterable[Path]) -> None:
     there = [path for path in targets if path.exists()]
     if there:
-        others = f" and {len(there) - 1} more files are" if len(there) > 1 else " is"
+        others = f" and {len(there) - 1} more {'files are' if len(there) > 2 else 'file are'}" if there[1:] else " is"
         raise UsageError(f"{there[0]}{others} there already.", fix="Give another folder, or replace them with --force.")
 
 
@@ -260,6 +262,8 @@ def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:
                 with part.open("xb") as file:
                     for line in targets[path]:
                         file.write(line.encode("utf-8", "replace"))
+            for path in filter(Path.is_dir, parts):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             for path, part in parts.items():
                 part.replace(path)
         except OSError as exc:

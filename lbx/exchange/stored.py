@@ -56,6 +56,8 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         UsageError: no answer is scored.
     """
     settings, made = json.loads(run["settings"]), run["backend"] != "import"
+    if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
+        settings["context_window"] = None  # of characters: nobody knows the server's
     label = form.label(run["model"], settings) if made else run["model"]
     find = partial(_made_lines, label=label) if made else _imported_lines
     lines = list(find(store, form, run["run_id"]))

@@ -199,9 +199,14 @@ def test_the_leaderboards_list_of_models_grows(golden: dict[str, Any], store: St
     listed.write_text(json.dumps({"Other": {"type": "Mixed"}, "m": {"type": "Thinking", "url": "kept"}}))
     export_results(store, "longbench_pro", run, listed.parent)
     assert json.loads(listed.read_text()) == {"Other": {"type": "Mixed"}, "m": {"type": "Mixed", "url": "kept"}}
-    listed.write_text("[]")
-    with pytest.raises(UsageError, match=r"model_info\.json cannot take in another run"):
-        export_results(store, "longbench_pro", run, listed.parent, force=True)
+    listed.write_text('{"m": {"type": ["Thinking"]}}')
+    export_results(store, "longbench_pro", run, listed.parent, force=True)
+    assert json.loads(listed.read_text()) == {"m": {"type": ["Thinking"]}}
+    for wrong in (b"[]", b"[" * 200_000, b'{"Other": "\xff"}'):
+        listed.write_bytes(wrong)
+        with pytest.raises(UsageError, match=r"model_info\.json cannot take in another run"):
+            export_results(store, "longbench_pro", run, listed.parent, force=True)
+        assert listed.read_bytes() == wrong
     listed.unlink()
     export_results(store, "longbench_pro", run, listed.parent, force=True)
     assert json.loads(listed.read_text())["m"] == {
@@ -239,6 +244,30 @@ def test_what_would_be_no_official_number_is_refused(
     with pytest.raises(UsageError, match=r"is there already.*--force"):
         export_results(store, "longbench", "a", tmp_path / "out")
     assert file.read_text() == "precious"
+
+
+def test_a_folder_in_the_place_of_a_file(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    rows = [{"pred": "a", "answers": ["a"], "all_classes": None, "length": 1}]
+    write_lines("pred/qasper.jsonl", rows)
+    run = import_predictions(store, "longbench", write_lines("pred/hotpotqa.jsonl", rows).parent, model="m").run_id
+    out = tmp_path / "out"
+    (out / "hotpotqa.jsonl").mkdir(parents=True)
+    (out / "qasper.jsonl").write_text("precious")
+    with pytest.raises(LbxError, match=r"hotpotqa\.jsonl cannot be written: Is a directory.*Nothing was exported"):
+        export_predictions(store, "longbench", run, out, force=True)
+    assert (out / "qasper.jsonl").read_text() == "precious"
+    assert sorted(path.name for path in out.iterdir()) == ["hotpotqa.jsonl", "qasper.jsonl"]
+
+
+def test_a_window_of_characters_is_no_window_of_tokens(golden: dict[str, Any], store: Store, tmp_path: Path) -> None:
+    (run,) = _imported(store, "longbench_pro", golden, tmp_path / "in")
+    _score(store)
+    settings = json.dumps({"context_window": 100_000_000, "backend.tokenizer": None, "thinking": False})
+    with store.transaction() as connection:
+        connection.execute("UPDATE runs SET backend = 'endpoint', settings = ?", [settings])
+    made = _found(export_results(store, "longbench_pro", run, tmp_path / "out").files, tmp_path / "out")
+    assert not any("context-" in place for place in made)
+    assert json.loads(made["model_info.json"])["m"]["context_length"] == "-"
 
 
 def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import duckdb
 from lbx.errors import StoreError
 from lbx.store.interrupts import uninterrupted
 from lbx.store.rows import as_json, identity, unequal
+from lbx.store.runs import said_of
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.store import Store
 
@@ -197,15 +198,10 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
             next((status for status in _STATUSES if status in statuses), held["status"]),
             as_json(json.loads(held["benchmark_versions"]) | json.loads(new["benchmark_versions"])),
             as_json(json.loads(held["task_samples"] or "{}") | json.loads(new["task_samples"] or "{}")),
-            as_json(told) if (told := _metadata(held) | _metadata(new)) else None,
+            as_json(told) if (told := said_of(held) | said_of(new)) else None,
             held["run_id"],
         ],
     )
-
-
-def _metadata(run: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = json.loads(run["metadata"] or "{}")
-    return found
 
 
 # Rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lbx.errors import UsageError
 from lbx.store.rows import as_json
@@ -24,8 +25,12 @@ def check_runs(store: Store, runs: Sequence[str]) -> None:
 def metadata(store: Store, run_id: str) -> dict[str, str]:
     """What is said of a run. Raises UsageError: it is not there."""
     check_runs(store, [run_id])
-    ((text,),) = store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).rows
-    held = json.loads(text or "{}")
+    return said_of(store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).dicts()[0])
+
+
+def said_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """What a row of ``runs`` says of its run; {} where its file has something else there."""
+    held = json.loads(run["metadata"] or "{}")
     return {str(key): str(value) for key, value in held.items()} if isinstance(held, dict) else {}
 
 

@@ -129,10 +129,10 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.selection import SampleChoice
+    from lbx.engine.selection import SampleChoice, select_samples
     from lbx.engine.settings import RunSettings
     from lbx.parity.prompts import built_in_prompts, bundle_prompts
-    from lbx.runs.loading import choose_samples, choose_tasks
+    from lbx.runs.loading import choose_tasks
 
     if bundle is None:
         if not choice.everything:
@@ -140,7 +140,8 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) 
         return built_in_prompts()
     named = [part.strip() for name in names for part in name.split(",") if part.strip()]
     tasks = choose_tasks(bundle, named, RunSettings())
-    selection = choose_samples(bundle, tasks, SampleChoice(limit=_LIMIT) if choice.everything else choice)
+    some = SampleChoice(limit=_LIMIT) if choice.everything else choice
+    selection = select_samples(some, bundle, tasks, BENCHMARKS)
     return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,16 +57,15 @@ def _write(path: Path, found: Iterator[SentPrompt]) -> int:
     """Into a file that is there when it is whole. Returns how many."""
     if path.exists():
         raise UsageError(f"{path} is there already.", fix="Choose another name, or remove it.")
-    part, written = path.with_name(f".{path.name}.part"), count()
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)  # it may be a link to somewhere else
     try:
-        with part.open("w", encoding="utf-8", errors="surrogatepass") as file:
-            for sent in found:
-                file.write(json.dumps(sent.to_json()) + "\n")
-                next(written)
+        with part.open("x", encoding="ascii") as file:
+            written = sum(bool(file.write(json.dumps(sent.to_json()) + "\n")) for sent in found)
         part.rename(path)
     finally:
         part.unlink(missing_ok=True)
-    return next(written)
+    return written
 
 
 def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:

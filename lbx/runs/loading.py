@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.counting import CountingBackend, with_small_cache
-from lbx.backends.embedding import check_embedder
 from lbx.backends.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.engine.retrieving import Finder, Retrieval, rules_of
-from lbx.engine.selection import SampleChoice, Selection, select_samples
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 
@@ -65,16 +63,6 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
     return tasks
 
 
-def choose_samples(bundle: Bundle, tasks: Sequence[Task], choice: SampleChoice) -> Selection:
-    """What a choice of samples means in the bundle.
-
-    Raises:
-        UsageError: a sample does not exist.
-        BundleError: a data file is damaged.
-    """
-    return select_samples(choice, bundle, tasks, BENCHMARKS)
-
-
 def server_of(card: ModelCard) -> tuple[str, int] | None:
     """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
     options = card.options
@@ -121,16 +109,6 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> LoadedModel:
 def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:
     """Load the embedding model whose card is named."""
     return load_embedder(resolve_embedder(name, bundle=bundle, threads=threads), bundle=bundle, debug=debugging())
-
-
-def check_embedding_model(name: str, bundle: Bundle) -> None:
-    """Refuse now an embedding model that would fail after hours of answers.
-
-    Raises:
-        UsageError: the name is not an embedding model's.
-        BackendError: its weights or its library are missing.
-    """
-    check_embedder(resolve_embedder(name, bundle=bundle), bundle)
 
 
 def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:

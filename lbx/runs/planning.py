@@ -16,16 +16,15 @@ from lbx.engine.executors import Executor
 from lbx.engine.planning.estimate import Costs, costs_from
 from lbx.engine.planning.memory_use import Free
 from lbx.engine.planning.outlook import Outlook, look_ahead
-from lbx.engine.retrieving import Finder
 from lbx.engine.selection import Selection
 from lbx.engine.summarizing import guessed
 from lbx.engine.workers.devices import VISIBLE, share_out
 from lbx.errors import DoesNotFitError
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
-from lbx.runs.loading import card_of, finder_for, load_model, load_to_count
+from lbx.runs.loading import card_of, load_model, load_to_count
 from lbx.runs.outlook_text import brief
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_of_summaries, run_row
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_of_summaries, run_row
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
@@ -52,15 +51,11 @@ def plan(
     """
     listener = listener or Listener()
     run = resolve(spec)
-    finder = finder_for(spec.retrieval, run.bundle, run.tasks)
-    free = Free.now()
-    card = card_of(spec, run.bundle)
-    try:
+    with retrieving(run) as reading:
+        free = Free.now()
+        card = card_of(spec, run.bundle)
         with _share_of_one(spec.workers):
-            return _plan(run, card, free, results, calibrate=calibrate, finder=finder, listener=listener)
-    finally:
-        if finder:
-            finder.close()
+            return _plan(reading, card, free, results, calibrate=calibrate, listener=listener)
 
 
 def _plan(
@@ -70,7 +65,6 @@ def _plan(
     results: str | os.PathLike[str] | None,
     *,
     calibrate: bool,
-    finder: Finder | None,
     listener: Listener,
 ) -> Outlook:
     workers = run.spec.workers
@@ -80,7 +74,7 @@ def _plan(
         loaded, calibrate = load_to_count(card, run.bundle), False
         log.info(f"{error} Its tokens are counted all the same.")
     try:
-        works = make_works(_with_summaries(run), loaded, finder.find if finder else None)
+        works = make_works(_with_summaries(run), loaded)
         return look_ahead(
             works,
             free=free,

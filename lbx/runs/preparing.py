@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from lbx.benchmarks import BENCHMARKS, with_summaries
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.summaries import Summaries
 from lbx.engine.offline import block_network
-from lbx.engine.selection import EVERYTHING, Selection
+from lbx.engine.selection import EVERYTHING, Selection, select_samples
 from lbx.engine.settings import RunSettings
 from lbx.engine.summarizing import settings_of_summaries, summaries_of
 from lbx.engine.work import Agenda, Prepared, Work, not_shared, nothing_retrieved, whole_document
@@ -21,7 +22,7 @@ from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter, knows_switch
 from lbx.records import Chunk, Sample, Task, canonical_json, key_values, sha256_text
-from lbx.runs.loading import LoadedModel, card_of, choose_samples, choose_tasks, load_model
+from lbx.runs.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow
 from lbx.version import __version__
@@ -41,7 +42,6 @@ class ResolvedRun:
 
     Attributes:
         names, settings: of each of the runs that are made together, one row in the results file each.
-        chunks: None where whole documents are read.
         summaries: the parts of documents that are to be summed up; None where this run asks for none.
         document: what stands in place of a sample's document.
         server: the one address that may be reached.
@@ -55,7 +55,7 @@ class ResolvedRun:
     selection: Selection
     names: Sequence[str | None]
     settings: Sequence[RunSettings]
-    chunks: Chunks | None = None
+    chunks: Chunks = nothing_retrieved
     summaries: Summaries | None = None
     document: Callable[[Sample], Sample] = whole_document
     server: tuple[str, int] | None = None
@@ -66,6 +66,10 @@ class ResolvedRun:
     def benchmarks(self) -> Mapping[str, Benchmark]:
         """By name."""
         return with_summaries(self.summaries) if self.summaries else BENCHMARKS
+
+    def reading(self, retriever: str, chunks: Chunks) -> ResolvedRun:
+        """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
+        return replace(self, settings=[replace(one, retriever=retriever) for one in self.settings], chunks=chunks)
 
     def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
         """What each of the runs asks."""
@@ -85,7 +89,7 @@ def resolve(spec: RunSpec) -> ResolvedRun:
     bundle = Bundle(Path(spec.bundle))
     tasks = choose_tasks(bundle, spec.tasks, spec.settings)
     names, settings = zip(*spec.kinds, strict=True)
-    return ResolvedRun(spec, bundle, tasks, choose_samples(bundle, tasks, spec.choice), names, settings)
+    return ResolvedRun(spec, bundle, tasks, select_samples(spec.choice, bundle, tasks, BENCHMARKS), names, settings)
 
 
 def run_of_summaries(run: ResolvedRun) -> ResolvedRun:
@@ -103,7 +107,24 @@ def run_of_summaries(run: ResolvedRun) -> ResolvedRun:
     return replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, summaries=summaries)
 
 
-def make_works(run: ResolvedRun, loaded: LoadedModel, chunks: Chunks | None) -> list[Work]:
+@contextmanager
+def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
+    """The run with chunks that are found when they are asked for, in a block; the run itself where it takes none.
+
+    Raises:
+        UsageError, BundleError, BackendError: as ``finder_for``.
+    """
+    finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
+    if finder is None:
+        yield run
+        return
+    try:
+        yield run.reading(finder.name, finder.find)
+    finally:
+        finder.close()
+
+
+def make_works(run: ResolvedRun, loaded: LoadedModel) -> list[Work]:
     """What the model is asked in each of the runs. They have no names yet.
 
     Raises:
@@ -114,7 +135,7 @@ def make_works(run: ResolvedRun, loaded: LoadedModel, chunks: Chunks | None) -> 
     for settings in run.settings:
         completed = replace(settings, model_sampling=recommended)
         _check_reasoning_budget(loaded, completed)
-        works.append(_make_work(run, loaded, completed, chunks))
+        works.append(_make_work(run, loaded, completed))
     return works
 
 
@@ -122,7 +143,7 @@ def prepare_runs(run: ResolvedRun) -> list[Prepared]:
     """Load the model."""
     loaded = load_model(card_of(run.spec, run.bundle), run.bundle)
     try:
-        works = make_works(run, loaded, run.chunks)
+        works = make_works(run, loaded)
         rows = [run_row(name, work, run) for name, work in zip(run.names, works, strict=True)]
         return [Prepared(replace(work, run_id=row.run_id), row) for work, row in zip(works, rows, strict=True)]
     except BaseException:
@@ -177,7 +198,7 @@ def _check_reasoning_budget(loaded: LoadedModel, settings: RunSettings) -> None:
         )
 
 
-def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chunks: Chunks | None) -> Work:
+def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings) -> Work:
     info = loaded.backend.info
     if settings.max_prompt_tokens and not info.counts_tokens:
         raise UsageError(
@@ -206,7 +227,7 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings, chu
         mode=replace(
             settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
         ),
-        chunks=chunks or nothing_retrieved,
+        chunks=run.chunks,
         document=run.document,
     )
 

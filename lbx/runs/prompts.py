@@ -16,8 +16,8 @@ from lbx.engine.work import Work
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.prompts import ReadPrompt
 from lbx.records import Prompt, Sample, SampleKey
-from lbx.runs.loading import card_of, finder_for, load_to_count
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_of_summaries, run_row
+from lbx.runs.loading import card_of, load_to_count
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_of_summaries, run_row
 from lbx.runs.spec import RunSpec
 from lbx.store import Store
 
@@ -98,7 +98,7 @@ def rebuilt(
         results: the file with the summaries that the run read in place of documents.
 
     Raises:
-        LbxError: the bundle, the task or the model are not there any more.
+        LbxError: the bundle, the sample or the model are not there any more.
     """
     name = f"{key.benchmark}/{key.task}"
     only = replace(
@@ -120,18 +120,14 @@ def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None
     """The works of a spec; where a run is named, its own first."""
     run = resolve(spec)
     run = run_of_summaries(run) if results is None or run_id is None else _with_summaries(run, run_id, results)
-    finder = finder_for(spec.retrieval, run.bundle, run.tasks)
-    try:
+    with retrieving(run) as reading:
         loaded = load_to_count(card_of(spec, run.bundle), run.bundle)
         try:
-            works = make_works(run, loaded, finder.find if finder else None)
+            works = make_works(reading, loaded)
             named = zip(run.names, works, strict=True)
             yield [work for _, work in sorted(named, key=lambda one: run_row(one[0], one[1], run).run_id != run_id)]
         finally:
             loaded.backend.close()
-    finally:
-        if finder:
-            finder.close()
 
 
 def _with_summaries(run: ResolvedRun, run_id: str, results: Path) -> ResolvedRun:

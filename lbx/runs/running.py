@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from lbx.backends import resolve_embedder
+from lbx.backends.embedding import check_embedder
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
 from lbx.engine.executors import Executor, LocalExecutor
@@ -29,7 +31,7 @@ from lbx.layout import Bundle
 from lbx.parity.verifying import refuse_unverifiable, verify
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
-from lbx.runs.loading import card_of, check_embedding_model, embedding_servers, finder_for, server_of
+from lbx.runs.loading import card_of, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
 from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve, run_of_summaries
 from lbx.runs.scoring import Embedding, score_with
@@ -101,32 +103,17 @@ def run(
             found = replace(found, selection=selection, server=server, network=network, checked=checked)
             _check_embedding(found, place)
             found = _retrieve(found, place, listener)
-            found = _summarize(
-                found,
-                place,
-                listener,
-                retry_failed=retry_failed,
-                retry_empty=retry_empty,
-                plan=plan,
-                log_file=logged_to,
-                committed=after_commit,
+            ask = functools.partial(
+                _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
-            free = Free.now()  # before the model takes its part
+            found = _summarize(found, place, after_commit, ask, plan=plan)
+            free = Free.now() if plan else None  # before the model takes its part
             asker = open_asker(found)
             try:
                 if verify_batching:
                     asker.call(refuse_unverifiable)
                 with Store(place, after_commit=after_commit) as store:
-                    outcomes = _ask(
-                        found,
-                        store,
-                        asker,
-                        listener,
-                        retry_failed=retry_failed,
-                        retry_empty=retry_empty,
-                        free=free if plan else None,
-                        log_file=logged_to,
-                    )
+                    outcomes = ask(found, store, asker, free=free)
                     if verify_batching:
                         _verify(found, store, asker, outcomes, count=verify_batching, listener=listener)
             finally:
@@ -163,11 +150,11 @@ def _ask(
     run: ResolvedRun,
     store: Store,
     asker: Executor,
-    listener: Listener,
     *,
+    free: Free | None,
+    listener: Listener,
     retry_failed: bool,
     retry_empty: bool,
-    free: Free | None,
     log_file: Path,
 ) -> dict[str, Outcome]:
     """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
@@ -219,52 +206,38 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
     try:
         with Store(place) as store:
             chosen = [(BENCHMARKS[task.benchmark], task) for task in run.tasks]
-            told = functools.partial(_counted_of, listener, "chunks retrieved")
+
+            def told(task: str, done: int, total: int) -> None:
+                listener.counted(f"{task}: chunks retrieved", done, total)
+
             find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=told)
-            chunks = StoredChunks(store, finder.name)
+            return run.reading(finder.name, StoredChunks(store, finder.name))
     finally:
         finder.close()
-    return replace(run, settings=[replace(one, retriever=finder.name) for one in run.settings], chunks=chunks)
 
 
 def _summarize(
     run: ResolvedRun,
     place: Path,
-    listener: Listener,
+    after_commit: Callable[[Store], None] | None,
+    ask: Callable[..., object],
     *,
-    retry_failed: bool,
-    retry_empty: bool,
     plan: bool,
-    log_file: Path,
-    committed: Callable[[Store], None] | None,
 ) -> ResolvedRun:
     """Have the model sum up the documents' parts, as a run of its own; what it has done already is not asked again."""
     asked = run_of_summaries(run)
     if asked.summaries is None:
         return run
-    free = Free.now()
+    free = Free.now() if plan else None
     asker = open_asker(asked)
     try:
-        with Store(place, after_commit=committed) as store:
-            _ask(
-                asked,
-                store,
-                asker,
-                listener,
-                retry_failed=retry_failed,
-                retry_empty=retry_empty,
-                free=free if plan else None,
-                log_file=log_file,
-            )
+        with Store(place, after_commit=after_commit) as store:
+            ask(asked, store, asker, free=free)
             run_id = asker.rows[0].run_id
             document = stored(store, run_id, asked.summaries, run.bundle)
     finally:
         asker.close()
     return replace(run, settings=[replace(one, summarizer=run_id) for one in run.settings], document=document)
-
-
-def _counted_of(listener: Listener, what: str, item: str, done: int, total: int) -> None:
-    listener.counted(f"{item}: {what}", done, total)
 
 
 def _check_embedding(run: ResolvedRun, place: Path) -> None:
@@ -286,7 +259,7 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
         with Store(place) as store:
             if run.spec.embedding in embedding_models(store):
                 return
-    check_embedding_model(run.spec.embedding, run.bundle)
+    check_embedder(resolve_embedder(run.spec.embedding, bundle=run.bundle), run.bundle)
 
 
 def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, listener: Listener) -> None:

@@ -27,9 +27,9 @@ from lbx.engine.selection import Selection
 from lbx.engine.work import Work
 from lbx.errors import BackendError, DoesNotFitError, UsageError
 from lbx.runs.listening import Listener
-from lbx.runs.loading import LoadedModel, card_of, finder_for, load_model, load_to_count
+from lbx.runs.loading import LoadedModel, card_of, load_model, load_to_count
 from lbx.runs.planning import known_costs
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, run_row
+from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_row
 from lbx.runs.spec import RunSpec
 from lbx.store import Store
 
@@ -114,21 +114,19 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
         documents = documents_in_characters(run.agendas([""] * len(run.settings)), told)
         costs = [rule_of_thumb(one) for one in documents]
         return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
-    finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
     try:
-        works = make_works(run, loaded, finder.find if finder else None)
-        documents = documents_in_tokens(works, told)
-        found = _costs(run, works, how, measured=measured)
-        if found is None:
-            costs = [rule_of_thumb(one) for one in documents]
-            return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
-        room = room_of(loaded.backend, batching=run.spec.batching)
-        names = [task.full_name for task in run.tasks]
-        seconds = [seconds_of([one], names, found, room) for one in documents]
-        return _Costed(documents, seconds, "s", found.basis)
+        with retrieving(run) as reading:
+            works = make_works(reading, loaded)
+            documents = documents_in_tokens(works, told)
+            found = _costs(run, works, how, measured=measured)
+            if found is None:
+                costs = [rule_of_thumb(one) for one in documents]
+                return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
+            room = room_of(loaded.backend, batching=run.spec.batching)
+            names = [task.full_name for task in run.tasks]
+            seconds = [seconds_of([one], names, found, room) for one in documents]
+            return _Costed(documents, seconds, "s", found.basis)
     finally:
-        if finder:
-            finder.close()
         loaded.backend.close()
 
 

@@ -116,12 +116,9 @@ class RunSpec:
                 fix="Ask with --thinking, then with --no-thinking: both read the same summaries.",
             )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
-        settings = (replace(self, both_kinds=False, thinking=True).settings, self._without_reasoning)
+        without = replace(self.settings, thinking=False, thinking_tokens=None)
+        settings = (replace(self, both_kinds=False, thinking=True).settings, without)
         return list(zip(names, settings, strict=True))
-
-    @property
-    def _without_reasoning(self) -> RunSettings:
-        return replace(self.settings, thinking=False, thinking_tokens=None)
 
     @property
     def choice(self) -> SampleChoice:

@@ -112,6 +112,18 @@ def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     assert "Nothing to ask" not in planned.stdout
 
 
+def test_prompts_of_both_kinds_are_rebuilt_with_their_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
+    template = "{{ enable_thinking }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    card = (leval / "m.toml").read_text().replace("answers", str(leval / "answers"))
+    (tmp_path / "m.toml").write_text(f"{card}[chat]\ntemplate = {json.dumps(template)}\n")
+    results = tmp_path / "results.duckdb"
+    asked = command(leval, results, "--rag", 2, "--chunk-words", 50, "--both-kinds", "--model", tmp_path / "m.toml")
+    assert (done := lbx(*asked)).returncode == 0, done.stderr
+    told = json.loads(lbx("show", results, "leval/tpo/000-00", "--prompt", "--json").stdout)
+    assert {answer["prompts"][0]["text"].partition("House")[0][:4] for answer in told} == {"True", "Fals"}
+    assert [answer["prompt_is_the_same"] for answer in told] == [True, True]
+
+
 def test_what_retrieval_needs_is_said(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     results = tmp_path / "results.duckdb"
     bare = command(leval, results, "--rag", 2, bundle="bare")

@@ -17,10 +17,13 @@ from kill_parts import wait_for_samples
 from lbx.backends.scripted import ByteTokenizer
 from lbx.benchmarks import LongBench
 from lbx.benchmarks.summaries import NAME, join, part_id
+from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import Prompter
-from lbx.records import Sampling, sha256_text
+from lbx.records import SampleKey, Sampling, sha256_text
 from lbx.retrieval import split
+from lbx.runs.prompts import rebuilt
+from lbx.runs.spec import RunSpec
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 RECIPE = """
@@ -192,6 +195,9 @@ def test_prompts_can_be_looked_at(lbx: Lbx, home: Path, model: Path, tmp_path: P
         assert done.returncode == 0, done.stderr
         (told,) = json.loads(done.stdout)
         assert told["prompt_is_the_same"] is True
+    spec = RunSpec(bundle=str(home / "b"), model=str(model), tasks=("longbench",), summaries=100)
+    with pytest.raises(UsageError, match=f"holds no {NAME}/parts/of-another-bundle"):
+        rebuilt(spec, "r", SampleKey(NAME, "parts", "of-another-bundle", 0), ())
     done = lbx("prompts", *[one for one in asked[1:] if one not in ("-o", results)])
     assert done.returncode == 0, done.stderr
     assert "Sum up the text above" in done.stdout

@@ -47,9 +47,9 @@ def find_out(server: Server, card: ModelCard, options: EndpointOptions) -> Facts
         entry = models.get(model, {})
         if kind == "llama-server":
             props = table_of(server.get("/props", root=True))
-            window = _number(table_of(props.get("default_generation_settings")).get("n_ctx"))
-            return Facts(kind, str(props.get("build_info", "")), model, window)
-        return Facts(kind, _version(server, kind, title), model, _number(entry.get("max_model_len")))
+            window = count_of(table_of(props.get("default_generation_settings")).get("n_ctx"))
+            return Facts(kind, str(props.get("build_info", "")), model, window or 0)
+        return Facts(kind, _version(server, kind, title), model, count_of(entry.get("max_model_len")) or 0)
     except (RefusedError, UnreachableError) as exc:
         raise server.explain(exc) from exc
 
@@ -99,7 +99,3 @@ def _version(server: Server, kind: str, known: str) -> str:
         if found:
             return str(found)
     return known
-
-
-def _number(value: Any) -> int:
-    return count_of(value) or 0

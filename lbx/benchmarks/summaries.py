@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from lbx.benchmarks.base import Benchmark, ScoredSample
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation, sha256_text
-from lbx.retrieval import Piece, split, words
+from lbx.retrieval import split, words
 
 NAME = "document_summaries"
 TASK = "parts"
@@ -56,30 +56,30 @@ class Summaries(Benchmark):
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """The parts, document by document."""
-        for digest, sample, pieces in self.documents(bundle):
-            for piece in pieces:
+        for digest, sample, parts in self.documents(bundle):
+            for number, part in enumerate(parts):
                 yield Sample(
                     benchmark=NAME,
                     task=TASK,
-                    sample_id=part_id(digest, self._size, piece.index),
-                    context=piece.text,
+                    sample_id=part_id(digest, self._size, number),
+                    context=part,
                     question="",
                     references=(),
                     language=sample.language,
-                    length=len(words(piece.text)),
-                    meta={"document_sha256": digest, "part": piece.index},
+                    length=len(words(part)),
+                    meta={"document_sha256": digest, "part": number},
                 )
 
-    def documents(self, bundle: Bundle) -> Iterator[tuple[str, Sample, list[Piece]]]:
+    def documents(self, bundle: Bundle) -> Iterator[tuple[str, Sample, list[str]]]:
         """(SHA-256, a sample of it, parts) of each document that has more than one part."""
         seen: set[str] = set()
         for sample in self._documents(bundle):
             digest = sha256_text(sample.context)
             if digest not in seen:
                 seen.add(digest)
-                pieces = split(sample.context, self._size)
-                if len(pieces) > 1:
-                    yield digest, sample, pieces
+                parts = split(sample.context, self._size)
+                if len(parts) > 1:
+                    yield digest, sample, parts
 
     def joined(self, bundle: Bundle, summaries: Mapping[str, str]) -> tuple[dict[str, str], int]:
         """{SHA-256 of a document: what stands in its place}, and how many parts have no summary.
@@ -88,8 +88,8 @@ class Summaries(Benchmark):
             summaries: by the parts' sample ids.
         """
         found, missing = {}, 0
-        for digest, sample, pieces in self.documents(bundle):
-            said = [summaries.get(part_id(digest, self._size, piece.index)) for piece in pieces]
+        for digest, sample, parts in self.documents(bundle):
+            said = [summaries.get(part_id(digest, self._size, number)) for number in range(len(parts))]
             missing += said.count(None)
             found[digest] = join([text or "" for text in said], sample.language)
         return found, missing

@@ -19,7 +19,6 @@ from lbx.retrieval import (
     cut_words,
     embedding_retriever,
     split_between_words,
-    split_tokens,
 )
 from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE
 from lbx.store import Store
@@ -158,9 +157,9 @@ def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
             command=f"lbx bundle {rules.recipe}",
         )
     tokenizer = ChunkTokenizer(folder / "tokenizer.json")
-    way = split_between_words if rules.between_words else split_tokens
+    way = partial(split_between_words, tokenizer=tokenizer) if rules.between_words else tokenizer.split
     name = f"{tokens} tokens of {rules.tokenizer.rpartition('/')[2]}:{tokenizer.fingerprint[:12]}"
-    return Cut(name, partial(way, size=tokens, tokenizer=tokenizer))
+    return Cut(name, partial(way, size=tokens))
 
 
 def find_all(

@@ -6,7 +6,7 @@ and so do runs that differ in their questions only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,19 +24,10 @@ _GUESSED_WORDS = 150
 """A summary's 200 tokens, before there is one; of Chinese, characters."""
 
 
-class InPlaceOfDocuments:
-    """Puts summaries in place of documents. It travels to worker processes.
-
-    Args:
-        texts: by the documents' SHA-256; a document that is not there stays.
-    """
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
-
-    def __call__(self, sample: Sample) -> Sample:
-        text = self._texts.get(sha256_text(sample.context))
-        return sample if text is None else replace(sample, context=text)
+def _in_place(texts: Mapping[str, str], sample: Sample) -> Sample:
+    """The sample with the text of its document's SHA-256 in the document's place, where there is one."""
+    text = texts.get(sha256_text(sample.context))
+    return sample if text is None else replace(sample, context=text)
 
 
 def summaries_of(tasks: Sequence[Task], selection: Selection, size: int) -> Summaries:
@@ -60,8 +51,8 @@ def settings_of_summaries(asked: RunSettings) -> RunSettings:
     )
 
 
-def stored(store: Store, run_id: str, summaries: Summaries, bundle: Bundle) -> InPlaceOfDocuments:
-    """What a run of summaries has left in the results file.
+def stored(store: Store, run_id: str, summaries: Summaries, bundle: Bundle) -> Callable[[Sample], Sample]:
+    """What puts the summaries of a run in the results file in place of documents. It travels to worker processes.
 
     Raises:
         BackendError: some failed, or are not there.
@@ -73,13 +64,12 @@ def stored(store: Store, run_id: str, summaries: Summaries, bundle: Bundle) -> I
             f"{missing:,} summaries failed, and no question on their documents can be asked.",
             fix=f"`lbx report {store.path} failures` says why; repeat the command with --retry-failed.",
         )
-    return InPlaceOfDocuments(texts)
+    return partial(_in_place, texts)
 
 
-def guessed(summaries: Summaries, bundle: Bundle) -> InPlaceOfDocuments:
-    """Texts of about that length, for a plan: the first words of each part."""
+def guessed(summaries: Summaries, bundle: Bundle) -> Callable[[Sample], Sample]:
+    """The same with texts of about that length, for a plan: the first words of each part."""
     texts = {}
-    for digest, sample, pieces in summaries.documents(bundle):
-        parts = [piece.text[: word_spans(piece.text)[:_GUESSED_WORDS][-1][1]] for piece in pieces]
-        texts[digest] = join(parts, sample.language)
-    return InPlaceOfDocuments(texts)
+    for digest, sample, parts in summaries.documents(bundle):
+        texts[digest] = join([part[: word_spans(part)[:_GUESSED_WORDS][-1][1]] for part in parts], sample.language)
+    return partial(_in_place, texts)

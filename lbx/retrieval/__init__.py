@@ -5,16 +5,14 @@ No model is run here: an embedding model comes in as a function from texts to ve
 
 from __future__ import annotations
 
-from lbx.retrieval.chunks import Piece, split, split_as_published, split_between_words, split_tokens
-from lbx.retrieval.ranking import Retrieved, best, bm25, bm25_characters, bm25_elasticsearch, cosine
+from lbx.retrieval.chunks import split, split_as_published, split_between_words
+from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 from lbx.retrieval.retriever import (
     BM25,
     BM25_CHARACTERS,
     BM25_ELASTICSEARCH,
     Cut,
-    Embed,
     RetrievalRules,
-    Retriever,
     bm25_retriever,
     cut_words,
     embedding_retriever,
@@ -28,11 +26,7 @@ __all__ = [
     "BM25_ELASTICSEARCH",
     "ChunkTokenizer",
     "Cut",
-    "Embed",
-    "Piece",
     "RetrievalRules",
-    "Retrieved",
-    "Retriever",
     "best",
     "bm25",
     "bm25_characters",
@@ -44,7 +38,6 @@ __all__ = [
     "split",
     "split_as_published",
     "split_between_words",
-    "split_tokens",
     "word_spans",
     "words",
 ]

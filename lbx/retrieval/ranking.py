@@ -7,12 +7,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lbx.errors import UsageError
 from lbx.records import Chunk
-from lbx.retrieval.chunks import Piece
 from lbx.retrieval.words import words
 
 if TYPE_CHECKING:
@@ -23,14 +21,6 @@ if TYPE_CHECKING:
 
 Tokenize = Callable[[str], list[str]]
 K1, B = 1.5, 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieved(Chunk):
-    """A chunk with its score, and where it stands (see ``Piece``)."""
-
-    start: int
-    end: int
 
 
 def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Scores]:
@@ -152,12 +142,11 @@ def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Score
     return found
 
 
-def best(
-    pieces: Sequence[Piece], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False
-) -> list[Retrieved]:
-    """The n pieces with the largest scores, in the document's order. Fewer pieces than n are all returned.
+def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False) -> list[Chunk]:
+    """The n chunks with the largest scores, in the document's order. Fewer chunks than n are all returned.
 
     Args:
+        texts: all chunks of the document.
         later_first: of equal ones the later ranks first, as rank_bm25 has it; otherwise the earlier.
 
     Raises:
@@ -165,11 +154,8 @@ def best(
     """
     if n < 1:
         raise UsageError(f"{n} chunks cannot be retrieved.", fix="Ask for at least 1.")
-    if len(pieces) != len(scores):
-        raise ValueError(f"{len(scores)} scores for {len(pieces)} pieces")
-    by_score = sorted(range(len(pieces)), key=lambda i: (-scores[i], -i if later_first else i))[:n]
-    found = [
-        Retrieved(pieces[i].index, rank, float(scores[i]), pieces[i].text, pieces[i].start, pieces[i].end)
-        for rank, i in enumerate(by_score)
-    ]
+    if len(texts) != len(scores):
+        raise ValueError(f"{len(scores)} scores for {len(texts)} chunks")
+    by_score = sorted(range(len(texts)), key=lambda i: (-scores[i], -i if later_first else i))[:n]
+    found = [Chunk(i, rank, float(scores[i]), texts[i]) for rank, i in enumerate(by_score)]
     return sorted(found, key=lambda chunk: chunk.index)

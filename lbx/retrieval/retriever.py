@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lbx.retrieval.chunks import Piece, split, split_as_published
-from lbx.retrieval.ranking import Retrieved, best, bm25, bm25_characters, bm25_elasticsearch, cosine
+from lbx.records import Chunk
+from lbx.retrieval.chunks import split, split_as_published
+from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +68,7 @@ class Cut(NamedTuple):
     """How documents are cut; the name says it, size included."""
 
     name: str
-    split: Callable[[str], list[Piece]]
+    split: Callable[[str], list[str]]
 
 
 class Embed(Protocol):
@@ -90,22 +91,22 @@ class Retriever:
         self._split = cut.split
         self._index = index
         self._later_first = later_first
-        self._last: tuple[str, list[Piece], Callable[[str], Scores]] | None = None
+        self._last: tuple[str, list[str], Callable[[str], Scores]] | None = None
 
-    def retrieve(self, document: str, query: str, n: int) -> list[Retrieved]:
+    def retrieve(self, document: str, query: str, n: int) -> list[Chunk]:
         """The n chunks that fit the query best, in the document's order; [] for an empty document.
 
         Raises:
             UsageError: n is less than 1.
         """
-        pieces, score = self._indexed(document)
-        return best(pieces, score(query) if pieces else (), n, later_first=self._later_first)
+        texts, score = self._indexed(document)
+        return best(texts, score(query) if texts else (), n, later_first=self._later_first)
 
-    def _indexed(self, document: str) -> tuple[list[Piece], Callable[[str], Scores]]:
+    def _indexed(self, document: str) -> tuple[list[str], Callable[[str], Scores]]:
         if self._last is None or self._last[0] != document:
             self._last = None  # should the next line fail, nothing stale is left, nor two indices at once
-            pieces = self._split(document)
-            self._last = (document, pieces, self._index([piece.text for piece in pieces]))
+            texts = self._split(document)
+            self._last = (document, texts, self._index(texts))
         return self._last[1:]
 
 

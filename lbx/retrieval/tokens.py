@@ -55,18 +55,14 @@ class ChunkTokenizer:
         self._counts |= {text: len(one) for text, one in zip(new, encoded, strict=True)}
         return [self._counts[text] for text in texts]
 
-    def windows(self, text: str, size: int) -> list[tuple[str, int, int]]:
-        """(text, start, end in characters) of each run of ``size`` tokens, the last one shorter."""
-        encoded = self._tokenizer.encode(_encodable(text), add_special_tokens=False)
-        ids, offsets = encoded.ids, encoded.offsets
-        return [
-            (
-                self._tokenizer.decode(ids[at : at + size], skip_special_tokens=False),
-                offsets[at][0],
-                offsets[min(at + size, len(ids)) - 1][1],
-            )
-            for at in range(0, len(ids), size)
-        ]
+    def split(self, text: str, size: int) -> list[str]:
+        """Chunks of ``size`` tokens, wherever that cuts, as ``text_split`` in ``utils/retrieve.py`` of THUDM/LongCite.
+
+        A character whose tokens lie in two chunks is in neither: U+FFFD stands there.
+        """
+        ids = self._tokenizer.encode(_encodable(text), add_special_tokens=False).ids
+        starts = range(0, len(ids), size)
+        return [self._tokenizer.decode(ids[at : at + size], skip_special_tokens=False) for at in starts]
 
 
 def _encodable(text: str) -> str:

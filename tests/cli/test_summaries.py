@@ -81,7 +81,7 @@ def make_model(folder: Path, answers: dict[str, object]) -> Path:
 
 def part_names(document: str, size: int) -> list[str]:
     digest = sha256_text(document)
-    return [part_id(digest, size, piece.index) for piece in split(document, size)]
+    return [part_id(digest, size, number) for number in range(len(split(document, size)))]
 
 
 @pytest.fixture

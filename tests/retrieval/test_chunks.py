@@ -15,28 +15,22 @@ from lbx.retrieval import split, word_spans, words
 TEXT = st.text(alphabet="ab 9_.!?;\n\t,'小船。？！；，\u3000é\ud83d\U0001f6f6", max_size=120)
 
 
-def texts_of(text: str, size: int) -> list[str]:
-    return [piece.text for piece in split(text, size)]
-
-
 @given(TEXT, st.integers(1, 12))
 def test_chunks_put_together_are_the_text(text, size):
-    pieces = split(text, size)
-    assert "".join(piece.text for piece in pieces) == text
-    assert [piece.index for piece in pieces] == list(range(len(pieces)))
-    for piece in pieces:
-        assert piece.text == text[piece.start : piece.end] != ""
-        assert len(words(piece.text)) <= size
-    assert sum(len(words(piece.text)) for piece in pieces) == len(words(text))
+    chunks = split(text, size)
+    assert "".join(chunks) == text
+    for chunk in chunks:
+        assert chunk
+        assert len(words(chunk)) <= size
+    assert sum(len(words(chunk)) for chunk in chunks) == len(words(text))
 
 
 @given(TEXT, st.integers(1, 12))
 def test_no_two_neighbours_that_end_sentences_would_fit_together(text, size):
     """Greedy as the official code is: a chunk ends only where the next sentence does not fit."""
-    pieces = split(text, size)
-    for left, right in pairwise(pieces):
-        sentence = re.split(r"(?<=[。？！；\n.!?;])(?![\s])", right.text, maxsplit=1)[0]
-        assert len(words(left.text)) + len(words(sentence)) > size or len(words(right.text)) == 0
+    for left, right in pairwise(split(text, size)):
+        sentence = re.split(r"(?<=[。？！；\n.!?;])(?![\s])", right, maxsplit=1)[0]
+        assert len(words(left)) + len(words(sentence)) > size or len(words(right)) == 0
 
 
 @pytest.mark.parametrize(
@@ -57,7 +51,7 @@ def test_no_two_neighbours_that_end_sentences_would_fit_together(text, size):
     ],
 )
 def test_where_chunks_end(text, size, expected):
-    assert texts_of(text, size) == expected
+    assert split(text, size) == expected
 
 
 def test_a_chunk_needs_a_size():
@@ -81,9 +75,9 @@ def test_words(text, expected):
 
 def test_a_document_of_two_million_words_is_split_in_one_pass():
     text = "Word by word it goes on. " * 350_000
-    pieces = split(text, 500)
-    assert len(pieces) == 350_000 * 6 // 498 + 1
-    assert "".join(piece.text for piece in pieces) == text
+    chunks = split(text, 500)
+    assert len(chunks) == 350_000 * 6 // 498 + 1
+    assert "".join(chunks) == text
 
 
 def official_cuts(text: str, size: int) -> list[str]:
@@ -104,6 +98,6 @@ def test_real_documents_are_cut_where_the_official_code_cuts_them(documents):
     for row in documents("multi_news")[:40] + documents("multifieldqa_zh")[:40]:
         theirs = official_cuts(row["context"], 200)
         if max(len(words(chunk)) for chunk in theirs) <= 200:
-            assert texts_of(row["context"], 200) == theirs
+            assert split(row["context"], 200) == theirs
             compared += 1
     assert compared > 30

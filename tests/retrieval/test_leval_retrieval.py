@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.retrieval import ChunkTokenizer, Piece, best, bm25_elasticsearch, split_between_words, split_tokens
+from lbx.retrieval import ChunkTokenizer, best, bm25_elasticsearch, split_between_words
 
 PUBLISHED = json.loads((Path(__file__).parent / "leval_published.json").read_text("utf-8"))
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"
@@ -35,14 +35,14 @@ def words_on_the_form(shared: Shared, task: str) -> str:
     return found[0]
 
 
-def grouped(document: str, sizes: list[int]) -> list[Piece]:
+def grouped(document: str, sizes: list[int]) -> list[str]:
     """Chunks of so many words each."""
-    words, pieces = [word for word in document.split(" ") if word], []
-    for n, size in enumerate(sizes):
-        pieces.append(Piece(n, 0, 0, " ".join(words[:size]).strip()))
+    words, chunks = [word for word in document.split(" ") if word], []
+    for size in sizes:
+        chunks.append(" ".join(words[:size]).strip())
         words = words[size:]
     assert not "".join(words).strip()
-    return pieces
+    return chunks
 
 
 @pytest.mark.parametrize("task", PUBLISHED)
@@ -54,10 +54,10 @@ def test_the_published_ranks(shared: Shared, task: str) -> None:
     for document, question, order in PUBLISHED[task]["orders"]:
         row = rows[document]
         if document not in indices:
-            pieces = grouped(row["input"], PUBLISHED[task]["chunks"][document])
-            indices[document] = pieces, bm25_elasticsearch([piece.text for piece in pieces])
-        pieces, score = indices[document]
-        found = best(pieces, score(f"{row['instructions'][question]} {form}"), 4)
+            chunks = grouped(row["input"], PUBLISHED[task]["chunks"][document])
+            indices[document] = chunks, bm25_elasticsearch(chunks)
+        chunks, score = indices[document]
+        found = best(chunks, score(f"{row['instructions'][question]} {form}"), 4)
         assert [chunk.index for chunk in sorted(found, key=lambda chunk: chunk.rank)] == order
 
 
@@ -85,11 +85,7 @@ class Letters(ChunkTokenizer):
     ],
 )
 def test_cut_between_words(text: str, size: int, chunks: list[str]) -> None:
-    found = split_between_words(text, size, Letters())
-    assert [piece.text for piece in found] == [chunk.strip() for chunk in chunks]
-    assert [piece.index for piece in found] == list(range(len(chunks)))
-    for piece in found:
-        assert re.sub(" +", " ", text[piece.start : piece.end]).strip() == piece.text
+    assert split_between_words(text, size, Letters()) == [chunk.strip() for chunk in chunks]
 
 
 def test_cut_into_tokens() -> None:
@@ -98,10 +94,9 @@ def test_cut_into_tokens() -> None:
     text = "The grey ship left the harbour at dawn, and nobody knew 7 of its names.\n小船 <|endoftext|> \ud800 end " * 9
     readable = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for size in (1, 7, 128, 10_000):
-        pieces = split_tokens(text, size, tokenizer)
+        chunks = tokenizer.split(text, size)
         total = tokenizer.counts([text])[0]
-        assert len(pieces) == -(-total // size)
-        assert [piece.index for piece in pieces] == list(range(len(pieces)))
+        assert len(chunks) == -(-total // size)
         if size > 100:
-            assert "".join(piece.text for piece in pieces).replace("\ufffd", "") == readable.replace("\ufffd", "")
-    assert split_tokens("", 5, tokenizer) == []
+            assert "".join(chunks).replace("\ufffd", "") == readable.replace("\ufffd", "")
+    assert tokenizer.split("", 5) == []

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.errors import UsageError
-from lbx.records import Chunk
 from lbx.retrieval import (
     best,
     bm25,
@@ -99,17 +98,15 @@ def official_split(text: str, size: int) -> list[str]:
 
 @given(st.text("ab .\n？船", max_size=40), st.integers(1, 6))
 def test_chunks_as_published(text, size):
-    pieces = split_as_published(text, size)
-    assert [piece.text for piece in pieces] == official_split(text, size)
-    assert "".join(text[piece.start : piece.end] for piece in pieces) == text
-    for piece in pieces:
-        assert piece.text.replace(" ", "") == text[piece.start : piece.end].replace(" ", "")
+    chunks = split_as_published(text, size)
+    assert chunks == official_split(text, size)
+    assert "".join(chunks).replace(" ", "") == text.replace(" ", "")
 
 
 def test_a_retriever_by_characters():
     retriever = bm25_retriever(8, "bm25-characters")
     assert retriever.name == "bm25-characters/8 words"
-    texts = [piece.text for piece in split_as_published(DOCUMENT, 8)]
+    texts = split_as_published(DOCUMENT, 8)
     scores = okapi(texts, "grey harbour")
     found = retriever.retrieve(DOCUMENT, "grey harbour", 9)
     assert [c.text for c in sorted(found, key=lambda c: c.rank)] == [
@@ -177,8 +174,6 @@ def test_the_best_come_in_document_order_with_their_ranks():
         (2, 2, 0.5, "c. "),
         (3, 1, 0.9, "d. "),
     ]
-    assert all(isinstance(c, Chunk) for c in found)
-    assert [("a. b. c. d. e."[c.start : c.end]) for c in found] == [c.text for c in found]
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=9), st.integers(1, 12))
@@ -206,7 +201,6 @@ def test_a_retriever_by_bm25():
         "The grey ship left the harbour at dawn. ",
     ]
     assert [c.rank for c in found] == [1, 0]
-    assert [DOCUMENT[c.start : c.end] for c in found] == [c.text for c in found]
     assert retriever.retrieve(DOCUMENT, "", 2) == best(split(DOCUMENT, 8), [0] * 4, 2)
     assert len(retriever.retrieve(DOCUMENT, "ship", 99)) == 4
     assert retriever.retrieve("", "ship", 3) == []
@@ -277,5 +271,6 @@ def test_bm25_finds_the_paragraph_that_a_summary_was_made_from(documents):
         start = text.index(mark)
         end = text.find("段落", start + len(mark))
         (found,) = retriever.retrieve(text, row["input"], 1)
-        hits += found.start < (end if end > 0 else len(text)) and found.end > start
+        at = text.index(found.text)
+        hits += at < (end if end > 0 else len(text)) and at + len(found.text) > start
     assert hits >= 0.9 * len(rows)

@@ -161,11 +161,11 @@ def export(
 
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
-    from lbx.exchange import export_predictions, export_results
+    from lbx.exchange import export as export_runs
     from lbx.store import Store
 
     with Store(results, read_only=True) as store:
-        done = (export_results if official else export_predictions)(store, file_format, runs, output, force=force)
+        done = export_runs(store, file_format, runs, output, results=official, force=force)
         notes = [text for run in runs for text in _lacking(store, run, file_format)]
     for text in notes:
         note(text)

@@ -1,14 +1,6 @@
 """Predictions in the official files' formats: in from elsewhere, and out to the official scorers."""
 
-from lbx.exchange.exporting import Exported, export_predictions, export_results
+from lbx.exchange.exporting import Exported, export
 from lbx.exchange.importing import Imported, Understood, understand, write_predictions
 
-__all__ = [
-    "Exported",
-    "Imported",
-    "Understood",
-    "export_predictions",
-    "export_results",
-    "understand",
-    "write_predictions",
-]
+__all__ = ["Exported", "Imported", "Understood", "export", "understand", "write_predictions"]

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,39 +39,6 @@ class Exported:
     left_out: Mapping[str, int]
 
 
-def export_predictions(
-    store: Store, format_name: str, run_id: str | Sequence[str], directory: Path, *, force: bool = False
-) -> Exported:
-    """Write runs' answers to one benchmark family as its official prediction files.
-
-    An imported run's files come back byte for byte. Documents are not stored, so no file holds any.
-
-    Args:
-        format_name: the benchmark's name.
-        run_id: one, or several whose files have other names.
-        directory: made if it is not there.
-        force: replace files that are there already.
-
-    Raises:
-        UsageError: no such run, nothing of this benchmark in it, or a file is there already.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
-    """
-    return _export(store, format_name, run_id, directory, _predictions, force=force)
-
-
-def export_results(
-    store: Store, format_name: str, run_id: str | Sequence[str], directory: Path, *, force: bool = False
-) -> Exported:
-    """Write the files that the official scorer would write of runs' prediction files, byte for byte.
-
-    Raises:
-        UsageError: as ``export_predictions``; or the scorer writes none, would stop, or needs scores that are not
-            there.
-        LbxError: as ``export_predictions``.
-    """
-    return _export(store, format_name, run_id, directory, _results, force=force)
-
-
 @dataclass(frozen=True, slots=True)
 class _Made:
     """What a run gives: {place: pieces of text}, from how many answers, and how many it leaves out, by why."""
@@ -81,15 +48,31 @@ class _Made:
     left_out: Mapping[str, int]
 
 
-def _export(
+def export(
     store: Store,
     format_name: str,
     run_id: str | Sequence[str],
     directory: Path,
-    make: Callable[[Store, PredictionFormat, Mapping[str, Any]], _Made],
     *,
-    force: bool,
+    results: bool = False,
+    force: bool = False,
 ) -> Exported:
+    """Write runs' answers to one benchmark family as its official prediction files.
+
+    An imported run's files come back byte for byte. Documents are not stored, so no file holds any.
+
+    Args:
+        format_name: the benchmark's name.
+        run_id: one, or several whose files have other names.
+        directory: made if it is not there.
+        results: write what the official scorer would write of these files instead, byte for byte.
+        force: replace files that are there already.
+
+    Raises:
+        UsageError: no such run, nothing of this benchmark in it, or a file is there already; of results, the scorer
+            writes none, would stop, or needs scores that are not there.
+        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+    """
     run_ids = [run_id] if isinstance(run_id, str) else list(dict.fromkeys(run_id))
     files: dict[str, Sequence[str]] = {}
     rows, left_out = 0, Counter[str]()
@@ -97,7 +80,7 @@ def _export(
         check_runs(store, [name])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [name]).dicts()
         form = format_named(format_name, [held for held in _answered(store, name) if held not in set(BENCHMARKS)])
-        made = make(store, form, run)
+        made = (_results if results else _predictions)(store, form, run)
         if not made.files:
             raise _nothing(store, form, name)
         for place, pieces in made.files.items():

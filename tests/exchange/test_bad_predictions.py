@@ -11,7 +11,7 @@ import pytest
 from import_parts import import_predictions
 
 from lbx.errors import LbxError, StoreError, UsageError
-from lbx.exchange import export_predictions
+from lbx.exchange import export
 from lbx.store import Store
 
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
@@ -125,20 +125,20 @@ def test_one_name_is_one_content(store: Store, write_lines: Callable) -> None:
 def test_export_refuses(store: Store, write_lines: Callable, tmp_path: Path) -> None:
     run = import_predictions(store, "longbench", write_lines("a/qasper.jsonl", [V1]).parent, model="org/a").run_id
     with pytest.raises(UsageError, match=f"Its runs are: {run}"):
-        export_predictions(store, "longbench", "none", tmp_path / "out")
+        export(store, "longbench", "none", tmp_path / "out")
     with pytest.raises(UsageError, match=r"no answers to leval\. It answers longbench"):
-        export_predictions(store, "leval", run, tmp_path / "out")
-    (file,) = export_predictions(store, "longbench", run, tmp_path / "out").files
+        export(store, "leval", run, tmp_path / "out")
+    (file,) = export(store, "longbench", run, tmp_path / "out").files
     assert file == tmp_path / "out/pred/a/qasper.jsonl"
     file.write_text("precious")
     with pytest.raises(UsageError, match=r"is there already.*--force"):
-        export_predictions(store, "longbench", run, tmp_path / "out")
+        export(store, "longbench", run, tmp_path / "out")
     assert file.read_text() == "precious"
-    export_predictions(store, "longbench", run, tmp_path / "out", force=True)
+    export(store, "longbench", run, tmp_path / "out", force=True)
     assert json.loads(file.read_text()) == V1
     (tmp_path / "file").write_text("")
     with pytest.raises(LbxError, match="Nothing was exported"):
-        export_predictions(store, "longbench", run, tmp_path / "file")
+        export(store, "longbench", run, tmp_path / "file")
 
 
 def test_a_full_disk_leaves_nothing_half_written(store: Store, write_lines: Callable, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_nothing_half_written(store: Store, write_lines: Call
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(LbxError, match="cannot be written: File too large"):
-            export_predictions(store, "longbench", run, tmp_path / "out")
+            export(store, "longbench", run, tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)

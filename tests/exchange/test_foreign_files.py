@@ -14,7 +14,7 @@ import pytest
 from import_parts import import_predictions
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.exchange import export_predictions
+from lbx.exchange import export
 from lbx.store import Store
 
 Row = dict[str, Any]
@@ -40,7 +40,7 @@ def _without(row: Row, *names: str) -> Row:
 
 
 def _back(store: Store, form: str, run_id: str, source: Path, to: Path) -> None:
-    (file,) = export_predictions(store, form, run_id, to).files
+    (file,) = export(store, form, run_id, to).files
     assert file.read_bytes() == source.read_bytes()
 
 

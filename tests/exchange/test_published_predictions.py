@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from import_parts import import_predictions
 
-from lbx.exchange import export_predictions
+from lbx.exchange import export
 from lbx.store import Store
 
 Shared = Callable[[str], Path]
@@ -17,7 +17,7 @@ Shared = Callable[[str], Path]
 
 def _same_files(store: Store, benchmark: str, run_id: str, source: Path, to: Path) -> None:
     files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
-    exported = export_predictions(store, benchmark, run_id, to)
+    exported = export(store, benchmark, run_id, to)
     assert sorted(path.name for path in exported.files) == [path.name for path in files]
     found = {path.name: path.read_bytes() for path in exported.files}
     assert all(found[path.name] == path.read_bytes() for path in files)

@@ -15,7 +15,7 @@ from import_parts import import_predictions
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import LbxError, UsageError
-from lbx.exchange import export_predictions, export_results
+from lbx.exchange import export
 from lbx.records import Compared
 from lbx.store import RunRow, Store
 from lbx.store.runs import set_metadata
@@ -69,7 +69,7 @@ def _undated(files: dict[str, str]) -> dict[str, str]:
 def test_as_the_official_scorer_writes_them(family: str, golden: dict[str, Any], store: Store, tmp_path: Path) -> None:
     runs = _imported(store, family, golden, tmp_path / "in")
     _score(store)
-    exported = export_results(store, family.removesuffix("_e"), runs, tmp_path / "out")
+    exported = export(store, family.removesuffix("_e"), runs, tmp_path / "out", results=True)
     found = _undated(_found(exported.files, tmp_path / "out"))
     wanted = {f"m/{place}" if family == "longbench_pro" else place: text
               for place, text in golden[family]["results"].items()}  # fmt: skip
@@ -93,15 +93,15 @@ def test_a_run_of_lbx_has_the_results_of_its_predictions(
     _score(store)
     settings = {"context_window": 131072, "thinking": False} if family == "longbench_pro" else {}
     _as_a_run_of_lbx(store, run, settings)
-    made = export_results(store, name, run, tmp_path / "made")
-    predictions = export_predictions(store, name, run, tmp_path / "predictions").files
+    made = export(store, name, run, tmp_path / "made", results=True)
+    predictions = export(store, name, run, tmp_path / "predictions").files
     with Store(tmp_path / "again.duckdb") as again:
         place = predictions[0] if name in ("longbench_v2", "longbench_pro") else predictions[0].parent
         if name == "longbench_pro":
             place = place.rename(place.with_name("nonthinking_context-120000_bon-3_inference_1-of-1.jsonl"))
         second = import_predictions(again, name, place, model="m").run_id
         _score(again)
-        official = export_results(again, name, second, tmp_path / "official")
+        official = export(again, name, second, tmp_path / "official", results=True)
     first, second_files = (
         _undated(_found(one.files, tmp_path / folder)) for one, folder in ((made, "made"), (official, "official"))
     )
@@ -120,7 +120,7 @@ def test_published_predictions(shared: Callable[[str], Path], store: Store, tmp_
         (tmp_path / f"in/{task}.jsonl").write_bytes((folder / f"{task}.jsonl").read_bytes())
     run = import_predictions(store, "longbench", tmp_path / "in", model="m").run_id
     _score(store)
-    (file,) = export_results(store, "longbench", run, tmp_path / "out").files
+    (file,) = export(store, "longbench", run, tmp_path / "out", results=True).files
     lines = file.read_text("utf-8").splitlines()
     published = {line.rstrip(",") for line in (folder / "result.json").read_text("utf-8").splitlines()}
     assert {line.rstrip(",") for line in lines} <= published
@@ -155,7 +155,7 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
     _score(store)
     other = import_predictions(store, "leval", tmp_path / "in", model="n", run_id="n").run_id
     _score(store)
-    exported = export_results(store, "leval", run, tmp_path / "out")
+    exported = export(store, "leval", run, tmp_path / "out", results=True)
     found = _found(exported.files, tmp_path / "out")
     for task in LEVAL:  # the folder with the model's name
         assert found.pop(f"m/{task}.pred.jsonl") == (tmp_path / f"in/{task}.pred.jsonl").read_text("utf-8")
@@ -179,12 +179,12 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
         (row,) = rows[f"{table}_LEval_leaderboard.csv"]
         assert (row["Model"], row[task], row[average], row.get("Length")) == ("m", figure, "", length)
         assert {key: row[key] for key in said} == said
-    both = export_results(store, "leval", [run, other], tmp_path / "both")
+    both = export(store, "leval", [run, other], tmp_path / "both", results=True)
     text = _found(both.files, tmp_path / "both")["f1_LEval_leaderboard.csv"]
     twin = import_predictions(store, "leval", tmp_path / "in", model="x/m", run_id="twin").run_id
     _score(store)
     with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take in another run"):
-        export_results(store, "leval", [run, twin], tmp_path / "twins")
+        export(store, "leval", [run, twin], tmp_path / "twins", results=True)
     for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
         assert BENCHMARKS[family].joined_results(rows, "{}", "{}") is None
     assert [(row["Model"], row["Params"]) for row in csv.DictReader(text.splitlines())] == [("m", "7B"), ("n", "")]
@@ -197,18 +197,18 @@ def test_the_leaderboards_list_of_models_grows(golden: dict[str, Any], store: St
     listed = tmp_path / "output/model_info.json"
     listed.parent.mkdir()
     listed.write_text(json.dumps({"Other": {"type": "Mixed"}, "m": {"type": "Thinking", "url": "kept"}}))
-    export_results(store, "longbench_pro", run, listed.parent)
+    export(store, "longbench_pro", run, listed.parent, results=True)
     assert json.loads(listed.read_text()) == {"Other": {"type": "Mixed"}, "m": {"type": "Mixed", "url": "kept"}}
     listed.write_text('{"m": {"type": ["Thinking"]}}')
-    export_results(store, "longbench_pro", run, listed.parent, force=True)
+    export(store, "longbench_pro", run, listed.parent, force=True, results=True)
     assert json.loads(listed.read_text()) == {"m": {"type": ["Thinking"]}}
     for wrong in (b"[]", b"[" * 200_000, b'{"Other": "\xff"}'):
         listed.write_bytes(wrong)
         with pytest.raises(UsageError, match=r"model_info\.json cannot take in another run"):
-            export_results(store, "longbench_pro", run, listed.parent, force=True)
+            export(store, "longbench_pro", run, listed.parent, force=True, results=True)
         assert listed.read_bytes() == wrong
     listed.unlink()
-    export_results(store, "longbench_pro", run, listed.parent, force=True)
+    export(store, "longbench_pro", run, listed.parent, force=True, results=True)
     assert json.loads(listed.read_text())["m"] == {
         "type": "Instruct", "context_length": "1M", "url": "https://example.org"
     }  # fmt: skip
@@ -221,7 +221,7 @@ def test_what_would_be_no_official_number_is_refused(
 
     def refused(family: str, run: str, message: str) -> None:
         with pytest.raises(LbxError, match=message):
-            export_results(store, family, run, tmp_path / "out")
+            export(store, family, run, tmp_path / "out", results=True)
         assert not (tmp_path / "out").exists()
 
     refused("longbench_pro", run, "No answer of the run .* has a score.*lbx score")
@@ -237,12 +237,12 @@ def test_what_would_be_no_official_number_is_refused(
     runs = [import_predictions(store, "longbench", folder, model="x/m", run_id=name).run_id for name in "ab"]
     _score(store)
     with pytest.raises(UsageError, match=r"result\.json cannot take in another run"):
-        export_results(store, "longbench", runs, tmp_path / "out")
+        export(store, "longbench", runs, tmp_path / "out", results=True)
     assert not (tmp_path / "out").exists()
-    (file,) = export_results(store, "longbench", "a", tmp_path / "out").files
+    (file,) = export(store, "longbench", "a", tmp_path / "out", results=True).files
     file.write_text("precious")
     with pytest.raises(UsageError, match=r"is there already.*--force"):
-        export_results(store, "longbench", "a", tmp_path / "out")
+        export(store, "longbench", "a", tmp_path / "out", results=True)
     assert file.read_text() == "precious"
 
 
@@ -254,7 +254,7 @@ def test_a_folder_in_the_place_of_a_file(store: Store, tmp_path: Path, write_lin
     (out / "hotpotqa.jsonl").mkdir(parents=True)
     (out / "qasper.jsonl").write_text("precious")
     with pytest.raises(LbxError, match=r"hotpotqa\.jsonl cannot be written: Is a directory.*Nothing was exported"):
-        export_predictions(store, "longbench", run, out, force=True)
+        export(store, "longbench", run, out, force=True)
     assert (out / "qasper.jsonl").read_text() == "precious"
     assert sorted(path.name for path in out.iterdir()) == ["hotpotqa.jsonl", "qasper.jsonl"]
 
@@ -265,7 +265,7 @@ def test_a_window_of_characters_is_no_window_of_tokens(golden: dict[str, Any], s
     settings = json.dumps({"context_window": 100_000_000, "backend.tokenizer": None, "thinking": False})
     with store.transaction() as connection:
         connection.execute("UPDATE runs SET backend = 'endpoint', settings = ?", [settings])
-    made = _found(export_results(store, "longbench_pro", run, tmp_path / "out").files, tmp_path / "out")
+    made = _found(export(store, "longbench_pro", run, tmp_path / "out", results=True).files, tmp_path / "out")
     assert not any("context-" in place for place in made)
     assert json.loads(made["model_info.json"])["m"]["context_length"] == "-"
 
@@ -273,4 +273,4 @@ def test_a_window_of_characters_is_no_window_of_tokens(golden: dict[str, Any], s
 def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -> None:
     store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0"))
     with pytest.raises(UsageError, match="There is no prediction format 'needle'"):
-        export_results(store, "needle", "r", tmp_path / "out")
+        export(store, "needle", "r", tmp_path / "out", results=True)

@@ -16,7 +16,7 @@ from bench.linking import link_tree
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import split
 from lbx.errors import BundleError, UsageError
-from lbx.exchange import export_predictions
+from lbx.exchange import export
 from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -45,7 +45,7 @@ def test_odd_files_come_back_byte_for_byte(case: str, store: Store, tmp_path: Pa
     source.parent.mkdir()
     source.write_bytes(FILES[case])
     run = import_predictions(store, "longbench", source.parent, model="m").run_id
-    (file,) = export_predictions(store, "longbench", run, tmp_path / "out").files
+    (file,) = export(store, "longbench", run, tmp_path / "out").files
     assert file.read_bytes() == FILES[case]
 
 
@@ -139,7 +139,7 @@ def test_longbench_rows_find_the_bundles_samples(
         # Two samples with the same answers and length are told apart by their order alone.
         different = sum(outputs[sample.sample_id] != row["pred"] for sample, row in zip(samples, rows, strict=True))
         assert different <= 2
-    for file in export_predictions(store, "longbench", run, tmp_path / "out").files:
+    for file in export(store, "longbench", run, tmp_path / "out").files:
         assert file.read_bytes() == (source / file.name).read_bytes()
 
 
@@ -204,7 +204,7 @@ def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp
         known = {sample.sample_id: sample for sample in BENCHMARKS["leval"].samples(bundle, task)}
         rows = store.query("SELECT sample_id, source_row FROM generations WHERE task = ?", [task]).rows
         assert rows and all(known[name].references == (json.loads(row)["gt"],) for name, row in rows)
-    for file in export_predictions(store, "leval", imported.run_id, tmp_path / "out").files:
+    for file in export(store, "leval", imported.run_id, tmp_path / "out").files:
         assert file.read_bytes() == (source / file.name).read_bytes()
 
 
@@ -221,7 +221,7 @@ def test_rows_that_answer_nothing_in_the_bundle_are_named_and_taken_as_they_stan
     assert 0 < imported.unmatched == len(named) == foreign < len(rows)
     plain = import_predictions(store, "longbench_v2", file, model="m", run_id="plain")
     assert scored(store, "longbench_v2", imported.run_id) == scored(store, "longbench_v2", plain.run_id)
-    (again,) = export_predictions(store, "longbench_v2", imported.run_id, tmp_path / "out").files
+    (again,) = export(store, "longbench_v2", imported.run_id, tmp_path / "out").files
     assert again.read_bytes() == file.read_bytes()
 
 
@@ -264,7 +264,7 @@ def test_a_folder_of_more_than_the_bundle_has(
     assert len(set(names)) == 4
     numbers = scored(store, "longbench", imported.run_id)
     assert numbers["qasper"]["f1"] == 25.0 and next(iter(numbers["lcc"].values())) == 100.0
-    for file in export_predictions(store, "longbench", imported.run_id, tmp_path / "out").files:
+    for file in export(store, "longbench", imported.run_id, tmp_path / "out").files:
         assert file.read_bytes() == (folder / file.name).read_bytes()
     write_lines("other/qasper.jsonl", twice[1:2])
     second = write_lines("other/hotpotqa.jsonl", [{**V1_ROW, "answers": ["Oslo"]}]).parent
@@ -340,7 +340,7 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
             store.write(samples=[SampleRow(sample, place)], generations=[row])
         failed = SampleRow(Sample(name, sample.task, "failed", "c", "?", ("z",)), 99)
         store.write(samples=[failed], generations=[GenerationRow("r", name, sample.task, "failed", 0, error="no")])
-    exported = export_predictions(store, name, "r", tmp_path / "out")
+    exported = export(store, name, "r", tmp_path / "out")
     assert exported.left_out == {"failed": len({sample.task for sample in SAMPLES[name]})}
     with Store(tmp_path / "again.duckdb") as again:
         numbers = {}

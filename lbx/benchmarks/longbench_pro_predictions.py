@@ -23,6 +23,8 @@ from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswe
 from lbx.records import Sample
 
 _CODES = {"English": "en", "Chinese": "zh"}
+_MOST_TIMES = 1000
+"""The report has numbers for each of so many answers to a question, whether or not they are there."""
 
 
 class LongBenchProFormat(PredictionFormat):
@@ -82,8 +84,8 @@ class LongBenchProFormat(PredictionFormat):
 
 def _iteration(line: PredictionLine) -> int:
     value = line.need("bon_idx")
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
-        raise wrong(line.where, "'bon_idx' should be a whole number from 1")
+    if type(value) is not int or not 1 <= value <= _MOST_TIMES:
+        raise wrong(line.where, f"'bon_idx' should be a whole number from 1 to {_MOST_TIMES}")
     return value - 1
 
 

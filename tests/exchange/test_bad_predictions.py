@@ -63,6 +63,7 @@ BAD = {
     "pro changes": ("longbench_pro", "", _line(PRO) + _line(PRO, bon_idx=2, answer=["y"]), "line 2: it differs from"),
     "pro task": ("longbench_pro", "", _line(PRO, secondary_task="T0"), "line 1: there is no secondary task 'T0'"),
     "pro bon_idx": ("longbench_pro", "", _line(PRO, bon_idx=0), "line 1: 'bon_idx' should"),
+    "pro bon_idx without end": ("longbench_pro", "", _line(PRO, bon_idx=2**31 - 1), "a whole number from 1 to 1000"),
     "lveval task": ("lveval", "cmrc_mixup.jsonl", _line(LV), "Did you mean cmrc_mixup_"),
     "leval no key": ("leval", "narrative_qa.pred.jsonl", _line(LE, m_pred=...), 'line 1: it has no key with "_pred"'),
     "leval other key": ("leval", "narrative_qa.pred.jsonl", _line(LE) + _line(LE, m_pred=...), "line 2: .*'m_pred'"),

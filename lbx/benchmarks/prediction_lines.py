@@ -131,11 +131,11 @@ def split(path: Path, data: bytes, *, array: bool = False) -> Content:
 def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
     """The objects of a JSON array; ``raw`` reaches from the end of the one before to this one's, the last one's on."""
     spans = []
-    at = _past(text, 0, f"{_BOM}[")
+    at, line, counted = _past(text, 0, f"{_BOM}["), 1, 0
     while at < len(text) and text[at] != "]":
-        where = f"{path}, line {text.count(chr(10), 0, at) + 1}"
-        values, end = _element(where, text, at)
-        spans.append((where, at, end, values))
+        line, counted = line + text.count("\n", counted, at), at
+        values, end = _element(f"{path}, line {line}", text, at)
+        spans.append((line, end, values))
         at = _past(text, end, "")
         if text[at : at + 1] == ",":
             at = _past(text, at + 1, "")
@@ -146,9 +146,9 @@ def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
     if not spans:
         raise wrong(str(path), "the array is empty")
     begin = 0
-    for number, (where, at, end, values) in enumerate(spans, 1):
+    for number, (line, end, values) in enumerate(spans, 1):
         stop = len(text) if number == len(spans) else end
-        yield PredictionLine(where, text.count("\n", 0, at) + 1, text[begin:stop], values)
+        yield PredictionLine(f"{path}, line {line}", line, text[begin:stop], values)
         begin = stop
 
 

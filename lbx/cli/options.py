@@ -272,8 +272,8 @@ Metadata = Annotated[
     _output(
         "--metadata",
         metavar="KEY=VALUE",
-        help="Say something of the run that its settings do not, for exported result files; no part of its name. Can "
-        "be repeated.",
+        help="Record what the run's settings do not say about it, for exported result files; not part of its name. "
+        "Can be repeated.",
     ),
 ]
 Log = Annotated[

@@ -97,7 +97,8 @@ def _with_published(
 
     if not tables.keys() & {"paper", "reference"}:
         raise UsageError(
-            "Published figures stand in the reports paper and reference only.", fix="Ask for one, or for no report."
+            "Only the reports paper and reference show published figures.",
+            fix="Ask for one of them, or name no report.",
         )
     figures = [figure for path in references for figure in read_reference(path)] if references else published()
     if "reference" in tables:

@@ -190,19 +190,19 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
     ).rows
     if parts:
         told = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
-        yield f"The run {run} has a part of {told}: the official scorer takes a file for the whole."
+        yield f"The run {run} answered only a part of {told}; the official scorer takes every file to be complete."
 
 
 def metadata(
     *,
     results: Results,
     said: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to say of the run; KEY= takes it back.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to record; KEY= removes it.")
     ] = None,
     run: Annotated[str, typer.Option("--run", help="The run.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say something of a run that its settings do not, for exported result files, or show what is said.
+    """Record what a run's settings do not say about it, for exported result files, or show what is recorded.
 
     Example: lbx metadata results.duckdb --run RUN PE=no IDD=no "Max-Ctx=16k"
     """
@@ -218,5 +218,5 @@ def metadata(
     if as_json:
         answer_json(json.dumps(told, ensure_ascii=False))
     else:
-        for line in [f"{key}={value}" for key, value in told.items()] or [f"Nothing is said of {run}."]:
+        for line in [f"{key}={value}" for key, value in told.items()] or [f"Nothing is recorded about {run}."]:
             answer(line)

@@ -114,9 +114,10 @@ def show(
     ] = None,
     runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")] = None,
     pattern: Annotated[str, typer.Option("--match", metavar="PATTERN", help="List these: 'leval/tpo/*'.")] = "*",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="List so many.")] = _LISTED,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="List at most N.")] = _LISTED,
     prompt: Annotated[
-        bool, typer.Option("--prompt", help="Rebuild the prompt from bundle and model, and hold it against its hash.")
+        bool,
+        typer.Option("--prompt", help="Rebuild the prompt from bundle and model, and compare it with the stored hash."),
     ] = False,
     bundle: Annotated[
         Path | None, typer.Option("--bundle", "-b", metavar="DIR", help="For --prompt; default: the run's.")

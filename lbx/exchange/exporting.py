@@ -102,7 +102,7 @@ def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Se
     text = BENCHMARKS[form.name].joined_results(place, "".join(first), "".join(second))
     if text is None:
         raise UsageError(
-            f"{place} cannot take in another run: it is about one, or is not what lbx writes.",
+            f"{place} cannot take in another run: such a file is about one run, or this one was not written by lbx.",
             fix="Export each run into a folder of its own.",
         )
     return [text]
@@ -133,8 +133,8 @@ def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _M
         ) from exc
     if not made:
         raise UsageError(
-            f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run no "
-            "score that counts there.",
+            f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run has "
+            "no score that counts in one.",
             fix="Leave out --results for the answers alone, or score the run again.",
         )
     if family.results_hold_predictions:
@@ -148,7 +148,7 @@ def _target(directory: Path, name: str, run_id: str) -> Path:
     except ValueError as exc:
         raise StoreError(
             f"The run {run_id!r} names a file {name!r}, which is not written: {exc}.",
-            fix="Nothing was exported. Who made the results file?",
+            fix="Nothing was exported. Ask whoever made the results file.",
         ) from exc
 
 
@@ -159,6 +159,11 @@ def _answered(store: Store, run_id: str) -> list[str]:
 
 def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
     held = _answered(store, run_id)
+    if form.name in held:
+        return UsageError(
+            f"The run {run_id!r} has no answer to {form.name} that goes into a file: all failed, or are left out.",
+            fix=f"`lbx report {store.path} failures` says why they failed.",
+        )
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",
         fix=f"It answers {', '.join(held)}." if held else "It has no answers yet.",

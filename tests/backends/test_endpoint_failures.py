@@ -123,7 +123,7 @@ def test_what_will_not_pass_is_asked_once(serve: Any, status: int, body: Any, er
         ((200, {}, {"error": "odd"}), "no choices"),
         ((200, {}, {"choices": [{"index": 0}]}), "not text"),
         ((200, {}, {"choices": [{"message": {"content": ["a"]}}]}), "not text"),
-        (chatted("half", "abort"), "broke the answer off .abort"),
+        (chatted("half", "abort"), "did not finish the answer .abort"),
         (chatted("", "content_filter"), "content_filter"),
     ],
 )

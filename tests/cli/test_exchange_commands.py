@@ -135,7 +135,7 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
     assert json.loads(again.stdout)["run_id"] == "r"
     changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
-    assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "Nothing is said of r.\n"
+    assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "Nothing is recorded about r.\n"
     fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
     fails(lbx("metadata", out, "--run", "r", "a"), 2, "takes KEY=VALUE, not 'a'")
     fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "takes KEY=VALUE")

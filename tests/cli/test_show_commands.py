@@ -168,6 +168,18 @@ def test_texts_of_models_steer_no_terminal(lbx: Lbx, bundle: Path, tmp_path: Pat
     assert "x" * 5000 in lbx("show", out, listed["sample"], "--full").stdout
 
 
+def test_a_prompt_that_was_never_sent_is_compared_with_nothing(
+    lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r.duckdb"
+    asked = ("-b", bundle, "-m", answers, "-t", "needle/single_en", "--limit", "1", "--max-new-tokens", 10**6)
+    assert lbx("run", *asked, "-o", out).returncode == 3
+    (listed,) = json.loads(lbx("show", out, "--json").stdout)
+    (told,) = json.loads(lbx("show", out, listed["sample"], "--prompt", "--json").stdout)
+    assert told["prompt_is_the_same"] is None
+    assert "there is nothing to hold it against" in lbx("show", out, listed["sample"], "--prompt").stdout
+
+
 def test_the_first_of_each_task_is_shown_where_none_is_chosen(lbx: Lbx, bundle: Path, answers: Path) -> None:
     done = lbx("prompts", "-b", bundle, "-m", answers, "-t", "needle/single_en,needle/single_zh")
     assert done.stdout.count("== needle/") == 2

@@ -342,6 +342,10 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
         store.write(samples=[failed], generations=[GenerationRow("r", name, sample.task, "failed", 0, error="no")])
     exported = export(store, name, "r", tmp_path / "out")
     assert exported.left_out == {"failed": len({sample.task for sample in SAMPLES[name]})}
+    store.begin_run(RunRow("f", "m", "scripted", "1", {}, "", {}, {}, "0"))
+    store.write(generations=[GenerationRow("f", name, SAMPLES[name][0].task, "failed", 0, error="no")])
+    with pytest.raises(UsageError, match=r"no answer .* that goes into a file: all failed.*lbx report .* failures"):
+        export(store, name, "f", tmp_path / "failed")
     with Store(tmp_path / "again.duckdb") as again:
         numbers = {}
         for place in sorted({path if name.startswith("longbench_") else path.parent for path in exported.files}):

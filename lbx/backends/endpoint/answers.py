@@ -97,7 +97,7 @@ def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     finish = str(choice.get("finish_reason") or "stop")
     if finish in _FAILED:
-        raise BackendError(f"The server broke the answer off ({finish}).", fix="Its log may say why.")
+        raise BackendError(f"The server did not finish the answer ({finish}).", fix="Its log may say why.")
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
         raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.")
     cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))

@@ -28,6 +28,13 @@ def inside(folder: Path, name: str) -> Path:
     return folder / PurePosixPath(name)
 
 
+def part_of(path: Path) -> Path:
+    """Where a file is written until it is whole. What lies there, perhaps a link to elsewhere, goes."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    return part
+
+
 def _problem(part: str) -> str:
     if part in ("", "."):
         return "it is absolute, or has an empty part"

@@ -11,6 +11,7 @@ import typer
 from lbx.cli.options import ReportFormat, Results, SqlFormat
 from lbx.cli.output import answer_json, answer_text, note, stdout
 from lbx.errors import UsageError
+from lbx.paths import part_of
 from lbx.report.reports import REPORTS
 
 if TYPE_CHECKING:
@@ -129,12 +130,11 @@ def sql(
     """
     from lbx.report import render
     from lbx.store import Store
-    from lbx.store.queries import parquet_part
 
     if output_format is SqlFormat.PARQUET:
         if output is None:
             raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
-        with Store(results, read_only=True, beside=[parquet_part(output)]) as store:
+        with Store(results, read_only=True, beside=[part_of(output)]) as store:
             rows = store.export_parquet(query, output)
         note(f"{rows:,} rows in {output}")
         return
@@ -147,7 +147,14 @@ def sql(
     else:
         stdout().print(render.rich_table("", render.plain_columns(table)))
         return
-    if output:
-        output.write_text(text, "utf-8")
-    else:
+    if output is None:
         answer_text(text)
+    elif output.exists() and not output.is_file():
+        output.write_text(text, "utf-8")  # a device or a pipe
+    else:
+        part = part_of(output)
+        try:
+            part.write_text(text, "utf-8")
+            part.replace(output)
+        finally:
+            part.unlink(missing_ok=True)

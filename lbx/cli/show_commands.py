@@ -13,6 +13,7 @@ from lbx.cli.options import AsJson, Results
 from lbx.cli.output import answer_json, answer_text, note, stdout
 from lbx.cli.spec_options import takes_spec
 from lbx.errors import LbxError, UsageError
+from lbx.paths import part_of
 
 if TYPE_CHECKING:
     from lbx.runs.prompts import SentPrompt
@@ -57,8 +58,7 @@ def _write(path: Path, found: Iterator[SentPrompt]) -> int:
     """Into a file that is there when it is whole. Returns how many."""
     if path.exists():
         raise UsageError(f"{path} is there already.", fix="Choose another name, or remove it.")
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)  # it may be a link to somewhere else
+    part = part_of(path)
     try:
         with part.open("x", encoding="ascii") as file:
             written = sum(bool(file.write(json.dumps(sent.to_json()) + "\n")) for sent in found)

@@ -18,7 +18,7 @@ from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.inputs import read_input
-from lbx.paths import inside
+from lbx.paths import inside, part_of
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
@@ -240,16 +240,15 @@ def _refuse_existing(targets: Iterable[Path]) -> None:
 
 def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:
     """All files or none: each is written beside its place first, and moved there when all are whole."""
-    parts = {path: path.with_name(f".{path.name}.part") for path in targets}
+    parts: dict[Path, Path] = {}
     with ExitStack() as stack:
         try:
-            for path, part in parts.items():
+            for path, pieces in targets.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
+                part = parts[path] = part_of(path)
                 stack.callback(part.unlink, missing_ok=True)
-                part.unlink(missing_ok=True)  # it may be a link to somewhere else
                 with part.open("xb") as file:
-                    for line in targets[path]:
-                        file.write(line.encode("utf-8", "replace"))
+                    file.writelines(piece.encode("utf-8", "replace") for piece in pieces)
             for path in filter(Path.is_dir, parts):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             for path, part in parts.items():

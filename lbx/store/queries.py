@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import duckdb
 
@@ -37,10 +36,3 @@ def check_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         else f"This is {len(kinds)} statements, not one query.",
         fix="Give one SELECT (or FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW).",
     )
-
-
-def parquet_part(path: Path) -> Path:
-    """Where a parquet file is written until it is whole. What lies there, perhaps a link to elsewhere, goes."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    return part

@@ -18,13 +18,14 @@ import duckdb
 
 from lbx.database import RESULTS, attach, quoted
 from lbx.errors import StoreError
+from lbx.paths import part_of
 from lbx.records import SampleKey
 from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
-from lbx.store.queries import check_query, parquet_part
+from lbx.store.queries import check_query
 from lbx.store.rows import (
     GenerationRow,
     GroupRow,
@@ -397,13 +398,13 @@ class Store:
         """Write a query's answer to a parquet file, complete or not at all. Returns the number of rows.
 
         Args:
-            path: ``parquet_part`` of it is the one file that the store was given beside its own.
+            path: ``part_of`` of it is the one file that the store was given beside its own.
 
         Raises:
             StoreError: the query is none that reads, or is wrong, or the file cannot be written.
         """
         check_query(self._connection, sql)
-        part = parquet_part(path)
+        part = part_of(path)
         try:
             copy = f"COPY ({sql.rstrip().rstrip(';')}\n) TO {quoted(str(part))} (FORMAT parquet, USE_TMP_FILE false)"
             written = self._interruptibly(lambda: self._connection.execute(copy).fetchone())

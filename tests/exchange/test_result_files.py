@@ -250,11 +250,11 @@ def test_a_folder_in_the_place_of_a_file(store: Store, tmp_path: Path, write_lin
     rows = [{"pred": "a", "answers": ["a"], "all_classes": None, "length": 1}]
     write_lines("pred/qasper.jsonl", rows)
     run = import_predictions(store, "longbench", write_lines("pred/hotpotqa.jsonl", rows).parent, model="m").run_id
-    out = tmp_path / "out"
+    out = tmp_path / "out/pred/m"
     (out / "hotpotqa.jsonl").mkdir(parents=True)
     (out / "qasper.jsonl").write_text("precious")
     with pytest.raises(LbxError, match=r"hotpotqa\.jsonl cannot be written: Is a directory.*Nothing was exported"):
-        export(store, "longbench", run, out, force=True)
+        export(store, "longbench", run, tmp_path / "out", force=True)
     assert (out / "qasper.jsonl").read_text() == "precious"
     assert sorted(path.name for path in out.iterdir()) == ["hotpotqa.jsonl", "qasper.jsonl"]
 

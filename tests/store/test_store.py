@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from store_rows import RUN, fill, generation, sample, score
 
 from lbx.errors import StoreError
+from lbx.paths import part_of
 from lbx.records import SampleKey
 from lbx.store import ResultRow, Store
 from lbx.store.migrations import MIGRATIONS
-from lbx.store.queries import parquet_part
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_own_sql_reads_this_file_only(path: Path, tmp_path: Path) -> None:
 def test_parquet_holds_the_query_or_nothing(path: Path, tmp_path: Path) -> None:
     fill(path, "r1")
     out, bad = tmp_path / "out.parquet", tmp_path / "bad.parquet"
-    with Store(path, read_only=True, beside=[parquet_part(out), parquet_part(bad)]) as store:
+    with Store(path, read_only=True, beside=[part_of(out), part_of(bad)]) as store:
         assert store.export_parquet("SELECT run_id FROM runs; ", out) == 1
         assert duckdb.sql(f"SELECT * FROM '{out}'").fetchall() == [("r1",)]
         with pytest.raises(StoreError, match="read-only"):

@@ -44,7 +44,7 @@ path = "gpt2"
 repo = "openai-community/gpt2"
 type = "model"
 """
-SCRIPT = 'message = " Sum."\nmessage = " Short."\nmessage = " Letter."\nmessage = f" {len(out)} words."\n'
+SCRIPT = 'message = " Sum."\nmessage = " Short."\nmessage = " Letter."\nmessage = f" {len(out.split())} words."\n'
 HOUSES = ("red", "grey", "green", "blue", "white", "black")
 
 

@@ -27,11 +27,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench import METRICS, LongBench, accepted_answers
 from lbx.benchmarks.longbench_tasks import TASKS
 from lbx.engine.scoring_pool import ScoringInput, ScoringPool
-from lbx.records import Sample
+from lbx.records import Sample, ScoredSample
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared/data/predictions/longbench/llama3-8b-instruct"
 PROCESSES = 2

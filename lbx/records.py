@@ -294,6 +294,21 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredSample:
+    """A sample beside its metrics' values {metric: score}, as ``aggregate`` and ``groups`` take them.
+
+    Attributes:
+        iteration: which of several answers to the sample, from 0.
+        partial: whether any of the values lacks a part.
+    """
+
+    sample: Sample
+    scores: Mapping[str, float]
+    iteration: int = 0
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TaskScore:
     """One number of a task.
 

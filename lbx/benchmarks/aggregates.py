@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lbx.benchmarks.base import ScoredSample
-from lbx.records import GroupScore, TaskScore
+from lbx.records import GroupScore, ScoredSample, TaskScore
 
 
 def ordered_sum(values: Iterable[float]) -> float:

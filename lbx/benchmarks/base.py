@@ -9,37 +9,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from lbx.benchmarks.predictions import PredictionFormat
+from lbx.benchmarks.results import ScoredRun
 from lbx.errors import BundleError
 from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
+from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.retrieval import RetrievalRules
-
-if TYPE_CHECKING:
-    from lbx.benchmarks.results import ScoredRun
 
 WINDOWS_OF_128K = range(128_000, 131_073)
 """Context windows, in tokens, of what people call a model of 128k: from 128 x 1000 to 128 x 1024."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredSample:
-    """A sample beside its metrics' values {metric: score}, as ``aggregate`` and ``groups`` take them.
-
-    Attributes:
-        iteration: which of several answers to the sample, from 0.
-        partial: whether any of the values lacks a part.
-    """
-
-    sample: Sample
-    scores: Mapping[str, float]
-    iteration: int = 0
-    partial: bool = False
 
 
 def named_apart(samples: Iterable[Sample]) -> Iterator[Sample]:

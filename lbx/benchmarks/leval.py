@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks.aggregates import Average, mean, numbers, task_score
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.leval_predictions import LEvalFormat
 from lbx.benchmarks.leval_prompts import (
     CONFIG,
@@ -47,7 +47,7 @@ from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
 from lbx.metrics.rouge_n import rouge
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 
 REPO = "L4NLP/LEval"
 

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import mean, numbers, numpy_percent, task_score
-from lbx.benchmarks.base import Benchmark, ScoredSample, named_apart
+from lbx.benchmarks.base import Benchmark, named_apart
 from lbx.benchmarks.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.longbench_answers import (
     ODD_ANSWERS,
@@ -40,7 +40,7 @@ from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.metrics import classification, code, f1, rouge_l
 from lbx.metrics.numbers import count, retrieval
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample, named_apart
+from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, named_apart
 from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
 from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
@@ -40,6 +40,7 @@ from lbx.records import (
     Prompt,
     Sample,
     Score,
+    ScoredSample,
     Task,
     TaskScore,
     Truncation,

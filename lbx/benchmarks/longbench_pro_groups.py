@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import ScoredSample
-from lbx.records import GroupScore, Sample
+from lbx.records import GroupScore, Sample, ScoredSample
 
 PASS_SUMMARY = 0.65
 """What a summary must exceed to pass; everything else must be 1."""

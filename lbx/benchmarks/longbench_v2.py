@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from lbx.benchmarks.aggregates import task_score
-from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample
+from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark
 from lbx.benchmarks.files import DataRow, read_text
 from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
 from lbx.benchmarks.results import ScoredRun
@@ -31,7 +31,7 @@ from lbx.benchmarks.templates import fill_marks
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.retrieval import RetrievalRules
 from lbx.visible import one_line
 

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from lbx.benchmarks.aggregates import Average, task_score
-from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, ScoredSample
+from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark
 from lbx.benchmarks.files import DataRow, damaged, zip_members
 from lbx.benchmarks.literals import read_literals
 from lbx.benchmarks.lveval_predictions import LVEvalFormat
@@ -42,7 +42,7 @@ from lbx.benchmarks.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.templates import fill_format
 from lbx.layout import Bundle
 from lbx.metrics import f1, keyword_gate
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 
 T = TypeVar("T")
 

@@ -24,11 +24,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lbx.benchmarks.aggregates import mean
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
 from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 
 SETTINGS_FILE = "needle/needle.toml"
 KINDS = ("single", "multikey", "multiquery")

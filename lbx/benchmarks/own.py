@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from lbx.benchmarks.aggregates import Average, mean
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.files import while_unchanged
 from lbx.benchmarks.own_definition import (
     FILE,
@@ -28,7 +28,7 @@ from lbx.benchmarks.templates import fill_format
 from lbx.errors import BundleError, LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.metrics.named import METRICS, VERSION, Asked
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, Task, TaskScore
+from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 
 FOLDER = "benchmarks"
 """Where such benchmarks lie under data/files, each in a folder of its name."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lbx.benchmarks.base import ScoredSample
+from lbx.records import ScoredSample
 from lbx.visible import cell
 
 

@@ -11,9 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark
 from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, Task, TaskScore, Truncation, sha256_text
+from lbx.records import (
+    PLAIN,
+    Chunk,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+    sha256_text,
+)
 from lbx.retrieval import split, words
 
 NAME = "document_summaries"

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark
 from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.engine.similarity import Similarities
-from lbx.records import GroupScore, Sample, SampleKey, Score
+from lbx.records import GroupScore, Sample, SampleKey, Score, ScoredSample
 from lbx.store import GroupRow, ResultRow, ScoreRow, Store
 from lbx.store.rows import stored_sample
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
 from lbx.benchmarks.results import ScoredLine, ScoredRun
 from lbx.errors import UsageError
+from lbx.records import ScoredSample
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 from lbx.store.runs import metadata

@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from lbx.backends.base import BackendInfo
-from lbx.benchmarks.base import ScoredSample
 from lbx.parity.differences import LogitDifference, merge
 from lbx.parity.measuring import Parity, PromptParity
+from lbx.records import ScoredSample
 
 ALL = "all"
 

@@ -17,13 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks import LEval
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.leval_prompts import PREDICTIONS
 from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, STUFF
 from lbx.benchmarks.leval_tasks import KINDS, METRICS
 from lbx.errors import BundleError
 from lbx.layout import Bundle
-from lbx.records import Chunk, Mode, Sample, Truncation
+from lbx.records import Chunk, Mode, Sample, ScoredSample, Truncation
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 QUESTIONS = {

@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.benchmarks import LongBench
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.files import DataRow
 from lbx.benchmarks.longbench import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
 from lbx.benchmarks.longbench_tasks import BUCKETS
 from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
-from lbx.records import Chunk, GroupScore, Mode, Sample, Truncation
+from lbx.records import Chunk, GroupScore, Mode, Sample, ScoredSample, Truncation
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW = {

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_pro import METRICS, NO_MODEL, TASKS, LongBenchPro
 from lbx.benchmarks.longbench_pro_data import Data, _index
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES, missing_category
 from lbx.benchmarks.sources import JsonArray
 from lbx.errors import BundleError
 from lbx.layout import Bundle
-from lbx.records import GroupScore, Mode, Sample, Truncation
+from lbx.records import GroupScore, Mode, Sample, ScoredSample, Truncation
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLACE = "hub:caskcsg/LongBench-Pro/longbench_pro.json"

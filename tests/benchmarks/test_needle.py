@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
 from lbx.benchmarks.needle_text import LANGUAGES
 from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
-from lbx.records import Sample, Truncation, canonical_json
+from lbx.records import Sample, ScoredSample, Truncation, canonical_json
 
 NUMBER = re.compile(r"\d+")
 DEFAULTS = NeedleSettings()

@@ -27,13 +27,14 @@ from engine_parts import (
 from newer_metric import Longer, Newer
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base import Benchmark, ScoredSample
+from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
 from lbx.engine.scoring import Rescoring, add_up, rescore
 from lbx.engine.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.engine.settings import RunSettings
 from lbx.errors import StoreError
+from lbx.records import ScoredSample
 from lbx.report.reports import read
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample

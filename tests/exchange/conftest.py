@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base import ScoredSample
-from lbx.records import Sample
+from lbx.records import Sample, ScoredSample
 from lbx.store import Store
 
 Numbers = dict[str, dict[str, float | None]]

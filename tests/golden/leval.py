@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.leval import LEval
 from lbx.benchmarks.leval_predictions import as_text
-from lbx.records import Sample, Score, TaskScore
+from lbx.records import Sample, Score, ScoredSample, TaskScore
 
 NAME = "leval"
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.longbench_v2 import TASK, LongBenchV2
-from lbx.records import Sample, Score
+from lbx.records import Sample, Score, ScoredSample
 
 NAME = "longbench_v2"
 PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench_v2"

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
-from lbx.benchmarks.base import ScoredSample
 from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
 from lbx.metrics import keyword_gate
-from lbx.records import Sample, Score
+from lbx.records import Sample, Score, ScoredSample
 
 NAME = "lveval"
 

@@ -21,6 +21,7 @@ from typing import Any
 from bench.figures import MOST_COMPUTED, table
 from lbx.backends import Backend, load, resolve_model
 from lbx.engine.batching import DecodeBatch
+from lbx.engine.completing import complete
 from lbx.records import Completion, Request, SampleKey
 
 _VOCABULARY = 8192
@@ -112,12 +113,12 @@ def _requests(args: argparse.Namespace) -> list[Request]:
 
 def _row(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:
     memory = backend.sequences()
-    assert memory is not None, backend.single_reason
+    assert memory.single_reason is None, memory.single_reason
     begin = time.process_time()
     batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
     shared = dict(batch.run())
     middle = time.process_time()
-    cold: dict[int, Completion] = {n: backend.generate(request) for n, request in enumerate(requests)}
+    cold: dict[int, Completion] = {n: complete(backend, request) for n, request in enumerate(requests)}
     end = time.process_time()
     equal = sum(shared[n].output_ids == said.output_ids for n, said in cold.items())
     computed = batch.prompt_tokens / batch.plan.tree_tokens

@@ -1,7 +1,7 @@
 """The narrow seam between lbx and whatever runs a model.
 
-A backend offers a tokenizer (``lbx.prompts.Tokenizer``: encode, decode, the chat template's text) and one
-verb, ``generate``. It never sees a benchmark: ``Request.key`` is opaque to it.
+A backend offers a tokenizer (``lbx.prompts.Tokenizer``: encode, decode, the chat template's text) and either a memory
+that ``lbx.engine.batching`` computes in, or answers. It never sees a benchmark: ``Request.key`` is opaque to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class BackendInfo:
         context_window: tokens; prompt and answer together must fit.
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
         hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
-        prefill_chunk: tokens that a prefill step computes at once; 0: each prompt whole.
         trained_context: tokens that the model was trained for; 0 where it does not say.
         default_sampling: what the model's makers recommend, as its files say; None where they say nothing.
         weights_bytes: memory that the weights take; None where they lie elsewhere, or there are none.
@@ -47,7 +46,6 @@ class BackendInfo:
     context_window: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
-    prefill_chunk: int = 0
     trained_context: int = 0
     default_sampling: Sampling | None = None
     weights_bytes: int | None = None
@@ -60,7 +58,7 @@ class BackendInfo:
     notes: tuple[str, ...] = ()
 
 
-class Backend(Protocol):
+class _Loaded(Protocol):
     """One loaded model."""
 
     @property
@@ -74,43 +72,37 @@ class Backend(Protocol):
         """Tokens that end an answer: end of sequence and end of turn; none where the backend does not decode itself."""
         ...
 
-    def generate(self, request: Request) -> Completion:
-        """Answer one request.
-
-        The output must not depend on which requests came before: a kept prefix is reused only in pieces
-        whose arithmetic is the same either way.
-
-        Raises:
-            PromptError: the request does not fit the context window.
-            BackendError: the model failed.
-        """
-        ...
-
-    def sequences(self) -> SequenceMemory | None:
-        """The model's memory for many sequences, always the same one; None where it can hold but one.
-
-        It may share its room with ``generate``: each makes the other forget what it holds.
-        """
-        ...
-
-    @property
-    def single_reason(self) -> str | None:
-        """Why ``sequences`` gives None for a model that computes here, a clause; else None."""
-        ...
-
     def close(self) -> None:
         """Free the model's memory. The backend is unusable afterwards."""
         ...
 
 
 @runtime_checkable
-class ConcurrentBackend(Protocol):
-    """A backend whose model runs elsewhere and answers several requests at once."""
+class LocalBackend(_Loaded, Protocol):
+    """A model that computes in this process."""
 
-    def generate_many(
-        self, requests: Sequence[Request]
-    ) -> Iterator[tuple[int, Completion | PromptError | BackendError]]:
+    def sequences(self) -> SequenceMemory:
+        """The model's memory, always the same one.
+
+        Raises:
+            BackendError: the model is closed.
+        """
+        ...
+
+
+Outcome = Completion | PromptError | BackendError
+"""What comes of a request: what was said, or why nothing was."""
+
+
+@runtime_checkable
+class AnsweringBackend(_Loaded, Protocol):
+    """A model that is asked for answers: it runs elsewhere, or there is none."""
+
+    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> Iterator[tuple[int, Outcome]]:
         """Yields (index, what was said or why nothing was), each index once, as answers come.
+
+        Args:
+            one_by_one: ask for each answer when the one before is there.
 
         Raises:
             LbxError: nothing more can be answered; what was not yielded was not.
@@ -120,3 +112,6 @@ class ConcurrentBackend(Protocol):
     def takes_system(self) -> bool:
         """Whether a system message can be a message of its own; for ``BackendInfo.wraps_prompts``."""
         ...
+
+
+Backend = LocalBackend | AnsweringBackend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -36,18 +37,16 @@ class CountingBackend:
         cells = getattr(card.options, "kv_cells", 0) or window
         self.info = replace(info, context_window=window, kv_cells=cells)
 
-    def generate(self, request: Request) -> NoReturn:
+    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> NoReturn:
         """Never: there is no room.
 
         Raises:
             DoesNotFitError: always.
         """
-        raise DoesNotFitError(f"{self.info.model} is loaded to count tokens only; {request.key} cannot be asked.")
+        raise DoesNotFitError(f"{self.info.model} is loaded to count tokens only; nothing can be asked of it.")
 
-    single_reason = None
-
-    def sequences(self) -> None:
-        """None: there is no room."""
+    def takes_system(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._small.close()

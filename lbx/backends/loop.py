@@ -1,15 +1,10 @@
-"""The decode loop, the same for every backend that hands out logits.
-
-``Decoding`` is the state of one answer. It asks nothing of the model, so an engine that steps many sequences at
-once can hold many of them; ``answer`` is the loop for one.
-"""
+"""The state of one answer, from logits to text. It asks nothing of the model, so an engine can hold many of them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from lbx.backends.sampling import Sampler
 from lbx.backends.text import HALF, Stops, stop_ids
@@ -20,25 +15,6 @@ from lbx.records import Completion, Request
 
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
-
-
-class Prefilled(NamedTuple):
-    """The logits after a prompt's last token, shape (vocabulary,), and how many prompt tokens were kept."""
-
-    logits: Logits
-    cached_tokens: int
-
-
-class Stepper(Protocol):
-    """A model with one sequence in its KV cache."""
-
-    def prefill(self, ids: Sequence[int]) -> Prefilled:
-        """Make the cache hold exactly these tokens (at least one), reusing what it can of the previous prompt."""
-        ...
-
-    def step(self, token: int) -> Logits:
-        """Append one token; the logits after it."""
-        ...
 
 
 class _Ending(NamedTuple):
@@ -217,36 +193,3 @@ def check_fits(request: Request, window: int) -> None:
         )
     if not prompt or new < 1 or thinking < 0:
         raise PromptError(f"The prompt of {request.key} has {prompt} tokens, and its answer may take {new}.")
-
-
-def answer(
-    model: Stepper, request: Request, *, tokenizer: Tokenizer, eos_ids: Collection[int], window: int
-) -> Completion:
-    """Prefill, then one token after the other until the answer ends."""
-    check_fits(request, window)
-    decoding = Decoding(request, tokenizer, eos_ids)
-    start = time.perf_counter()
-    logits, cached = model.prefill(request.token_ids)
-    prefilled = time.perf_counter()
-    while (token := decoding.take(logits)) is not None:
-        logits = model.step(token)
-    return decoding.completion(
-        cached_tokens=cached, prefill_s=prefilled - start, decode_s=time.perf_counter() - prefilled
-    )
-
-
-def reusable(kept: Sequence[int], prompt: Sequence[int], chunk: int) -> int:
-    """How many leading tokens of the prompt need not be computed again, given those whose KV is kept.
-
-    Only whole chunks, counted from position 0, are taken over: each was computed in a step of the same shape and
-    content as the prompt would compute it in, so the answer is the same to the bit with or without them. The chunk
-    with the prompt's last token is always computed, since its logits are wanted.
-
-    Args:
-        kept: tokens that were prefilled in chunks (no generated ones).
-    """
-    limit = min(len(kept) // chunk, (len(prompt) - 1) // chunk)
-    whole = 0
-    while whole < limit and kept[whole * chunk : (whole + 1) * chunk] == prompt[whole * chunk : (whole + 1) * chunk]:
-        whole += 1
-    return whole * chunk

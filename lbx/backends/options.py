@@ -43,9 +43,9 @@ class LlamaOptions:
     """Options of the llama.cpp backend.
 
     Attributes:
-        prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks. On a CPU, 256
-            are 5% faster than llama.cpp's own 512 and take half of its memory beside the cache, which grows with
-            this times the window; on a GPU more may be faster.
+        prefill_chunk: tokens a prefill step computes at once. On a CPU, 256 are 5% faster than llama.cpp's own 512
+            and take half of its memory beside the cache, which grows with this times the window; on a GPU more may be
+            faster.
         flash_attention: use flash attention. Off by default, because on a CPU it moves near-ties: greedy answers then
             differ from those of Hugging Face in float32.
         cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
@@ -118,7 +118,7 @@ class HfOptions:
         attention: "auto" is the first of these two that the model's class supports: "sdpa" (lbx computes the parts that
             sequences share once, by torch's kernels), "eager" (the model's own code, slow). What config.json says of
             it is passed over.
-        prefill_chunk: tokens a prefill step computes at once; a kept prefix is reused in whole chunks.
+        prefill_chunk: tokens a prefill step computes at once.
         max_sequences: questions that can be answered at once.
         kv_cells: tokens the KV cache may hold, those that questions share counted once. 0 means as many as the context
             window on a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window.

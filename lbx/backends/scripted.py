@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.base import BackendInfo
+from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
 from lbx.backends.loop import Decoding, check_fits
 from lbx.backends.tables import check_keys, from_table, typed
 from lbx.backends.text import encodable
 from lbx.backends.weights import fingerprint
-from lbx.errors import BackendError, UsageError
+from lbx.errors import BackendError, PromptError, UsageError
 from lbx.reasoning import choose_marks
 from lbx.records import Completion, Request
 from lbx.version import __version__
@@ -87,7 +87,23 @@ class ScriptedBackend:
     info: BackendInfo
     eos_ids: frozenset[int] = frozenset((EOS,))
 
-    def generate(self, request: Request) -> Completion:
+    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> Iterator[tuple[int, Outcome]]:
+        """In their order."""
+        for index, request in enumerate(requests):
+            said: Outcome
+            try:
+                said = self._answer(request)
+            except (PromptError, BackendError) as exc:
+                said = exc
+            yield index, said
+
+    def takes_system(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _answer(self, request: Request) -> Completion:
         check_fits(request, self.info.context_window)
         entry = self._entries.get(str(request.key)) or self._entries.get("*")
         if entry is None:
@@ -107,14 +123,6 @@ class ScriptedBackend:
             if not decoding.push(token):
                 break
         return decoding.completion(decode_s=time.perf_counter() - start)
-
-    single_reason = None
-
-    def sequences(self) -> None:
-        """None: there is no model to share."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBackend:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 
+LEAST_SEQUENCES = 3
+"""Two take turns as the trunk, from which answers branch off."""
 NO_LIMIT = 2**62
+NOTHING_FOLLOWS = -1
 NO_FOREIGN_CELLS = 2**62
 """The price of a pass beside which strangers' cells cost nothing."""
 
@@ -52,7 +55,7 @@ def check_number(sequence: int, max_sequences: int) -> None:
 
 
 class SequenceMemory(Protocol):
-    """A model with room for many sequences."""
+    """A model with room for at least ``LEAST_SEQUENCES``; two are enough where prompts share nothing."""
 
     @property
     def max_sequences(self) -> int:
@@ -88,7 +91,15 @@ class SequenceMemory(Protocol):
 
     @property
     def follow_limit(self) -> int:
-        """How many tokens may follow others before that costs as much as a long text: some models take them singly."""
+        """How many tokens may follow others before that costs as much as a long text: some models take them singly.
+
+        ``NOTHING_FOLLOWS`` where prompts share nothing that is computed.
+        """
+        ...
+
+    @property
+    def single_reason(self) -> str | None:
+        """Why they do not, a clause; None: they do."""
         ...
 
     @property

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from lbx.backends.loop import Decoding
 from lbx.backends.sequence_memory import Extend, SequenceMemory
@@ -20,8 +21,14 @@ from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
 
+if TYPE_CHECKING:
+    from lbx.backends.sampling import Logits
+
 _TRUNKS = 2
 """So many sequences take turns as the trunk: it is cut back by forking its beginning into the other one."""
+
+Watch = Callable[[int, "Logits", int], None]
+"""Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
 
 
 @dataclass(slots=True)
@@ -43,7 +50,7 @@ class _DecodingAnswer:
 
 def answers_at_once(memory: SequenceMemory) -> int:
     """How many answers grow at a time. A copy of a whole sequence for each is dear, and nothing is won by it."""
-    return min(memory.max_sequences - _TRUNKS, memory.max_step) if memory.forks_anywhere else 1
+    return max(1, min(memory.max_sequences - _TRUNKS, memory.max_step)) if memory.forks_anywhere else 1
 
 
 def budget(request: Request) -> int:
@@ -56,7 +63,7 @@ class BatchFailedError(Exception):
 
     Args:
         cause: what it said.
-        unanswered: indices of the requests without an answer.
+        unanswered: indices of the requests without an answer, those first whose answers grew or were to grow next.
     """
 
     def __init__(self, cause: BackendError, unanswered: Sequence[int]) -> None:
@@ -73,9 +80,12 @@ class DecodeBatch:
         requests: at least one token each, and each fits the memory alone, answer included.
         eos_ids: tokens that end an answer.
         computed: told after each pass how many tokens it had, of prompts and answers together.
+        answers: how many may grow at a time; of one, every pass is that answer's or reads its prompt.
+        watch: of all answers; whoever needs to know whose a token is asks for one.
 
     Attributes:
         plan: the walk over the requests' prefix tree.
+        alone: whether one answer grows at a time.
         prompt_tokens: of prompts, computed so far.
     """
 
@@ -84,7 +94,10 @@ class DecodeBatch:
     tokenizer: Tokenizer
     eos_ids: Collection[int]
     computed: Callable[[int], None] | None = None
+    answers: int | None = None
+    watch: Watch | None = None
     plan: PrefixPlan = field(init=False)
+    alone: bool = field(init=False)
     prompt_tokens: int = 0
     _place: int = 0  # of the next prompt to branch off
     _trunks: list[int] = field(init=False)  # the last one grows; the others wait at lengths that it returns to
@@ -98,7 +111,9 @@ class DecodeBatch:
 
     def __post_init__(self) -> None:
         self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.follow_limit)
-        answers = answers_at_once(self.memory)
+        most = answers_at_once(self.memory)
+        answers = min(most, self.answers or most)
+        self.alone = answers == 1
         trunks = _TRUNKS
         if not self.memory.forks_anywhere:
             self._returns = self.plan.returns()
@@ -268,7 +283,10 @@ class DecodeBatch:
                 answer.decode_s += seconds
             if logits is None:
                 continue
-            answer.next_token = answer.decoding.take(logits)
+            token = answer.decoding.choose(logits)
+            if self.watch:
+                self.watch(answer.made, logits, token)
+            answer.next_token = token if answer.decoding.push(token) else None
             answer.made += 1
             if answer.next_token is None:
                 self._active.remove(answer)

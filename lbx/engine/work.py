@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lbx.backends.base import Backend
+from lbx.backends.base import Backend, LocalBackend
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.summaries import Summaries
 from lbx.engine.selection import EVERYTHING, Selection
@@ -76,7 +76,7 @@ class Work(Agenda):
 
 def not_shared(backend: Backend, *, batching: bool) -> str | None:
     """Why prompts share nothing that is computed, a clause; None: they do, or nothing is computed here."""
-    return backend.single_reason if batching and backend.sequences() is None else None
+    return backend.sequences().single_reason if batching and isinstance(backend, LocalBackend) else None
 
 
 class Prepared(NamedTuple):

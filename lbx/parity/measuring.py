@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.backends.base import Backend, BackendInfo, ConcurrentBackend
+from lbx.backends.base import AnsweringBackend, Backend, BackendInfo, LocalBackend
 from lbx.backends.cards import Chat
+from lbx.engine.completing import complete
 from lbx.engine.prefix import common_prefix
 from lbx.errors import BackendError, PromptError
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
 from lbx.parity.prompts import ParityPrompt
-from lbx.parity.tracing import Flip, FlipWatch, SteppingBackend, forced, trace
+from lbx.parity.tracing import Flip, FlipWatch, forced
 from lbx.prompts import ChatTemplate, Prompter
 from lbx.records import Completion, Request, Sampling
 
@@ -66,7 +67,7 @@ def make_side(
         template=template,
         max_prompt_tokens=max_prompt_tokens,
         max_new_tokens=max_new_tokens,
-        sends_system=backend.takes_system if isinstance(backend, ConcurrentBackend) else None,
+        sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
     )
     return Side(backend, prompter)
 
@@ -152,7 +153,7 @@ def measure(
     first = load[0]()
     try:
         info = first.backend.info
-        steps = isinstance(first.backend, SteppingBackend)
+        steps = isinstance(first.backend, LocalBackend)
         firsts: list[_First] = []
         for number, prompt in enumerate(prompts):
             firsts.append(_ask_first(first, prompt, folder / f"{number}.npy", positions))
@@ -190,15 +191,15 @@ def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) ->
     plain = _plain(side, prompt)
     try:
         request = _request(side, prompt)
-        if not isinstance(side.backend, SteppingBackend):
-            return _First(plain, request, side.backend.generate(request))
+        if not isinstance(side.backend, LocalBackend):
+            return _First(plain, request, complete(side.backend, request))
         kept: list[Logits] = []
 
         def keep(at: int, logits: Logits, _token: int) -> None:
             if at <= positions:
                 kept.append(logits)
 
-        said = trace(side.backend, request, keep)
+        said = complete(side.backend, request, keep)
     except (PromptError, BackendError) as exc:
         return _First(plain, problem=f"{side.backend.info.model}: {exc.cause}")
     np.save(place, np.stack(kept))
@@ -218,7 +219,7 @@ def _not_compared(first: BackendInfo, side: Side, shared: bool | None, steps: bo
     reasons: list[str] = []
     if shared is None:
         reasons.append("Token ids: a server without a [tokenizer] in its card shows none.")
-    for info, shows in ((first, steps), (second, isinstance(side.backend, SteppingBackend))):
+    for info, shows in ((first, steps), (second, isinstance(side.backend, LocalBackend))):
         if not shows:
             reasons.append(f"Logits: the backend {info.name} of {info.model} shows none.")
     if shared is False:
@@ -242,11 +243,11 @@ def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -
     try:
         own = _own_request(side, prompt, required=not shared)
         same_prompt = None if same_ids is None else own is not None and own.token_ids == first.request.token_ids
-        if shared and isinstance(side.backend, SteppingBackend) and first.said.output_ids is not None:
+        if shared and isinstance(side.backend, LocalBackend) and first.said.output_ids is not None:
             logits, flip, said = _follow(side.backend, first)
         else:
             request = first.request if shared or own is None else own
-            logits, flip, said = NO_DIFFERENCE, None, side.backend.generate(request)
+            logits, flip, said = NO_DIFFERENCE, None, complete(side.backend, request)
     except (PromptError, BackendError) as exc:
         problem = f"{side.backend.info.model}: {exc.cause}"
         return PromptParity(prompt, tokens, same_ids, difference, same_prompt, problem=problem)
@@ -265,7 +266,7 @@ def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request
         return None
 
 
-def _follow(backend: SteppingBackend, first: _First) -> tuple[LogitDifference, Flip | None, Completion]:
+def _follow(backend: LocalBackend, first: _First) -> tuple[LogitDifference, Flip | None, Completion]:
     """The second model's logits along the first one's answer, and its own answer to the same token ids.
 
     As long as it says the same, one pass gives both; from where it parts, the rest is computed again.
@@ -283,9 +284,9 @@ def _follow(backend: SteppingBackend, first: _First) -> tuple[LogitDifference, F
             parts.append(compare(kept[place], logits))
         parting(place, logits, token)
 
-    said = trace(backend, request, watch)
+    said = complete(backend, request, watch)
     if len(parts) < len(kept):
-        for place, logits in enumerate(forced(backend, request, tokens[: len(kept) - 1])):
+        for place, logits in enumerate(forced(backend, request.token_ids, tokens[: len(kept) - 1])):
             if place >= len(parts):
                 parts.append(compare(kept[place], logits))
     return merge(parts), parting.flip, said

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from lbx.backends.base import ConcurrentBackend
+from lbx.backends.base import LocalBackend
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.answering import make_prompt
-from lbx.engine.completing import LEAST_SEQUENCES
+from lbx.engine.batching import answers_at_once
+from lbx.engine.completing import complete
 from lbx.engine.work import Agenda, Work
 from lbx.errors import LbxError, UsageError
-from lbx.parity.tracing import FlipWatch, SteppingBackend, forget, trace
+from lbx.parity.tracing import FlipWatch
 from lbx.records import Completion, Request, Sample, SampleKey
 from lbx.store import GenerationRow, Store
 from lbx.store.verifications import (
@@ -63,18 +64,14 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
             "--verify-batching asks answers again that were made together, and --no-batching makes each alone.",
             fix="Leave one of them out.",
         )
-    if isinstance(backend, ConcurrentBackend):
+    if not isinstance(backend, LocalBackend):
         raise UsageError(
-            f"--verify-batching cannot ask {name} alone: its server decides what it computes together, and shows no "
-            "logits.",
+            f"--verify-batching does not apply to the backend {backend.info.name}: it computes nothing here, and shows "
+            "no logits.",
             fix=fix,
         )
-    if not isinstance(backend, SteppingBackend):
-        raise UsageError(
-            f"--verify-batching does not apply to the backend {backend.info.name}: it computes no answers.", fix=fix
-        )
     memory = backend.sequences()
-    if memory is None or memory.max_sequences < LEAST_SEQUENCES:
+    if memory.single_reason or (memory.forks_anywhere and answers_at_once(memory) == 1):
         raise UsageError(
             f"--verify-batching has nothing to verify: {name} answers one prompt at a time, so each was asked alone.",
             fix=fix,
@@ -191,10 +188,8 @@ def _requests(work: Work, again: Again) -> Iterator[Request]:
 
 def _check(work: Work, again: Again, request: Request, number: int) -> VerificationRow:
     backend, step = work.backend, again.steps[number]
-    assert isinstance(backend, SteppingBackend)  # refuse_unverifiable
-    forget(backend, request.token_ids[0])
     parting = FlipWatch(step.output_ids or ())
-    alone = trace(backend, request, parting)
+    alone = complete(backend, request, parting)
     flip = parting.flip
     text = alone.text
     if number == len(again.steps) - 1:  # whose answer is stored as the authors join it with the earlier ones

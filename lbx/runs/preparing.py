@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.base import ConcurrentBackend
+from lbx.backends.base import AnsweringBackend
 from lbx.benchmarks import BENCHMARKS, with_summaries
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.summaries import Summaries
@@ -213,7 +213,7 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings) -> 
         max_prompt_tokens=settings.max_prompt_tokens,
         max_new_tokens=settings.max_new_tokens,
         thinking_tokens=settings.reasoning_budget(info.context_window),
-        sends_system=backend.takes_system if isinstance(backend, ConcurrentBackend) else None,
+        sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
     )
     return Work(
         run_id="",

@@ -15,6 +15,7 @@ from tiny_families.configs import COMMON, FAMILIES, WINDOW
 from tiny_families.making import make
 
 from lbx.backends import load, resolve_model
+from lbx.engine.completing import complete
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey
 
@@ -91,7 +92,7 @@ def test_the_attention_is_not_config_jsons_choice(place, made):
     path.write_text(json.dumps(config), "utf-8")
     backend = load(hf_card(folder))
     assert backend.info.settings["attention"] == "sdpa"
-    assert backend.generate(Request(SampleKey("a", "b", "c"), (5, 6, 7), 4)).output_tokens > 0
+    assert complete(backend, Request(SampleKey("a", "b", "c"), (5, 6, 7), 4)).output_tokens > 0
     backend.close()
 
 

@@ -271,11 +271,12 @@ def test_a_missing_library_names_the_command(tiny_hf, tiny_gguf, monkeypatch, mo
 def test_loading_and_answering_is_silent(tiny_hf, tiny_gguf):
     """Neither library writes to the terminal, and warnings are errors."""
     code = (
-        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.records import Request, SampleKey\n"
+        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.engine.completing import complete\n"
+        "from lbx.records import Request, SampleKey\n"
         "for path in sys.argv[1:]:\n"
         "    backend = load(resolve_model(path))\n"
         "    ids = backend.tokenizer.encode('a long text ' * 3000, special=False)\n"
-        "    backend.generate(Request(SampleKey('a', 'b', 'c'), tuple(ids[:1000]), 4))\n"
+        "    complete(backend, Request(SampleKey('a', 'b', 'c'), tuple(ids[:1000]), 4))\n"
         "    backend.close()\n"
     )
     command = [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code, str(tiny_hf), str(tiny_gguf)]

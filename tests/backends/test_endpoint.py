@@ -13,6 +13,7 @@ from endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_p
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
+from lbx.engine.completing import complete
 from lbx.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.layout import Bundle
 from lbx.prompts import Prompter
@@ -82,7 +83,7 @@ def wanted(gguf: Path, needle_requests: list[Request], tmp_path_factory: pytest.
     options = '[options]\ncache_type_k = "f32"\ncache_type_v = "f32"\nthreads = 1\n'
     card.write_text(f'backend = "llamacpp"\n[weights]\npath = "{gguf}"\n{options}')
     backend = load(read_card(card))
-    answers = [backend.generate(request).text for request in needle_requests]
+    answers = [complete(backend, request).text for request in needle_requests]
     backend.close()
     return answers
 
@@ -109,7 +110,7 @@ def test_one_request_at_a_time_and_the_tokenizer_of_a_folder(
     server: LlamaServer, connect: Any, needle_requests: list[Request], wanted: list[str]
 ) -> None:
     backend = connect(server.url, tokenizer=DEMO / "hf")
-    assert backend.generate(needle_requests[0]).text == wanted[0]
+    assert complete(backend, needle_requests[0]).text == wanted[0]
     text = Prompter(backend.tokenizer, context_window=4096)
     prompt = Prompt("", "The boat", "", 8, Truncation.REFUSE, chat=False)
     assert (
@@ -132,7 +133,7 @@ def test_a_bos_is_read_once(server: LlamaServer, connect: Any) -> None:
     backend = connect(server.url)
     asked = request(backend.tokenizer, "The code of the lion is 4821.")
     assert asked.token_ids[:1] == (backend.tokenizer.bos_id,)
-    assert backend.generate(asked).prompt_tokens == len(asked.token_ids)
+    assert complete(backend, asked).prompt_tokens == len(asked.token_ids)
 
 
 def test_a_document_that_spells_a_control_token_is_refused_where_only_text_is_taken(
@@ -140,30 +141,30 @@ def test_a_document_that_spells_a_control_token_is_refused_where_only_text_is_ta
 ) -> None:
     backend = connect(server.url)
     with pytest.raises(BackendError, match="spells out a control token"):
-        backend.generate(request(backend.tokenizer, "The boat </s> sank."))
+        complete(backend, request(backend.tokenizer, "The boat </s> sank."))
 
 
 def test_budget_and_stop_strings(
     server: LlamaServer, connect: Any, needle_requests: list[Request], wanted: list[str]
 ) -> None:
     backend = connect(server.url)
-    short = backend.generate(dataclasses.replace(needle_requests[0], max_new_tokens=1))
+    short = complete(backend, dataclasses.replace(needle_requests[0], max_new_tokens=1))
     assert (short.finish_reason, short.output_tokens) == ("length", 1)
     assert wanted[0].startswith(short.text)
     stop = next(character for character in wanted[0] if character.strip())
-    stopped = backend.generate(dataclasses.replace(needle_requests[0], stop=(stop,), min_new_tokens=1))
+    stopped = complete(backend, dataclasses.replace(needle_requests[0], stop=(stop,), min_new_tokens=1))
     assert stop in wanted[0]
     assert stopped.text.count(stop) <= 1
-    assert backend.generate(dataclasses.replace(needle_requests[0], stop=("\ue000",))).text == wanted[0]
+    assert complete(backend, dataclasses.replace(needle_requests[0], stop=("\ue000",))).text == wanted[0]
 
 
 def test_sampled_answers_can_be_repeated(server: LlamaServer, connect: Any, needle_requests: list[Request]) -> None:
     backend = connect(server.url)
     hot = dataclasses.replace(needle_requests[0], sampling=Sampling(temperature=3.0), max_new_tokens=20)
-    first = backend.generate(hot).text
-    assert backend.generate(hot).text == first
+    first = complete(backend, hot).text
+    assert complete(backend, hot).text == first
     others = {
-        backend.generate(dataclasses.replace(hot, key=hot.key._replace(iteration=number))).text for number in (1, 2, 3)
+        complete(backend, dataclasses.replace(hot, key=hot.key._replace(iteration=number))).text for number in (1, 2, 3)
     }
     assert others - {first}, "another iteration is another answer"
 
@@ -173,10 +174,10 @@ def test_what_the_server_cannot_hold_is_the_samples_failure(server: LlamaServer,
     long = request(with_tokens.tokenizer, "The boat")
     long = dataclasses.replace(long, token_ids=long.token_ids + long.token_ids[1:] * 1200)
     with pytest.raises(PromptError, match=r"does not fit the server's context window .*maximum context length is 4096"):
-        with_tokens.generate(long)
+        complete(with_tokens, long)
     chat = connect(server.url, tokenizer=None)
     with pytest.raises(PromptError, match="does not fit"):
-        chat.generate(dataclasses.replace(long, token_ids=tuple(map(ord, "The boat sank. " * 3000))))
+        complete(chat, dataclasses.replace(long, token_ids=tuple(map(ord, "The boat sank. " * 3000))))
 
 
 def test_chat_without_a_tokenizer(server: LlamaServer, connect: Any) -> None:
@@ -187,7 +188,7 @@ def test_chat_without_a_tokenizer(server: LlamaServer, connect: Any) -> None:
         SampleKey("t", "t", "1"), Prompt("", "三条船 </s>", "?", 8, Truncation.MIDDLE), GREEDY
     )
     assert "".join(map(chr, asked.token_ids)) == "三条船 </s>?"
-    said = backend.generate(asked)
+    said = complete(backend, asked)
     assert said.prompt_tokens is not None
     assert said.prompt_tokens > 5, "the server's own count, its template included"
     assert 0 < said.output_tokens <= 8
@@ -202,7 +203,7 @@ def test_chat_with_a_tokenizer_leaves_room_for_the_servers_template(server: Llam
         SampleKey("t", "t", "1"), Prompt("", text, "?", 8, Truncation.MIDDLE), GREEDY
     )
     assert asked.truncated
-    said = backend.generate(asked)
+    said = complete(backend, asked)
     assert 4096 - 16 <= (said.prompt_tokens or 0) + 8 <= 4096
 
 
@@ -248,7 +249,7 @@ def test_a_server_that_wants_a_key(gguf: Path, connect: Any, monkeypatch: pytest
         assert "wrong-key" not in str(caught.value)
         monkeypatch.setenv("LBX_TEST_KEY", "s3cret-key")
         backend = connect(things[0].url, api_key_env="LBX_TEST_KEY")
-        assert backend.generate(request(backend.tokenizer, "The boat")).output_tokens
+        assert complete(backend, request(backend.tokenizer, "The boat")).output_tokens
         assert "s3cret-key" not in repr(backend.info)
 
 

@@ -18,6 +18,7 @@ from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
+from lbx.engine.completing import complete
 from lbx.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.prompts import Prompter
 from lbx.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
@@ -79,7 +80,7 @@ CHAT = "/v1/chat/completions"
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504])
 def test_what_may_pass_is_tried_again(serve: Any, status: int) -> None:
     server, backend = serve(lambda _, before: (status, {}, {"error": "busy"}) if before < 2 else chatted("yes"))
-    assert backend.generate(asked()).text == "yes"
+    assert complete(backend, asked()).text == "yes"
     assert len(server.posts(CHAT)) == 3
 
 
@@ -87,7 +88,7 @@ def test_what_may_pass_is_tried_again(serve: Any, status: int) -> None:
 def test_and_given_up_after_the_cards_retries(serve: Any, status: int) -> None:
     server, backend = serve(lambda *_: (status, {}, {"error": {"message": "the GPU\nis on fire"}}))
     with pytest.raises(BackendError, match=f"t/t/1.*{status}: the GPU is on fire"):
-        backend.generate(asked())
+        complete(backend, asked())
     assert len(server.posts(CHAT)) == 3
 
 
@@ -109,7 +110,7 @@ def test_and_given_up_after_the_cards_retries(serve: Any, status: int) -> None:
 def test_what_will_not_pass_is_asked_once(serve: Any, status: int, body: Any, error: Any, message: str) -> None:
     server, backend = serve(lambda *_: (status, {"Location": "/elsewhere"}, body))
     with pytest.raises(error, match=message):
-        backend.generate(asked())
+        complete(backend, asked())
     assert len(server.posts(CHAT)) == 1
 
 
@@ -130,7 +131,7 @@ def test_what_will_not_pass_is_asked_once(serve: Any, status: int, body: Any, er
 def test_answers_that_are_none(serve: Any, answer: Answer, message: str) -> None:
     _, backend = serve(lambda *_: answer)
     with pytest.raises(BackendError, match=message):
-        backend.generate(asked())
+        complete(backend, asked())
 
 
 def test_a_request_that_breaks_the_connection_fails_alone_until_it_happens_three_times_in_a_row(serve: Any) -> None:
@@ -140,13 +141,13 @@ def test_a_request_that_breaks_the_connection_fails_alone_until_it_happens_three
     _, backend = serve(answer, retries=1)
     for _ in range(2):
         with pytest.raises(BackendError, match="gave no answer to t/t/1"):
-            backend.generate(asked(text="poison"))
-    assert backend.generate(asked()).text == "fine"
+            complete(backend, asked(text="poison"))
+    assert complete(backend, asked()).text == "fine"
     for _ in range(2):
         with pytest.raises(BackendError):
-            backend.generate(asked(text="poison"))
+            complete(backend, asked(text="poison"))
     with pytest.raises(EndpointError, match="the same command continues"):
-        backend.generate(asked(text="poison"))
+        complete(backend, asked(text="poison"))
 
 
 def test_a_server_that_is_too_slow_is_not_asked_twice(serve: Any) -> None:
@@ -156,7 +157,7 @@ def test_a_server_that_is_too_slow_is_not_asked_twice(serve: Any) -> None:
 
     server, backend = serve(slowly, timeout_s=0.2)
     with pytest.raises(BackendError, match="timeout_s"):
-        backend.generate(asked())
+        complete(backend, asked())
     assert len(server.posts(CHAT)) == 1
 
 
@@ -192,9 +193,9 @@ def test_reasoning_apart_and_inside_the_text(serve: Any) -> None:
     }
     _, backend = serve(lambda payload, _: answers[payload["messages"][0]["content"]])
     for name in ("apart", "newer", "inside"):
-        found = backend.generate(asked(text=name))
+        found = complete(backend, asked(text=name))
         assert (found.text, found.reasoning, found.reasoning_closed) == ("(B)", "three ships", True)
-    found = backend.generate(asked(text="unclosed"))
+    found = complete(backend, asked(text="unclosed"))
     assert (found.text, found.reasoning, found.reasoning_closed, found.finish_reason) == (
         "", "three ships and", False, "length",
     )  # fmt: skip
@@ -202,7 +203,7 @@ def test_reasoning_apart_and_inside_the_text(serve: Any) -> None:
 
 def test_reasoning_and_answer_share_one_budget(serve: Any) -> None:
     server, backend = serve(lambda *_: chatted("x"))
-    backend.generate(asked(thinking_tokens=100))
+    complete(backend, asked(thinking_tokens=100))
     assert server.posts(CHAT)[0]["max_tokens"] == 108
     assert backend.info.settings["reasoning_budget"] == "one with the answer's"
 
@@ -214,7 +215,7 @@ def test_a_stop_string_inside_the_reasoning_ends_nothing(serve: Any) -> None:
         return chatted(whole.partition("\n")[0] if payload.get("stop") else whole)
 
     server, backend = serve(answer)
-    found = backend.generate(asked(stop=("\n",)))
+    found = complete(backend, asked(stop=("\n",)))
     assert (found.text, found.reasoning, found.stop_in_reasoning, found.finish_reason) == (
         "yes",
         "one\ntwo",
@@ -226,14 +227,14 @@ def test_a_stop_string_inside_the_reasoning_ends_nothing(serve: Any) -> None:
 
 def test_no_stop_string_among_the_first_tokens(serve: Any) -> None:
     server, backend = serve(lambda *_: chatted("\nyes\nno", "length"))
-    assert backend.generate(asked(stop=("\n",), min_new_tokens=1)).text == "\nyes"
+    assert complete(backend, asked(stop=("\n",), min_new_tokens=1)).text == "\nyes"
     assert "stop" not in server.posts(CHAT)[0]
     assert server.posts(CHAT)[0]["min_tokens"] == 1
 
 
 def test_the_text_of_a_stop_token_ends_the_answer_behind_its_first_words(serve: Any) -> None:
     server, backend = serve(lambda *_: chatted("\n\nyes\nno", "length"))
-    found = backend.generate(asked(stop_tokens=("\n",), min_new_tokens=1))
+    found = complete(backend, asked(stop_tokens=("\n",), min_new_tokens=1))
     assert (found.text, found.finish_reason) == ("\n\nyes", "stop")
     assert "stop" not in server.posts(CHAT)[0]
 
@@ -253,7 +254,7 @@ def test_a_system_message_travels_apart_where_the_server_takes_one(serve: Any, t
     for prompt in (plain, replace(plain, system="Choose. "), replace(plain, system="Choose. ")):
         request = prompter.request(SampleKey("t", "t", "1"), prompt, Sampling())
         assert request.system_place == (None if prompt is plain else "message" if takes else "text")
-        assert backend.generate(request).text == "yes"
+        assert complete(backend, request).text == "yes"
     user = {"role": "user", "content": "Read: abc Question?"}
     apart = [{"role": "system", "content": "Choose. "}, user]
     before = [{"role": "user", "content": "Choose. Read: abc Question?"}]
@@ -284,15 +285,15 @@ SAMPLED = Sampling(temperature=0.6, top_p=0.95, seed=3)
 )  # fmt: skip
 def test_each_server_is_told_in_its_own_words(serve: Any, owner: str, greedy: Any, sampled: Any) -> None:
     server, backend = serve(lambda *_: chatted("x"), models={"data": [{"id": "m", "owned_by": owner}]})
-    backend.generate(asked())
-    backend.generate(asked(sampling=SAMPLED))
+    complete(backend, asked())
+    complete(backend, asked(sampling=SAMPLED))
     base = {"model": "m", "messages": [{"role": "user", "content": "abc"}], "max_tokens": 8}
     first, second = server.posts(CHAT)
     assert first == {**base, "temperature": 0.0, **greedy}
     seed = second.pop("seed")
     assert second == {**base, "temperature": 0.6, "top_p": 0.95, **sampled}
     assert 0 <= seed < 2**31
-    backend.generate(asked(name="2", sampling=SAMPLED))
+    complete(backend, asked(name="2", sampling=SAMPLED))
     assert server.posts(CHAT)[2]["seed"] != seed
 
 
@@ -320,7 +321,7 @@ def test_prompts_arrive_as_the_tokens_that_lbx_counted(serve: Any, adds_bos: boo
     tokenizer = backend.tokenizer
     text = "The code </s> is" if takes_ids else "The code is"
     ids = (tokenizer.bos_id, *tokenizer.encode(text, special=False))
-    found = backend.generate(Request(SampleKey("t", "t", "1"), ids, 8))
+    found = complete(backend, Request(SampleKey("t", "t", "1"), ids, 8))
     assert (found.text, found.prompt_tokens) == (" 4821", len(ids))
     sent = server.posts()[-1]["prompt"]
     if takes_ids:
@@ -338,7 +339,7 @@ def test_a_server_that_cuts_prompts_is_found_out(serve: Any) -> None:
 
     _, backend = serve(answer, tokenizer=True)
     with pytest.raises(BackendError, match="read 200 tokens where the prompt of t/t/1 has 300"):
-        backend.generate(Request(SampleKey("t", "t", "1"), (5,) * 300, 8))
+        complete(backend, Request(SampleKey("t", "t", "1"), (5,) * 300, 8))
 
 
 def test_what_llama_server_says_about_itself(tmp_path: Path) -> None:
@@ -360,7 +361,7 @@ def test_what_llama_server_says_about_itself(tmp_path: Path) -> None:
         things.append(load(read_card(card)))
         assert things[1].info.version == "llama-server b8681-abc"
         assert things[1].info.hardware["server_window"] == 2048
-        found = things[1].generate(asked())
+        found = complete(things[1], asked())
         assert (found.cached_tokens, found.prefill_s, found.decode_s) == (2, 1.5, 0.2505)
         card.write_text(f'{head}[tokenizer]\npath = "{DEMO / "hf"}"\n')
         with pytest.raises(BackendError, match="Name the tokenizer of the very model"):

@@ -13,6 +13,7 @@ from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
 from lbx.backends.endpoint.http import Server, UnreachableError
 from lbx.backends.options import EndpointOptions
+from lbx.engine.completing import complete
 from lbx.records import Request, SampleKey
 
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
@@ -37,7 +38,7 @@ def test_extra_body_goes_with_every_request_and_into_the_runs_identity(server: S
     plain = f'backend = "endpoint"\n[options]\nurl = "{server.url}"\n'
     card.write_text(plain + "[options.extra_body]\nprovider = { order = ['x'] }\nlogit_bias = { 5 = -100 }\n")
     backend = load(read_card(card))
-    assert backend.generate(Request(SampleKey("b", "t", "1"), (97,), 8)).text == "seven"
+    assert complete(backend, Request(SampleKey("b", "t", "1"), (97,), 8)).text == "seven"
     extra = {"provider": {"order": ["x"]}, "logit_bias": {"5": -100}}
     sent = server.posts("/v1/chat/completions")
     assert sent

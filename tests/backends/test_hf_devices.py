@@ -29,6 +29,7 @@ from lbx.backends.hf.check import packing_of
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.backends.options import HfOptions
 from lbx.backends.sequence_memory import Extend
+from lbx.engine.completing import complete
 from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
 
@@ -268,13 +269,14 @@ def test_a_pass_without_memory_is_computed_in_halves(memory):
 def test_one_answer_without_memory_says_so(tiny_hf, tmp_path):
     backend = load(card_for(tiny_hf, tmp_path))
     request = Request(SampleKey("a", "b", "c"), tuple(range(10, 40)), 4)
-    before = backend.generate(request).text
+    before = complete(backend, request).text
     hook = backend._model.model.layers[1].register_forward_pre_hook(Full(0), with_kwargs=True)
     with pytest.raises(BackendError, match="CUDA out of memory") as caught:
-        backend.generate(request)
+        complete(backend, request)
     assert "kv_cells" in str(caught.value.fix)
     hook.remove()
-    assert backend.generate(request).text == before
+    assert backend.sequences()._store.bytes == 0, "what the failed pass had found is given back"
+    assert complete(backend, request).text == before
     backend.close()
 
 
@@ -360,7 +362,7 @@ def test_parts_that_no_gpu_holds_are_refused(monkeypatch):
 
 def answers(backend):
     requests = [Request(SampleKey("a", "b", str(i)), (*range(10, 60), 70 + i), 6) for i in range(4)]
-    return [backend.generate(request).text for request in requests]
+    return [complete(backend, request).text for request in requests]
 
 
 def test_a_device_map_changes_no_answer(tiny_hf, tmp_path):
@@ -401,7 +403,6 @@ def test_quantised_weights_are_packed_like_others(tiny_hf, tmp_path):
         warnings.simplefilter("ignore")
         backend = load(card_for(tiny_hf, tmp_path, quantization="4bit", max_sequences=8))
         assert backend.info.settings["quantization"] == "4bit"
-        memory = backend.sequences()
-        assert memory is not None, backend.single_reason
+        assert backend.sequences().forks_anywhere
         assert len(set(answers(backend))) > 1
     backend.close()

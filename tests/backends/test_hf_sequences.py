@@ -18,6 +18,7 @@ from lbx.backends import load, resolve_model
 from lbx.backends.loop import Decoding
 from lbx.backends.options import HfOptions
 from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.engine.completing import complete, complete_all
 from lbx.engine.work import not_shared
 from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
@@ -30,10 +31,12 @@ FLOAT32, BFLOAT16 = 2e-5, 0.05
 
 
 def loaded(folder: Path, tmp_path: Path, **options):
-    """The model with these options in its card."""
+    """The model with these options in its card; a small memory is a small window's."""
     card = tmp_path / "card.toml"
+    window = min(2048, options.get("kv_cells") or 2048)
     lines = [f"{name} = {value!r}" for name, value in options.items()]
-    card.write_text(f'backend = "hf"\n\n[weights]\npath = "{folder}"\n\n[options]\n' + "\n".join(lines) + "\n", "utf-8")
+    head = f'backend = "hf"\ncontext_window = {window}\n\n[weights]\npath = "{folder}"\n\n[options]\n'
+    card.write_text(head + "\n".join(lines) + "\n", "utf-8")
     return load(resolve_model(str(card)))
 
 
@@ -136,20 +139,9 @@ def test_any_schedule_gives_the_logits_of_each_sequence_alone(backend, memory, s
 def test_other_arithmetic_too(tiny_hf, tmp_path, options, tolerance):
     backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64, **options)
     memory = backend.sequences()
-    assert memory is not None, backend.single_reason
     print(f"{options}, largest difference: {wander(backend, memory, 9, 20, tolerance):.1e} of the range")
     assert backend._model.config._attn_implementation == backend.info.settings["attention"]
     backend.close()
-
-
-def test_a_sequence_alone_is_computed_as_the_single_path_does_to_the_bit(backend, memory):
-    tokens = tokens_of(random.Random(3), 300)
-    packed = [fill(memory, 2, tokens)]
-    packed += [memory.extend([Extend(2, [token], True)])[0] for token in (40, 41, 42)]
-    memory.drop(2)
-    single = [backend.prefill(tokens).logits, *(backend.step(token) for token in (40, 41, 42))]
-    for ours, theirs in zip(packed, single, strict=True):
-        assert np.array_equal(ours, theirs)
 
 
 def test_scattered_cells_are_gathered(backend, memory):
@@ -344,22 +336,6 @@ def test_options_are_checked(wrong):
         HfOptions(**wrong)
 
 
-# --- beside the path of one sequence
-
-
-def test_one_cache_at_a_time(backend, memory):
-    request = Request(SampleKey("a", "b", "c"), tuple(tokens_of(random.Random(7), 100)), 8)
-    before = backend.generate(request)
-    assert backend._cache is not None
-    fill(memory, 0, [5, 6, 7])
-    assert backend._cache is None
-    assert memory._store.bytes > 0
-    assert backend.generate(request).text == before.text
-    assert (memory.length(0), memory.used_cells, memory._store.bytes) == (0, 0, 0)
-    (ours,) = memory.extend([Extend(0, [5, 6], True)])
-    assert apart(ours, alone(backend, [5, 6])) < FLOAT32
-
-
 def test_a_closed_model_says_so(tiny_hf, tmp_path):
     backend = loaded(tiny_hf, tmp_path, max_sequences=2)
     memory = backend.sequences()
@@ -453,7 +429,6 @@ def made(name: str, config_name: str, extra, tiny_hf: Path, folder: Path) -> Pat
 def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
     backend = loaded(made(kind, *PACKED[kind], tiny_hf, tmp_path), tmp_path, max_sequences=8, kv_cells=700)
     memory = backend.sequences()
-    assert memory is not None, backend.single_reason
     print(f"{kind}: largest difference {wander(backend, memory, 12, 6, FLOAT32):.1e} of the range")
     backend.close()
 
@@ -478,13 +453,17 @@ def test_kinds_whose_sequences_are_copied(kind, tiny_hf, tmp_path):
 def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
     config_name, extra, words = SINGLE[kind]
     backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path)
-    assert backend.sequences() is None
-    assert words in backend.single_reason
-    assert not_shared(backend, batching=True) == backend.single_reason
+    reason = backend.sequences().single_reason
+    assert words in reason
+    assert not_shared(backend, batching=True) == reason
     assert not_shared(backend, batching=False) is None
-    print(f"{kind}: {backend.single_reason}")
-    request = Request(SampleKey("a", "b", "c"), (5, 6, 7), 4)
-    assert backend.generate(request).output_tokens > 0
+    print(f"{kind}: {reason}")
+    requests = questions(backend, tokens_of(random.Random(4), 500), 4, 6)
+    alone = [complete(backend, request) for request in requests]
+    for batching in (False, True):
+        found = dict(complete_all(backend, requests, batching=batching))
+        assert [found[n].output_ids for n in range(4)] == [one.output_ids for one in alone]
+        assert {one.cached_tokens for one in found.values()} == {0}
     backend.close()
 
 
@@ -517,7 +496,6 @@ def test_a_model_with_an_attention_of_its_own_is_given_a_mask(tiny_hf, tmp_path,
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, PACKED_ATTENTION, sdpa_attention_forward)
     backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64)
     memory = backend.sequences()
-    assert memory is not None, backend.single_reason
     assert memory.pass_price < NO_FOREIGN_CELLS, "strangers in a mask cost"
     print(f"own attention: largest difference {wander(backend, memory, 4, 12, FLOAT32):.1e} of the range")
     backend.close()
@@ -559,7 +537,7 @@ def test_sixteen_questions_of_one_document_have_the_answers_they_have_alone(tiny
     backend = loaded(tiny_hf, tmp_path, max_sequences=16, kv_cells=4096)
     requests = questions(backend, tokens_of(random.Random(4), 900), 16, 12)
     together = in_lock_step(backend, requests)
-    assert together == [backend.generate(request).text for request in requests]
+    assert together == [complete(backend, request).text for request in requests]
     assert len(set(together)) > 8
     backend.close()
 
@@ -592,7 +570,7 @@ def test_needles_of_one_document_are_found_as_one_at_a_time(demo, name, length):
     ]
     requests = [asked(demo, str(i), document, language.question(keys), 48) for i, keys in enumerate(pairs)]
     together = in_lock_step(demo, requests)
-    assert together == [demo.generate(request).text for request in requests]
+    assert together == [complete(demo, request).text for request in requests]
     if length == 200:
         found = sum(value in text for (_, value), text in zip(needles, together, strict=False))
         assert found >= 6, "the model finds needles: the answers compared are not noise"
@@ -616,4 +594,4 @@ def test_the_needle_benchmark_is_answered_as_one_at_a_time(demo, name, kind):
             asked(demo, s.sample_id, LANGUAGES[name].before + s.context, s.question, 32 * len(s.references))
             for s in samples
         ]
-        assert in_lock_step(demo, requests) == [demo.generate(request).text for request in requests]
+        assert in_lock_step(demo, requests) == [complete(demo, request).text for request in requests]

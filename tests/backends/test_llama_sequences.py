@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.blocks import Blocks
@@ -20,7 +21,7 @@ from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
 from lbx.backends.sequence_memory import Extend
 from lbx.engine.batching import DecodeBatch
-from lbx.engine.completing import complete_all
+from lbx.engine.completing import complete, complete_all
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.records import Completion, Request, SampleKey
 
@@ -191,7 +192,7 @@ def test_passes_are_padded_to_what_the_kernels_for_many_take():
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 700])
 def test_one_sequence_in_the_same_pieces_has_the_same_logits_to_the_bit(llama, memory, length):
     ids = tokens(length)
-    alone = llama.prefill(ids).logits
+    alone = PlainLlama(llama).prefill(ids)
     assert np.array_equal(prefill(memory, 0, ids), alone)
     assert memory.length(0) == length
 
@@ -244,7 +245,7 @@ def test_any_schedule_keeps_count_and_logits(small, seed):
         assert [memory.length(s) for s in range(6)] == [len(t) for t in texts.values()]
         assert free_cells(memory) == room(memory) - memory.grain * blocks_of(texts, {}, memory.grain)
     for sequence, logits in last.items():
-        alone = small.prefill([token for token, _ in texts[sequence]]).logits
+        alone = PlainLlama(small).prefill([token for token, _ in texts[sequence]])
         assert memory.grain == 1 or np.array_equal(logits, alone)
         same_next(logits, alone)
 
@@ -281,7 +282,7 @@ def test_sequences_move_down_to_grow_where_there_is_no_room_above(small, monkeyp
         (ids + tokens(30, 2), ids[:70] + tokens(34, 3), ids[:70] + tokens(34, 3) + tokens(64, 4)),
         strict=True,
     ):
-        assert np.array_equal(logits, small.prefill(text).logits)
+        assert np.array_equal(logits, PlainLlama(small).prefill(text))
 
 
 @pytest.mark.parametrize("small", ["tiny", "sliding"], indirect=True)
@@ -293,7 +294,7 @@ def test_what_is_left_moves_down_when_more_than_half_below_is_free(small):
     assert memory._cells._edge >= 160 + GRAIN
     memory.drop(1)
     assert memory._cells._edge == 3 * GRAIN, "the padding's block and two"
-    assert np.array_equal(prefill(memory, 0, [7]), small.prefill([*ids, 7]).logits)
+    assert np.array_equal(prefill(memory, 0, [7]), PlainLlama(small).prefill([*ids, 7]))
 
 
 def test_thirty_two_sequences_of_one_document(roomy):
@@ -311,7 +312,7 @@ def test_thirty_two_sequences_of_one_document(roomy):
     assert memory.used_cells == 2000 // GRAIN * GRAIN + GRAIN * sum(-(-end // GRAIN) for end in ends)
     emptied(memory)
     for question, logits in zip(questions, found, strict=True):
-        assert np.array_equal(logits, roomy.prefill([*document, *question]).logits)
+        assert np.array_equal(logits, PlainLlama(roomy).prefill([*document, *question]))
 
 
 def test_an_earlier_part_of_a_long_text_can_be_forked_where_attention_slides(sliding_gguf):
@@ -324,8 +325,8 @@ def test_an_earlier_part_of_a_long_text_can_be_forked_where_attention_slides(sli
     prefill(memory, 3, tokens(60, 3))  # goes into the ten cells in front of the text, and on
     memory.fork(0, 40, [2])
     found = memory.extend([Extend(2, [77], True), Extend(0, [78], True)])
-    assert np.array_equal(found[0], backend.prefill([*ids[:40], 77]).logits)
-    assert np.array_equal(found[1], backend.prefill([*ids, 78]).logits)
+    assert np.array_equal(found[0], PlainLlama(backend).prefill([*ids[:40], 77]))
+    assert np.array_equal(found[1], PlainLlama(backend).prefill([*ids, 78]))
     backend.close()
 
 
@@ -369,8 +370,9 @@ def test_rounded_weights_give_the_same_numbers_together_as_alone(wide_gguf, tmp_
             found[n].append(logits)
     for n, rows in found.items():
         steps = len(rows) - 1
-        alone = [backend.prefill(texts[n][: len(texts[n]) - steps]).logits]
-        alone += [backend.step(token) for token in texts[n][len(texts[n]) - steps :]]
+        plain = PlainLlama(backend)
+        alone = [plain.prefill(texts[n][: len(texts[n]) - steps])]
+        alone += [plain.step(token) for token in texts[n][len(texts[n]) - steps :]]
         assert all(map(np.array_equal, rows, alone))
     backend.close()
 
@@ -427,7 +429,7 @@ def test_needles_are_found_together_as_alone(tmp_path):
     ]
     requests = [prompter.request(s.key, Needle().prompt(None, s), Sampling()) for s in samples]
     together = [done for at in range(0, 36, 9) for done in lockstep(backend, requests[at : at + 9])]
-    alone = [backend.generate(request) for request in requests]
+    alone = [complete(backend, request) for request in requests]
     assert len(alone) == 36
     assert [said(done) for done in together] == [said(done) for done in alone]
     assert {done.finish_reason for done in alone} >= {"stop"}
@@ -445,7 +447,7 @@ def test_questions_of_one_document_are_answered_together_as_alone(llama):
         for n in range(12)
     ]
     together = lockstep(llama, requests)
-    assert [said(done) for done in together] == [said(llama.generate(request)) for request in requests]
+    assert [said(done) for done in together] == [said(complete(llama, request)) for request in requests]
 
 
 def test_the_window_is_the_limit_however_large_the_memory(tiny_gguf):
@@ -460,35 +462,8 @@ def test_the_window_is_the_limit_however_large_the_memory(tiny_gguf):
     assert [type(found[n]) for n in range(5)] == [Completion, Completion, PromptError, PromptError, Completion]
     assert "the context window is 256" in str(found[2])
     for n in (0, 1, 4):
-        assert said(found[n]) == said(backend.generate(requests[n]))
+        assert said(found[n]) == said(complete(backend, requests[n]))
     backend.close()
-
-
-# --- one context for both paths
-
-
-def test_each_path_makes_the_other_forget(llama, memory):
-    ids = tokens(1300)
-    fresh = llama.prefill(ids).logits
-    prefill(memory, 3, ids)
-    assert memory.length(3) == 1300
-    again = llama.prefill(ids)
-    assert again.cached_tokens == 0
-    assert np.array_equal(again.logits, fresh)
-    assert memory.length(3) == 0
-    assert memory.used_cells == 0
-    assert llama.prefill(ids).cached_tokens == 1024
-    prefill(memory, 3, ids[:5])
-    with pytest.raises(BackendError, match="room for sequences"):
-        llama.step(5)
-
-
-def test_asking_for_lengths_takes_nothing(llama, memory):
-    ids = tokens(600)
-    llama.prefill(ids)
-    assert (memory.length(0), memory.used_cells) == (0, 0)
-    memory.drop(0)
-    assert llama.prefill(ids).cached_tokens == 512
 
 
 # --- refusals
@@ -546,7 +521,7 @@ def test_a_full_memory_refuses_and_changes_nothing(small):
     memory.drop(1)
     memory.drop(2)
     assert free_cells(memory) == room(memory)
-    same_next(found[0], small.prefill([*ids, *tokens(6, 2)]).logits)
+    same_next(found[0], PlainLlama(small).prefill([*ids, *tokens(6, 2)]))
 
 
 @pytest.mark.parametrize("small", ["tiny", "sliding"], indirect=True)
@@ -608,7 +583,7 @@ def test_an_interruption_leaves_nothing_half_done(llama, memory, monkeypatch, mo
     monkeypatch.undo()
     assert memory.length(0) == memory.length(1) == 0
     emptied(memory)
-    assert np.array_equal(prefill(memory, 1, ids), llama.prefill(ids).logits)
+    assert np.array_equal(prefill(memory, 1, ids), PlainLlama(llama).prefill(ids))
 
 
 def test_a_closed_model_says_so(tiny_gguf):
@@ -642,7 +617,7 @@ def test_a_recurrent_models_sequences_begin_as_copies_of_others_as_they_stand(ti
     found = dict(batch.run())
     assert batch.prompt_tokens == batch.plan.computed_tokens < sum(map(len, prompts)) / 2
     for place, request in enumerate(requests):
-        assert said(found[place]) == said(backend.generate(request))
+        assert said(found[place]) == said(complete(backend, request))
     prefill(memory, 0, begin)
     with pytest.raises(ValueError, match="has 10 tokens and is forked there, not at 5"):
         memory.fork(0, 5, [1])
@@ -650,14 +625,24 @@ def test_a_recurrent_models_sequences_begin_as_copies_of_others_as_they_stand(ti
 
 
 def test_a_model_that_picks_what_it_sees_holds_one_sequence(tiny_gguf, tmp_path):
-    """Sparse attention; what one sequence is computed with stays as it was, and so does its kept prefix."""
+    """Sparse attention: what prompts share is read once, each of them is a first part of the one sequence."""
     from llama_kinds import write_kind
 
     path = write_kind("gemma3", tiny_gguf, tmp_path / "sparse.gguf", attention__indexer__head_count=2)
     backend = loaded(path, 256, prefill_chunk=64)
-    assert backend.sequences() is None
-    backend.prefill(tokens(150))
-    assert backend.prefill(tokens(150)).cached_tokens == 128
+    document = tokens(150)
+    requests = [Request(SampleKey("a", "b", str(n)), (*document, *tokens(5 + n, n)), 8) for n in range(4)]
+    alone = [complete(backend, request) for request in requests]
+    batch = DecodeBatch(backend.sequences(), requests, backend.tokenizer, backend.eos_ids)
+    found = dict(batch.run())
+    assert [said(found[n]) for n in range(4)] == [said(one) for one in alone]
+    assert batch.prompt_tokens == batch.plan.computed_tokens == 150 + 5 + 6 + 7 + 8
+    memory = backend.sequences()
+    same_next(prefill(memory, 0, document), PlainLlama(backend).prefill(document))
+    prefill(memory, 0, document)
+    memory.fork(0, 100, [1])
+    with pytest.raises(ValueError, match="sequence 1 has 100 tokens, and another has 150"):
+        memory.extend([Extend(1, [5], True)])
     backend.close()
 
 

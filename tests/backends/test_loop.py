@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pieces import PieceTokenizer
 
-from lbx.backends.loop import Decoding, check_fits, reusable
+from lbx.backends.loop import Decoding, check_fits
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.backends.text import Stops, encodable, stop_ids
 from lbx.errors import PromptError
@@ -83,22 +83,6 @@ def test_a_stop_token_ends_an_answer_where_its_text_in_others_does_not(pieces, e
 
 def test_stop_ids_are_whole_stop_strings_only():
     assert stop_ids(("\n", "", "ab"), BYTES) == {10}
-
-
-@pytest.mark.parametrize(
-    ("kept", "prompt", "expected"),
-    [
-        ("", "abcdefgh", 0),
-        ("abcdefgh", "abcdefgh", 4),  # the chunk with the last token is computed again
-        ("abcdefgh", "abcdefghi", 8),
-        ("abcdefg", "abcdefghi", 4),
-        ("abcdefgh", "abcdXfghi", 4),
-        ("Xbcdefgh", "abcdefgh", 0),
-        ("abcdefgh", "abc", 0),
-    ],
-)
-def test_whole_chunks_are_reused(kept, prompt, expected):
-    assert reusable(list(kept), list(prompt), 4) == expected
 
 
 def test_what_does_not_fit_is_refused_with_numbers():

@@ -6,9 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from plain import Steps
 from tiny import CHAT, SENTENCES
 
-from lbx.backends.loop import answer
+from lbx.engine.batching import DecodeBatch
+from lbx.engine.completing import complete, complete_all
 from lbx.errors import BackendError, PromptError
 from lbx.records import Request, SampleKey, Sampling
 
@@ -21,11 +23,6 @@ def request_for(backend, length: int, **changes) -> Request:
     assert len(ids) == length
     fields = {"key": SampleKey("made", "up", str(length)), "token_ids": tuple(ids), "max_new_tokens": 24} | changes
     return Request(**fields)
-
-
-def cold(backend) -> None:
-    """Make the backend forget the previous prompt, by asking it something that shares no token."""
-    backend.prefill([7])
 
 
 def said(completion):
@@ -94,7 +91,7 @@ def test_thinking_stays_in_the_text(backend):
 @pytest.mark.parametrize("length", [1, 40, 511, 512, 513, 1100])
 def test_both_libraries_give_the_same_greedy_answer(hf, llama, length):
     request = request_for(hf, length, max_new_tokens=40)
-    assert said(hf.generate(request)) == said(llama.generate(request))
+    assert said(complete(hf, request)) == said(complete(llama, request))
 
 
 def test_generate_agrees_with_transformers_own(hf):
@@ -106,69 +103,41 @@ def test_generate_agrees_with_transformers_own(hf):
         out = hf._model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, pad_token_id=1
         )
-    assert hf.generate(request).text == hf.tokenizer.decode(out[0, 600:].tolist())
+    assert complete(hf, request).text == hf.tokenizer.decode(out[0, 600:].tolist())
 
 
 def test_logits_of_both_libraries_are_close(hf, llama):
     ids = request_for(hf, 700).token_ids
-    ours, theirs = hf.prefill(ids).logits, llama.prefill(ids).logits
+    ours, theirs = Steps(hf).prefill(ids), Steps(llama).prefill(ids)
     assert ours.dtype == theirs.dtype == np.float32
     assert ours.shape == theirs.shape == (llama.tokenizer.size,)
     assert np.abs(ours - theirs).max() < 0.01 * np.ptp(ours)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "kept"),
-    [
-        (1500, 1500, 1024),
-        (1500, 1024, 512),  # the chunk with the last token is computed again
-        (1024, 1025, 1024),
-        (700, 1400, 512),
-        (511, 1400, 0),
-        (1400, 511, 0),
-    ],
-)
-def test_a_kept_prefix_changes_nothing_to_the_bit(backend, first, second, kept):
-    request = request_for(backend, second, max_new_tokens=6)
-    cold(backend)
-    fresh, none = backend.prefill(request.token_ids)
-    assert none == 0
-    cold(backend)
-    fresh_answer = backend.generate(request)
-    cold(backend)
-    backend.generate(request_for(backend, first, max_new_tokens=6))
-    warm, count = backend.prefill(request.token_ids)
-    assert count == kept
-    assert np.array_equal(fresh, warm)
-    cold(backend)
-    backend.generate(request_for(backend, first, max_new_tokens=6))
-    warm_answer = backend.generate(request)
-    assert warm_answer.cached_tokens == kept
-    assert said(fresh_answer) == said(warm_answer)
-
-
-def test_a_prefix_that_differs_inside_a_chunk_is_not_kept(backend):
-    request = request_for(backend, 1500, max_new_tokens=4)
-    other = list(request.token_ids)
+@pytest.mark.parametrize("batching", [False, True])
+def test_what_is_asked_together_changes_no_answer(backend, batching):
+    """Beginnings of one text, and one of them with a word changed in its middle; each prefix is read once."""
+    requests = [request_for(backend, length, max_new_tokens=6) for length in (1500, 1024, 700, 1025, 511)]
+    other = list(requests[0].token_ids)
     other[600] = (other[600] + 1) % 300 + 10
-    cold(backend)
-    fresh = backend.generate(request)
-    backend.generate(dataclasses.replace(request, token_ids=tuple(other)))
-    again = backend.generate(request)
-    assert again.cached_tokens == 512
-    assert said(again) == said(fresh)
+    requests.append(dataclasses.replace(requests[0], token_ids=tuple(other)))
+    alone = [complete(backend, request) for request in requests]
+    assert [one.cached_tokens for one in alone] == [0] * 6
+    found = dict(complete_all(backend, requests, batching=batching))
+    assert [said(found[n]) for n in range(6)] == [said(one) for one in alone]
+    assert sorted(found[n].cached_tokens for n in range(6)) == [0, 510, 600, 699, 1023, 1024]
 
 
 def test_sampling_depends_on_seed_and_key_only(backend):
     hot = Sampling(temperature=1.0, top_p=0.95, seed=5)
     request = request_for(backend, 600, sampling=hot)
-    first = said(backend.generate(request))
-    backend.generate(request_for(backend, 90, sampling=hot))
-    assert said(backend.generate(request)) == first
+    first = said(complete(backend, request))
+    complete(backend, request_for(backend, 90, sampling=hot))
+    assert said(complete(backend, request)) == first
     other_seed = dataclasses.replace(request, sampling=dataclasses.replace(hot, seed=6))
     other_key = dataclasses.replace(request, key=request.key._replace(iteration=1))
-    assert said(backend.generate(other_seed)) != first
-    assert said(backend.generate(other_key)) != first
+    assert said(complete(backend, other_seed)) != first
+    assert said(complete(backend, other_key)) != first
 
 
 def test_end_of_sequence_ends_the_answer_uncounted(backend):
@@ -177,7 +146,7 @@ def test_end_of_sequence_ends_the_answer_uncounted(backend):
     ids = _greedy_ids(backend, request, 6)
     end = ids[5]
     first = ids.index(end)
-    completion = answer(backend, request, tokenizer=greedy, eos_ids={end}, window=backend.info.context_window)
+    ((_, completion),) = DecodeBatch(backend.sequences(), [request], greedy, {end}).run()
     assert completion.finish_reason == "stop"
     assert completion.output_tokens == first
     assert completion.text == greedy.decode(ids[:first])
@@ -189,11 +158,11 @@ def test_end_of_sequence_and_end_of_turn_are_known(hf, llama):
 
 def test_a_stop_string_is_not_part_of_the_text(backend):
     request = request_for(backend, 60)
-    whole = backend.generate(request)
+    whole = complete(backend, request)
     assert whole.finish_reason == "length"
     assert whole.output_tokens == 24
     stop = whole.text[8:11]
-    completion = backend.generate(dataclasses.replace(request, stop=("never said", stop)))
+    completion = complete(backend, dataclasses.replace(request, stop=("never said", stop)))
     assert completion.text == whole.text[: whole.text.index(stop)]
     assert completion.finish_reason == "stop"
     assert completion.output_tokens < 24
@@ -202,13 +171,7 @@ def test_a_stop_string_is_not_part_of_the_text(backend):
 def test_min_new_tokens_holds_the_end_back(backend):
     request = request_for(backend, 60, min_new_tokens=3)
     ids = _greedy_ids(backend, request, 1)
-    completion = answer(
-        backend,
-        request,
-        tokenizer=backend.tokenizer,
-        eos_ids={ids[0]},
-        window=backend.info.context_window,
-    )
+    ((_, completion),) = DecodeBatch(backend.sequences(), [request], backend.tokenizer, {ids[0]}).run()
     assert completion.output_tokens >= 3
 
 
@@ -216,18 +179,18 @@ def test_a_stop_string_cannot_be_the_first_token(backend):
     """samsum: the line break that ends the answer may not begin it."""
     request = request_for(backend, 60)
     first = backend.tokenizer.decode(_greedy_ids(backend, request, 1))
-    ended = backend.generate(dataclasses.replace(request, stop=(first,)))
+    ended = complete(backend, dataclasses.replace(request, stop=(first,)))
     assert said(ended) == ("", 0, "stop")
-    held = backend.generate(dataclasses.replace(request, stop=(first,), min_new_tokens=1))
+    held = complete(backend, dataclasses.replace(request, stop=(first,), min_new_tokens=1))
     assert held.text
     assert not held.text.startswith(first)
 
 
 def test_what_does_not_fit_is_a_prompt_error_with_numbers(backend):
     with pytest.raises(PromptError, match=r"2000 tokens .* 49: together 2049, but the context window is 2048"):
-        backend.generate(dataclasses.replace(request_for(backend, 200), token_ids=(5,) * 2000, max_new_tokens=49))
+        complete(backend, dataclasses.replace(request_for(backend, 200), token_ids=(5,) * 2000, max_new_tokens=49))
     full = dataclasses.replace(request_for(backend, 200), token_ids=(5,) * 2047, max_new_tokens=1)
-    assert backend.generate(full).output_tokens <= 1
+    assert complete(backend, full).output_tokens <= 1
 
 
 def test_info_names_what_can_change_an_output(hf, llama):
@@ -249,14 +212,15 @@ def test_a_closed_backend_says_so(tiny_hf, tiny_gguf):
         backend.close()
         backend.close()
         with pytest.raises(BackendError, match="closed"):
-            backend.generate(Request(SampleKey("a", "b", "c"), (0, 5), 4))
+            complete(backend, Request(SampleKey("a", "b", "c"), (0, 5), 4))
 
 
 def _greedy_ids(backend, request: Request, count: int) -> list[int]:
     """The first greedy tokens, taken from the logits by hand."""
-    logits = backend.prefill(request.token_ids).logits
+    steps = Steps(backend)
+    logits = steps.prefill(request.token_ids)
     ids = []
     for _ in range(count):
         ids.append(int(np.argmax(logits)))
-        logits = backend.step(ids[-1])
+        logits = steps.step(ids[-1])
     return ids

@@ -7,9 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
+from plain import Steps
 
 from lbx.backends import load
 from lbx.backends.cards import ModelCard, parse_card
+from lbx.engine.completing import complete
 from lbx.errors import BackendError, UsageError
 from lbx.records import Request, SampleKey
 
@@ -66,13 +68,13 @@ def test_beyond_the_trained_window_the_numbers_are_those_of_transformers(short, 
     ids = [7 + 13 * n % 400 for n in range(3 * TRAINED)]
     wanted, plain = last_logits(folder, ids), last_logits(short, ids)
     backend = loaded(short, rope_scaling=kind, rope_factor=FACTOR, prefill_chunk=32)
-    got = backend.prefill(ids).logits
+    got = Steps(backend).prefill(ids)
     assert np.abs(got - wanted).max() < 1e-3 * np.ptp(wanted)
     assert np.abs(got - plain).max() > 1e-2 * np.ptp(wanted), "unscaled it says something else"
     assert backend.info.context_window == TRAINED * FACTOR
     assert (backend.info.settings["rope_scaling"], backend.info.settings["rope_factor"]) == (kind, FACTOR)
-    assert (backend.sequences() is None) == (kind == "dynamic")
-    told = backend.generate(Request(SampleKey("b", "t", "s"), tuple(ids), 4))
+    assert (backend.sequences().single_reason is not None) == (kind == "dynamic")
+    told = complete(backend, Request(SampleKey("b", "t", "s"), tuple(ids), 4))
     assert told.output_tokens
     backend.close()
 

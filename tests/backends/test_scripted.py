@@ -8,6 +8,7 @@ import json
 import pytest
 
 from lbx.backends import load, read_card, resolve_model
+from lbx.engine.completing import complete
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.records import Request, SampleKey
 
@@ -24,7 +25,7 @@ def table(tmp_path):
 
 def ask(backend, sample: str, iteration: int = 0, **changes):
     key = SampleKey("leval", "quality", sample, iteration)
-    return backend.generate(Request(key, tuple(b"<doc>"), **({"max_new_tokens": 50} | changes)))
+    return complete(backend, Request(key, tuple(b"<doc>"), **({"max_new_tokens": 50} | changes)))
 
 
 def test_answers_by_key_and_default(table):

@@ -10,7 +10,8 @@ import pytest
 from tiny import CHAT
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.backends.loop import Prefilled, answer
+from lbx.engine.batching import DecodeBatch
+from lbx.engine.completing import complete
 from lbx.prompts import ChatTemplate, Prompter
 from lbx.reasoning import THINK, Marks, split_reasoning
 from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
@@ -20,36 +21,29 @@ HARMONY = ("<|user|>plan<|assistant|>", "<|user|>say<|assistant|>")
 
 
 class Forced:
-    """Steps the real model, then puts the likeliest token where the script wants it."""
+    """The real model's memory, but the likeliest token is always the one that the script wants."""
 
     def __init__(self, backend, script):
-        self.backend = backend
-        self.script = [*script, min(backend.info.settings["eos_ids"])]
+        self._memory = backend.sequences()
+        self._script = [*script, min(backend.info.settings["eos_ids"])]
 
-    def prefill(self, ids):
-        logits, cached = self.backend.prefill(ids)
-        return Prefilled(self._force(logits), cached)
+    def __getattr__(self, name):
+        return getattr(self._memory, name)
 
-    def step(self, token):
-        return self._force(self.backend.step(token))
-
-    def _force(self, logits):
-        logits = logits.copy()
-        logits[self.script.pop(0)] = np.abs(logits).max() + 1
-        return logits
+    def extend(self, items):
+        (logits,) = self._memory.extend(items)
+        if logits is not None:
+            logits[self._script.pop(0)] = np.abs(logits).max() + 1
+        return [logits]
 
 
 def say(backend, text, *, special=False, **changes):
     """The completion of a model that says just this text."""
     script = backend.tokenizer.encode(text, special=special)
     request = Request(KEY, (0, 9, 8), **({"max_new_tokens": 60} | changes))
-    return answer(
-        Forced(backend, script),
-        request,
-        tokenizer=backend.tokenizer,
-        eos_ids=set(backend.info.settings["eos_ids"]),
-        window=backend.info.context_window,
-    )
+    memory = Forced(backend, script)
+    ((_, said),) = DecodeBatch(memory, [request], backend.tokenizer, set(backend.info.settings["eos_ids"])).run()
+    return said
 
 
 def written(tiny_hf, tiny_gguf, tmp_path, kind: str, chat: str):
@@ -129,8 +123,8 @@ def test_a_models_own_output_is_the_split_of_its_tokens(backend):
             sampling=Sampling(temperature=3.0),
             opens_reasoning=number % 2 == 1,
         )
-        said = backend.generate(request)
-        again = backend.generate(request)
+        said = complete(backend, request)
+        again = complete(backend, request)
         assert (said.text, said.reasoning) == (again.text, again.reasoning)
         assert said.output_tokens <= 32
         if said.reasoning is None:

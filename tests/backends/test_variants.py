@@ -20,6 +20,7 @@ from lbx.backends.llama import trial
 from lbx.backends.llama import variants as under_test
 from lbx.backends.llama.library import libraries
 from lbx.backends.llama.variants import choose, trials
+from lbx.engine.completing import complete
 from lbx.records import Request, SampleKey
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "llama-wheel.sh"
@@ -27,9 +28,10 @@ ANSWER = """
 import json, sys
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.library import cpu_variant
+from lbx.engine.completing import complete
 from lbx.records import Request, SampleKey
 backend = load(resolve_model(sys.argv[1]))
-text = backend.generate(Request(SampleKey("a", "b", "c"), tuple(json.loads(sys.argv[2])), 24)).text
+text = complete(backend, Request(SampleKey("a", "b", "c"), tuple(json.loads(sys.argv[2])), 24)).text
 print(json.dumps([cpu_variant(), text]))
 """
 
@@ -67,7 +69,7 @@ def test_a_node_with_avx2_only(hf, tiny_gguf, tmp_path):
     assert variant["variant"] == "haswell"
     assert variant["file"] == str(tmp_path / haswell.name)
     assert "AVX512" not in variant["features"]
-    assert text == hf.generate(Request(SampleKey("a", "b", "c"), ids, 24)).text
+    assert text == complete(hf, Request(SampleKey("a", "b", "c"), ids, 24)).text
 
 
 def test_no_library_that_always_loads_needs_avx512():

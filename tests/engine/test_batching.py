@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
+from toy import EOS, TOKENIZER, ToyMemory, alone
 
-from lbx.backends.loop import answer
+from lbx.backends.base import BackendInfo
 from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend
 from lbx.engine.batching import BatchFailedError, DecodeBatch
+from lbx.engine.completing import complete_all
 from lbx.engine.prefix import common_prefix, joining_pays, plan_prefixes
 from lbx.records import Completion, Request, SampleKey
 
@@ -62,10 +63,6 @@ def request(number: int, prompt: Sequence[int], new: int, thinking: int = 0) -> 
     return Request(SampleKey("toy", "task", str(number)), tuple(prompt), new, stop=("ab",), thinking_tokens=thinking)
 
 
-def alone(one: Request) -> Completion:
-    return answer(ToyStepper(), one, tokenizer=TOKENIZER, eos_ids={EOS}, window=10_000)
-
-
 def said(completion: Completion) -> tuple[str, int, str]:
     return completion.text, completion.output_tokens, completion.finish_reason
 
@@ -79,9 +76,17 @@ def said(completion: Completion) -> tuple[str, int, str]:
     st.integers(0, 60),
     st.integers(0, 600),
     st.integers(1, 7),
+    st.sampled_from([None, 1, 2]),
 )
 def test_answers_are_those_of_one_at_a_time(
-    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, price: int, grain: int
+    prompts: list[list[int]],
+    new: int,
+    sequences: int,
+    step: int,
+    spare: int,
+    price: int,
+    grain: int,
+    answers: int | None,
 ) -> None:
     """The toy refuses more cells, sequences or tokens of a pass than it has."""
     requests = [request(n, prompt, new, thinking=n % 3) for n, prompt in enumerate(prompts)]
@@ -89,7 +94,7 @@ def test_answers_are_those_of_one_at_a_time(
     cells = -(-(need + spare) // grain) * grain
     memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=cells, pass_price=price, grain=grain)
     told: list[int] = []
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS}, told.append)
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS}, told.append, answers)
     found = dict(batch.run())
     assert {index: said(completion) for index, completion in found.items()} == {
         index: said(alone(one)) for index, one in enumerate(requests)
@@ -97,6 +102,7 @@ def test_answers_are_those_of_one_at_a_time(
     assert batch.prompt_tokens == batch.plan.computed_tokens
     assert memory.computed == batch.prompt_tokens + sum(c.output_tokens for c in found.values()) - uncounted(found)
     assert told == [sum(len(item.tokens) for item in items) for items in memory.passes]
+    assert not batch.alone or all(len(items) == 1 for items in memory.passes)
     assert not memory.sequences
 
 
@@ -241,6 +247,33 @@ def test_a_failing_model_says_who_is_left() -> None:
             done.append(index)
     assert sorted([*done, *failure.value.unanswered]) == list(range(10))
     assert 5 in failure.value.unanswered
+    assert not memory.sequences
+
+
+class ToyBackend:
+    tokenizer, eos_ids = TOKENIZER, frozenset({EOS})
+    info = BackendInfo("toy", "1", "toy", 100)
+
+    def __init__(self, memory: ToyMemory) -> None:
+        self.sequences = lambda: memory
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("batching", [False, True])
+def test_whoever_breaks_a_pass_fails_alone(batching: bool) -> None:
+    """Two requests on which the model fails, one that is too long, and an empty one; all others are answered."""
+    prompts = [*([1, 2, 3, n] for n in range(10, 20)), [1, 15], [1] * 98, []]
+    requests = [request(n, prompt, 3) for n, prompt in enumerate(prompts)]
+    memory = ToyMemory(max_sequences=4, fails_on=15)
+    found = dict(complete_all(ToyBackend(memory), requests, batching=batching))
+    failed = {n: str(one) for n, one in found.items() if not isinstance(one, Completion)}
+    assert sorted(found) == list(range(13))
+    assert sorted(failed) == [5, 10, 11, 12]
+    assert failed[5] == failed[10] == "the model failed"
+    assert "the context window is 100" in failed[11]
+    assert all(said(found[n]) == said(alone(requests[n])) for n in found if n not in failed)
     assert not memory.sequences
 
 

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine_parts import scripted
-from toy import EOS, TOKENIZER, ToyMemory, ToyStepper
+from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.backends.base import BackendInfo
-from lbx.backends.loop import answer
 from lbx.backends.sequence_memory import Extend
 from lbx.engine.planning import calibration
 from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.run_plan import RunPlan, TaskPlan
-from lbx.records import Completion, Request, SampleKey
+from lbx.records import Request, SampleKey
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
 CHUNK = 32
@@ -58,20 +57,12 @@ class TimedBackend:
     tokenizer = TOKENIZER
     eos_ids = frozenset({EOS})
 
-    def __init__(self, clock: Clock, memory: TimedMemory | None) -> None:
+    def __init__(self, clock: Clock, memory: TimedMemory) -> None:
         self._clock, self._memory = clock, memory
-        self.info = BackendInfo("toy", "1", "toy", 100_000, prefill_chunk=CHUNK, weights_bytes=1, kv_bytes_per_token=1)
+        self.info = BackendInfo("toy", "1", "toy", 100_000, weights_bytes=1, kv_bytes_per_token=1)
 
-    def sequences(self) -> TimedMemory | None:
+    def sequences(self) -> TimedMemory:
         return self._memory
-
-    def generate(self, request: Request) -> Completion:
-        said = answer(ToyStepper(), request, tokenizer=TOKENIZER, eos_ids=self.eos_ids, window=100_000)
-        length, made = len(request.token_ids), said.output_tokens
-        prefill_s = length * (TOKEN_S + SEEN_S * length / 2)
-        decode_s = made * (STEP_S + ANSWER_S + ANSWER_SEEN_S * (length + made / 2))
-        self._clock.now += prefill_s + decode_s
-        return replace(said, prefill_s=prefill_s, decode_s=decode_s)
 
     def close(self) -> None:
         pass
@@ -147,8 +138,8 @@ def test_answers_are_tried_out(clock: Clock) -> None:
     costs = calibrate(backend, plan(), batching=True)
     assert costs is not None
     for request in plan().trials:
-        alone = backend.generate(replace(request, max_new_tokens=calibration._TRIAL_TOKENS))
-        expected = 1000 if alone.finish_reason == "length" else alone.output_tokens + 1
+        said = alone(replace(request, max_new_tokens=calibration._TRIAL_TOKENS))
+        expected = 1000 if said.finish_reason == "length" else said.output_tokens + 1
         assert costs.answers[f"toy/{request.key.task}"] == expected
     assert 0 < costs.answers[""] <= 1
 

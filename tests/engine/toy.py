@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lbx.backends.loop import Prefilled
+from lbx.backends.loop import Decoding
 from lbx.backends.scripted import ByteTokenizer
 from lbx.backends.sequence_memory import NO_LIMIT, Extend
 from lbx.errors import BackendError
+from lbx.records import Completion, Request
 
 VOCABULARY = 258
 EOS = 257
@@ -43,6 +44,7 @@ class ToyMemory:
     grain: int = 1
     forks_anywhere: bool = True
     follow_limit: int = NO_LIMIT
+    single_reason: str | None = None
     copies: bool = False
     fails_on: int | None = None
     computed: int = 0
@@ -108,16 +110,12 @@ class ToyMemory:
         self.sequences.pop(sequence, None)
 
 
-class ToyStepper:
-    """The same model, one prompt at a time."""
-
-    def prefill(self, ids: Sequence[int]) -> Prefilled:
-        self.tokens = list(ids)
-        return Prefilled(logits_after(self.tokens), 0)
-
-    def step(self, token: int) -> np.ndarray:
-        self.tokens.append(token)
-        return logits_after(self.tokens)
-
-
 TOKENIZER = ByteTokenizer()
+
+
+def alone(request: Request) -> Completion:
+    """What the model answers where there is nothing else."""
+    decoding, tokens = Decoding(request, TOKENIZER, {EOS}), list(request.token_ids)
+    while (token := decoding.take(logits_after(tokens))) is not None:
+        tokens.append(token)
+    return decoding.completion()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
+from lbx.engine.completing import complete
 from lbx.errors import UsageError
 from lbx.prompts import Prompter
 from lbx.records import Sampling
@@ -209,7 +210,7 @@ def _outputs(backend, samples):
     prompter = Prompter(backend.tokenizer, context_window=backend.info.context_window)
     for sample in samples:
         request = prompter.request(sample.key, Needle().prompt(None, sample), Sampling())
-        yield backend.generate(request)
+        yield complete(backend, request)
 
 
 def _samples(lengths, kinds=("single", "multikey"), per_cell=2):

@@ -13,10 +13,11 @@ import pytest
 from engine_parts import scripted
 
 from lbx.backends import Backend, load, read_card
+from lbx.engine.completing import complete
 from lbx.parity import summary
 from lbx.parity.measuring import Parity, Side, measure
 from lbx.parity.prompts import ParityPrompt, built_in_prompts
-from lbx.parity.tracing import SteppingBackend, forced, trace
+from lbx.parity.tracing import forced
 from lbx.prompts import Prompter
 from lbx.records import Sampling
 
@@ -103,10 +104,9 @@ def test_one_model_in_two_formats(gguf: Path, tmp_path: Path) -> None:
 def answer_lengths(path: Path, prompts: Sequence[ParityPrompt]) -> list[int]:
     """Of the answers in tokens, their end included."""
     one = Loads()(path)()
-    assert isinstance(one.backend, SteppingBackend)
     try:
         requests = [one.prompter.request(p.key, p.prompt, Sampling()) for p in prompts]
-        return [len(trace(one.backend, request, lambda *_: None).output_ids) for request in requests]
+        return [len(complete(one.backend, request).output_ids) for request in requests]
     finally:
         one.backend.close()
 
@@ -144,9 +144,9 @@ def check_by_hand(found: Parity, first: Path, second: Path) -> None:
         for number in chosen:
             prompt = found.prompts[number].prompt
             request = one.prompter.request(prompt.key, prompt.prompt, Sampling())
-            own = trace(one.backend, request, lambda *_: None).output_ids
+            own = complete(one.backend, request).output_ids
             followed = rows[first][number][0] if path == second else list(own)
-            logits = np.stack(list(forced(one.backend, request, followed[:-1])))
+            logits = np.stack(list(forced(one.backend, request.token_ids, followed[:-1])))
             rows[path][number] = (list(own), logits)
         one.backend.close()
     for number in chosen:

@@ -21,14 +21,15 @@ from engine_parts import (
 )
 
 from lbx.backends import Backend, load, read_card
+from lbx.backends.base import LocalBackend
 from lbx.backends.loop import Decoding
 from lbx.benchmarks import BENCHMARKS
+from lbx.engine.completing import complete
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Work
 from lbx.errors import UsageError
 from lbx.layout import Bundle
-from lbx.parity.tracing import SteppingBackend, trace
 from lbx.parity.verifying import choose, refuse_unverifiable, verify
 from lbx.records import Request, SampleKey
 from lbx.store import Store
@@ -104,7 +105,6 @@ def test_flash_attention_flips_near_ties_and_they_are_found(
     tiny: Path, bundle: Bundle, tmp_path: Path, batched: Tokens
 ) -> None:
     with loaded(tiny, "llamacpp", "flash_attention = true") as model, Store(tmp_path / "r.duckdb") as store:
-        assert isinstance(model, SteppingBackend)
         work = work_on(bundle, model, max_new_tokens=96)
         run(store, work)
         together = dict(batched)
@@ -132,10 +132,10 @@ def request_of(work: Work, key: SampleKey) -> Request:
     return work.prompter.request(key, prompt, work.settings.sampling_for(prompt, 0))
 
 
-def exact(model: SteppingBackend, request: Request, together: tuple[int, ...]) -> tuple[int, float]:
+def exact(model: LocalBackend, request: Request, together: tuple[int, ...]) -> tuple[int, float]:
     """Place and gap of the flip, from the tokens of both answers."""
     logits = []
-    alone = trace(model, request, lambda _place, found, _token: logits.append(found)).output_ids
+    alone = complete(model, request, lambda _place, found, _token: logits.append(found)).output_ids
     assert alone is not None
     place = next(place for place, (a, b) in enumerate(zip(alone, together, strict=False)) if a != b)
     return place, float(logits[place][alone[place]] - logits[place][together[place]])

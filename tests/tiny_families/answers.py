@@ -14,6 +14,7 @@ from tiny_families.configs import WINDOW
 
 from lbx.backends import load, resolve_model
 from lbx.engine.batching import DecodeBatch
+from lbx.engine.completing import complete, complete_all
 from lbx.records import Completion, Request, SampleKey
 
 CHUNK = 64
@@ -47,7 +48,7 @@ class Found:
 
     Attributes:
         refused: why it does not load, a sentence; None: it does.
-        cold, after, among: each answer alone and first, after other prompts, among others.
+        cold, after, among: each answer alone, one after the other, and together.
         single: why prompts cannot share; None: they do.
         how: "yes" part by part, "by a mask", or "by copies".
         computed: tokens of prompts that were computed among others, as a part of their tree's.
@@ -152,12 +153,13 @@ def look(folder: Path) -> Found:
     try:
         requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
         compare = _Comparing(backend.eos_ids, expected)
-        first = [compare(n, backend.generate(requests[n])) for n in (0,)]
-        after = [compare(n, backend.generate(requests[n])) for n in (1, 0, 2, 3, 0)]
-        cold = [*first, *(compare(n, _afresh(backend, requests[n])) for n in (1, 2, 3))]
+        cold = [compare(n, complete(backend, request)) for n, request in enumerate(requests)]
+        turns = (1, 0, 2, 3, 0)
+        one_by_one = complete_all(backend, [requests[n] for n in turns], batching=False)
+        after = [compare(turns[place], said) for place, said in one_by_one]
         memory = backend.sequences()
         among, computed = [], 1.0
-        if memory is not None:
+        if memory.single_reason is None:
             batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
             among = [compare(n, said) for n, said in batch.run()]
             computed = batch.prompt_tokens / batch.plan.tree_tokens
@@ -167,7 +169,7 @@ def look(folder: Path) -> Found:
             cold=cold,
             after=after,
             among=among,
-            single=backend.single_reason,
+            single=memory.single_reason,
             how=_how(memory),
             computed=computed,
         )
@@ -176,19 +178,11 @@ def look(folder: Path) -> Found:
 
 
 def _how(memory: Any) -> str:
-    if memory is None:
+    if memory.single_reason is not None:
         return ""
     if not memory.forks_anywhere:
         return "yes, by copies"
     return "yes" if memory._parts else "yes, by a mask"
-
-
-def _afresh(backend: Any, request: Request) -> Completion:
-    """With nothing kept of earlier prompts."""
-    backend._cache, backend._kept = None, []
-    said = backend.generate(request)
-    assert said.cached_tokens == 0
-    return said
 
 
 @dataclass

@@ -13,6 +13,8 @@ from tiny_families.answers import CHUNK, MOST_COMPUTED, NEW_TOKENS, card_of, hf_
 
 from lbx.backends import load
 from lbx.engine.batching import DecodeBatch
+from lbx.engine.completing import complete
+from lbx.parity.tracing import forced
 from lbx.records import Request, SampleKey
 
 REPOSITORY = Path(__file__).parents[2]
@@ -81,11 +83,9 @@ def compare(folder: Path) -> Twin:
     top = places = 0
     try:
         for ids in prompts():
-            here, there = ours.prefill(ids).logits, theirs.prefill(ids).logits
-            for step in range(_STEPS + 1):
-                if step:
-                    token = int(np.argmax(here))
-                    here, there = ours.step(token), theirs.step(token)
+            answer = _greedy(ours, ids)
+            tokens = [token for _, token in answer[:-1]]
+            for (here, _), there in zip(answer, forced(theirs, ids, tokens), strict=True):
                 size = min(len(here), len(there))  # some formats fill the vocabulary up
                 distance = float(np.abs(here[:size] - there[:size]).max())
                 distance = distance if np.isfinite(distance) else float("inf")
@@ -99,12 +99,18 @@ def compare(folder: Path) -> Twin:
     return Twin(largest, part, top, places, together, computed)
 
 
+def _greedy(backend: Any, ids: Sequence[int]) -> list[tuple[Any, int]]:
+    """Some tokens of an answer that does not end, each with its logits."""
+    found: list[tuple[Any, int]] = []
+    request = Request(SampleKey("a", "b", "c"), tuple(ids), _STEPS + 1, min_new_tokens=_STEPS + 1)
+    complete(backend, request, lambda _place, logits, token: found.append((logits, token)))
+    return found
+
+
 def _together(backend: Any) -> tuple[int | None, float]:
     memory = backend.sequences()
-    if memory is None:
-        return None, 1.0
     requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
     batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
     found = {n: said.output_ids for n, said in batch.run()}
-    alone = {n: backend.generate(request).output_ids for n, request in enumerate(requests)}
+    alone = {n: complete(backend, request).output_ids for n, request in enumerate(requests)}
     return sum(found[n] == alone[n] for n in alone), batch.prompt_tokens / batch.plan.tree_tokens

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.base import BackendInfo
+from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
@@ -40,12 +40,10 @@ LOST_AFTER = 3
 
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
-Outcome = Completion | PromptError | BackendError
-
 
 @dataclass(eq=False)
 class EndpointBackend:
-    """A model that answers over HTTP. ``generate`` may be called from several threads.
+    """A model that answers over HTTP, several requests at a time.
 
     Args:
         tokenizer: of the card, or a ``CharacterTokenizer``.
@@ -70,33 +68,13 @@ class EndpointBackend:
         self._workers = 0
         self._system_taken: bool | None = None
 
-    single_reason = None
-
-    def sequences(self) -> None:
-        """None: the server shares its own memory."""
-
-    def generate(self, request: Request) -> Completion:
-        """Answer one request.
-
-        Raises:
-            PromptError: it does not fit the context window, by lbx's count or the server's.
-            BackendError: the server failed at this request.
-            EndpointError: the server is gone, or refuses every request.
-        """
-        check_fits(request, self.info.context_window)
-        prompt = self._prompt(request)
-        sends_stop = bool(request.stop) and not request.min_new_tokens
-        reply = self._ask(request, prompt, with_stop=sends_stop)
-        if sends_stop and stopped_early(request, reply, self.tokenizer):
-            reply = self._ask(request, prompt, with_stop=False)
-        return completion(request, reply, self.tokenizer, drops_first_space=self._drops_first_space)
-
-    def generate_many(self, requests: Sequence[Request]) -> Iterator[tuple[int, Outcome]]:
+    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> Iterator[tuple[int, Outcome]]:
         """Answer many, several at once, those with a common beginning close together.
 
         Yields:
             (index, what came of it) in the order in which they are done; each index once. What came of it is a
-            Completion, or the PromptError or BackendError of this request alone.
+            Completion, the PromptError of a request that does not fit the context window, by lbx's count or the
+            server's, or the BackendError of one that the server failed at.
 
         Raises:
             EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
@@ -113,7 +91,7 @@ class EndpointBackend:
                 with self._lock:
                     self._workers -= 1
 
-        threads = min(self._concurrency, len(requests))
+        threads = min(1 if one_by_one else self._concurrency, len(requests))
         with self._lock:
             self._workers += threads
         for _ in range(threads):
@@ -152,9 +130,18 @@ class EndpointBackend:
 
     def _outcome(self, request: Request) -> Outcome | BaseException:
         try:
-            return self.generate(request)
+            return self._answer(request)
         except BaseException as exc:  # raised again in the thread that reads the results
             return exc
+
+    def _answer(self, request: Request) -> Completion:
+        check_fits(request, self.info.context_window)
+        prompt = self._prompt(request)
+        sends_stop = bool(request.stop) and not request.min_new_tokens
+        reply = self._ask(request, prompt, with_stop=sends_stop)
+        if sends_stop and stopped_early(request, reply, self.tokenizer):
+            reply = self._ask(request, prompt, with_stop=False)
+        return completion(request, reply, self.tokenizer, drops_first_space=self._drops_first_space)
 
     @property
     def _drops_first_space(self) -> bool:

@@ -1,11 +1,9 @@
-"""Models in Hugging Face's format on transformers and torch: one sequence, prefilled in fixed chunks."""
+"""Models in Hugging Face's format on transformers and torch."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,6 @@ from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
-    first_line,
-    give_back_memory,
     go_offline,
     length_dependent,
     quiet,
@@ -29,20 +25,16 @@ from lbx.backends.hf.library import (
 from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
-from lbx.backends.loop import Prefilled, answer, reusable
 from lbx.backends.options import AUTO, HfOptions, thread_count
 from lbx.backends.sampling import left_out, recommended
+from lbx.backends.sequence_memory import LEAST_SEQUENCES
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
-from lbx.records import Completion, Request
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
     from lbx.backends.hf.copies import HfCopies
     from lbx.backends.hf.sequence_memory import HfSequences
-    from lbx.backends.hf.single import Forward
-    from lbx.backends.sampling import Logits
-    from lbx.backends.sequence_memory import SequenceMemory
 
 _COPIES = 4
 """A document, its copy that grows, a question and its answer: so many sequences as long as the window are held."""
@@ -52,12 +44,12 @@ _SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
 
 @dataclass(eq=False)
 class HfBackend:
-    """A causal language model with a KV cache for one sequence, or a memory of many (``sequences``), not both at once.
+    """A causal language model and its memory.
 
     Args:
         chunk: tokens of a prefill step; 0 prefills each prompt at once.
         eos_ids: tokens that end an answer.
-        max_sequences, kv_cells: size of the memory of many sequences.
+        max_sequences, kv_cells: size of the memory.
     """
 
     _model: Any
@@ -69,137 +61,49 @@ class HfBackend:
     _kv_cells: int
 
     def __post_init__(self) -> None:
-        from lbx.backends.hf.single import Forward
-
-        self._cache: Any = None
-        self._kept: list[int] = []
-        self._sequences: HfSequences | HfCopies | None = None
+        self._memory: HfSequences | HfCopies | None = None
         self._packing: Packing | None = None
-        self._advance: Forward | None = Forward(self._model)
-        self._held = 0
 
-    def generate(self, request: Request) -> Completion:
-        window = self.info.context_window
-        try:
-            return answer(self, request, tokenizer=self.tokenizer, eos_ids=self.eos_ids, window=window)
-        except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
-            self._cache, self._kept = None, []
-            give_back_memory(exc)
-            raise BackendError(
-                f"The model {self.info.model} failed on {request.key} ({len(request.token_ids)} tokens): "
-                f"{first_line(exc)}",
-                fix="If memory ran out, lower context_window, prefill_chunk or kv_cells in the model card.",
-            ) from exc
+    def sequences(self) -> HfSequences | HfCopies:
+        """The model's memory, always the same one.
 
-    def prefill(self, ids: Sequence[int]) -> Prefilled:
-        """Compute the prompt in chunks whose bounds are multiples of the chunk, reusing whole chunks."""
-        ids = list(ids)
-        chunk = self._chunk or len(ids)
-        start = self._cut_back(reusable(self._kept, ids, chunk) if self._chunk else 0)
-        logits = None
-        for at in range(start, len(ids), chunk):
-            logits = self._forward(ids[at : at + chunk])
-        self._kept = ids
-        return Prefilled(_as_numpy(logits), start)
-
-    def step(self, token: int) -> Logits:
-        return _as_numpy(self._forward([token]))
-
-    def sequences(self) -> SequenceMemory | None:
-        """The memory of many sequences, always the same one; None where the model can compute only one at a time.
-
-        What it can is tried out on a few tokens at the first call; ``single_reason`` says why it cannot.
+        What the model can do is tried out on a few tokens at the first call.
         """
-        from lbx.backends.hf.check import layer_count
+        if self._model is None:
+            raise BackendError(f"The model {self.info.model} is closed.")
+        if self._memory is None:
+            self._memory = self._make_memory()
+        return self._memory
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+        self._model = None
+
+    def _make_memory(self) -> HfSequences | HfCopies:
+        from lbx.backends.hf.check import layer_count, packing_of
         from lbx.backends.hf.copies import HfCopies
         from lbx.backends.hf.sequence_memory import HfSequences
 
-        packing = self._tried()
-        if self._sequences is not None or packing.single_reason is not None:
-            return self._sequences
+        self._packing = packing = packing_of(self._model, pieces=self._chunk > 0)
         if packing.reason is None:
-            self._sequences = HfSequences(
+            return HfSequences(
                 self._model,
                 layer_count(self._model),
-                max_sequences=self._max_sequences,
+                max_sequences=max(LEAST_SEQUENCES, self._max_sequences),
                 max_cells=self._kv_cells,
                 max_step=self._chunk,
                 parts=packing.parts,
                 name=self.info.model,
-                claim=self._yield_cache,
             )
-        else:
-            self._sequences = HfCopies(
-                self._model,
-                max_cells=max(self._kv_cells, _COPIES * self.info.context_window),
-                max_step=self._chunk or self.info.context_window,
-                pieces=self._chunk > 0,
-                name=self.info.model,
-                claim=self._yield_cache,
-            )
-        return self._sequences
-
-    @property
-    def single_reason(self) -> str | None:
-        """Why ``sequences`` has given None, a clause; None before it was asked, or where it gave a memory."""
-        return self._packing.single_reason if self._packing else None
-
-    def close(self) -> None:
-        if self._sequences is not None:
-            self._sequences.close()
-        self._model = self._cache = self._advance = None
-        self._kept = []
-
-    def _tried(self) -> Packing:
-        """What the model can do; it is tried out once, before the first answer of either kind."""
-        from lbx.backends.hf.check import packing_of
-
-        self._refuse_closed()
-        if self._packing is None:
-            self._packing = packing_of(self._model, pieces=self._chunk > 0)
-        return self._packing
-
-    def _yield_cache(self) -> None:
-        """Give the single sequence's memory back: a memory of many is about to take some."""
-        self._refuse_closed()
-        self._cache, self._kept = None, []
-
-    def _refuse_closed(self) -> None:
-        if self._model is None:
-            raise BackendError(f"The model {self.info.model} is closed.")
-
-    def _cut_back(self, length: int) -> int:
-        """Forget all but the first tokens of the cache; returns how many were kept.
-
-        Until the prefill is through, nothing counts as kept: it may fail or be interrupted halfway.
-        """
-        from lbx.backends.hf.cache import can_be_cut_back, make_cache
-        from lbx.backends.hf.single import forget_lengths
-
-        self._tried()
-        if self._sequences is not None:
-            self._sequences.release()
-        if length and can_be_cut_back(self._cache):
-            self._cache.crop(length - self._cache.get_seq_length())
-        else:
-            self._cache = make_cache(self._model.config)
-            if length_dependent(self._model.config):
-                forget_lengths(self._model)
-            length = 0
-        self._kept, self._held = [], length
-        return length
-
-    def _forward(self, tokens: Sequence[int]) -> Any:
-        """Append tokens to the cache; logits of shape (1, 1 or len(tokens), vocabulary)."""
-        from lbx.backends.hf.attention import InParts
-
-        # The same arithmetic as with many sequences, so that few answers differ between the two.
-        parts = InParts(self._model) if self._tried().parts else nullcontext()
-        assert self._advance is not None
-        with parts:
-            logits = self._advance(tokens, self._cache, self._held)
-        self._held += len(tokens)
-        return logits
+        return HfCopies(
+            self._model,
+            max_cells=max(self._kv_cells, _COPIES * self.info.context_window),
+            max_step=self._chunk or self.info.context_window,
+            pieces=self._chunk > 0,
+            single_reason=packing.single_reason,
+            name=self.info.model,
+        )
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
@@ -234,8 +138,10 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     wishes = _generation_config(weights)
     penalty, told = left_out(wishes.get("repetition_penalty"))
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
-    kv_cells = options.kv_cells or default_cells(
-        torch, model, window=window, max_sequences=options.max_sequences, kv_bytes=kv_bytes
+    kv_cells = (
+        max(window, options.kv_cells)
+        if options.kv_cells
+        else default_cells(torch, model, window=window, max_sequences=options.max_sequences, kv_bytes=kv_bytes)
     )
     info = BackendInfo(
         name="hf",
@@ -256,7 +162,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         | ({"quantization": options.quantization} if options.quantization else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model) | {"dtype_reason": dtype.reason} | penalty,
-        prefill_chunk=chunk,
         trained_context=int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0),
         default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
@@ -323,9 +228,3 @@ def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:
         places = {str(parameter.device) for parameter in model.parameters()}
         return found | ({"devices": sorted(places)} if len(places) > 1 else {})
     return found | {"cpu": torch.backends.cpu.get_cpu_capability()}
-
-
-def _as_numpy(logits: Any) -> Logits:
-    """The last position's logits as float32, shape (vocabulary,)."""
-    found: Logits = logits[0, -1].float().cpu().numpy()
-    return found

@@ -51,8 +51,3 @@ def make_cache(config: Any) -> DynamicCache:
     # Sliding windows and recurrent states keep their own kinds of layer.
     cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
-
-
-def can_be_cut_back(cache: DynamicCache) -> bool:
-    """Whether cropping leaves what a shorter prompt would have left: only layers that keep everything can do so."""
-    return all(type(layer) is GrowingLayer for layer in cache.layers)

@@ -8,16 +8,16 @@ that are only ever added to.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from lbx.backends.hf.cache import GrowingLayer, make_cache
-from lbx.backends.hf.library import first_line
-from lbx.backends.hf.single import Forward
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend, check_items, check_number
+from lbx.backends.hf.library import first_line, give_back_memory, length_dependent
+from lbx.backends.hf.single import Forward, forget_lengths
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, Extend, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -38,15 +38,13 @@ class HfCopies:
         max_cells: tokens of all sequences together; what two have in common counts twice.
         max_step: tokens of a pass.
         pieces: whether several tokens may follow others in one pass; otherwise they follow one by one.
+        single_reason: why prompts cannot share what is computed, a clause; None: they can.
         name: the model's, for messages.
-        claim: called before each pass; frees what else keeps keys and values of this model, and raises BackendError
-            where the model is closed.
     """
 
     grain = 1
     forks_anywhere = False
     pass_price = NO_FOREIGN_CELLS
-    max_sequences = SEQUENCES
 
     def __init__(
         self,
@@ -55,15 +53,17 @@ class HfCopies:
         max_cells: int,
         max_step: int,
         pieces: bool = True,
+        single_reason: str | None = None,
         name: str = "the model",
-        claim: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
         self._forward = Forward(model)
         self._pieces = pieces
         self._name = name
-        self._claim = claim
-        self.follow_limit = NO_LIMIT if pieces else _SINGLY
+        self.single_reason = single_reason
+        self.max_sequences = 2 if single_reason else SEQUENCES
+        self.follow_limit = NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else _SINGLY
+        self._by_length = bool(length_dependent(model.config))
         self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
         self.cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         self._held: dict[int, tuple[DynamicCache, int]] = {}
@@ -108,7 +108,8 @@ class HfCopies:
         tokens = check_items(items, self.max_sequences, self.max_step)
         if not items:
             return []
-        self._claim()
+        if self._model is None:
+            raise BackendError(f"The model {self._name} is closed.")
         if (free := self.max_cells - self.used_cells) < tokens:
             raise BackendError(
                 f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
@@ -121,11 +122,14 @@ class HfCopies:
             for item in items:
                 self.drop(item.sequence)
             if isinstance(exc, (RuntimeError, TypeError, ValueError, IndexError, MemoryError)):
+                give_back_memory(exc)
                 raise BackendError(f"The model {self._name} failed: {first_line(exc)}") from exc
             raise
 
     def _grow(self, item: Extend) -> Logits | None:
         cache, held = self._held.get(item.sequence) or (make_cache(self._model.config), 0)
+        if self._by_length and not held:
+            forget_lengths(self._model)
         step = len(item.tokens) if self._pieces or not held else 1
         logits = None
         for at in range(0, len(item.tokens), step):

@@ -7,7 +7,7 @@ themselves. What sequences share is stored and computed once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +44,12 @@ class HfSequences:
         parts: compute attention part by part (``lbx.backends.hf.attention``); False: by the model's own attention,
             with a mask of (new tokens, cells seen) where several sequences grow at once.
         name: the model's, for messages.
-        claim: called before each pass; frees what else keeps keys and values of this model, and raises BackendError
-            where the model is closed.
     """
 
     grain = 1
     forks_anywhere = True
     follow_limit = NO_LIMIT
+    single_reason = None
 
     def __init__(
         self,
@@ -62,12 +61,10 @@ class HfSequences:
         max_step: int,
         parts: bool = True,
         name: str = "the model",
-        claim: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
         self._layers = layers
         self._name = name
-        self._claim = claim
         self._parts = parts
         self._device = input_device(model)
         self.max_step = max(max_step, max_sequences)
@@ -78,6 +75,7 @@ class HfSequences:
         self.max_sequences, self.max_cells = max_sequences, max_cells
         self._store = CellStore(layers)
         self._cell_bytes = 0
+        self._ran_short = False  # a pass failed for want of memory: the store goes with the last sequence
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @property
@@ -110,11 +108,14 @@ class HfSequences:
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
         self._table.drop([sequence])
+        if self._ran_short and not self._table.used:
+            self.release()
 
     def release(self) -> None:
         """Forget all sequences and give the store's memory back; the next pass takes some anew."""
         self._table.drop(range(self.max_sequences))
         self._store = CellStore(self._layers)
+        self._ran_short = False
 
     def close(self) -> None:
         """Forget the model and all sequences."""
@@ -125,7 +126,8 @@ class HfSequences:
         tokens = check_items(items, self.max_sequences, self.max_step)
         if not items:
             return []
-        self._claim()
+        if self._model is None:
+            raise BackendError(f"The model {self._name} is closed.")
         free = self.max_cells - self._table.used
         if free < tokens:
             raise BackendError(
@@ -151,6 +153,7 @@ class HfSequences:
         except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
             short = out_of_memory(exc)
             if not short or tokens == 1:
+                self._ran_short = short
                 raise BackendError(
                     f"The model {self._name} failed on {len(items)} sequences ({tokens} new tokens): {first_line(exc)}",
                     fix=_FIX_MEMORY,

@@ -10,6 +10,7 @@ from lbx.backends.llama.library import log
 from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
+from lbx.backends.sequence_memory import LEAST_SEQUENCES
 from lbx.errors import BackendError, DoesNotFitError
 
 _STATES = 5
@@ -22,11 +23,12 @@ class ContextSize(NamedTuple):
     Attributes:
         cells: tokens in its cache.
         context_cells: the same with the spare ones that laying them out takes.
-        sequences: how many may share it; 0 where they cannot.
+        sequences: how many may share it.
         sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
         keeps_prefix: whether a sequence can be cut back; one with a recurrent state can only be copied as it stands.
         pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
             where it cannot.
+        stacked: whether llama.cpp holds one sequence alone, of which those of the engine are first parts.
     """
 
     cells: int
@@ -35,11 +37,12 @@ class ContextSize(NamedTuple):
     sliding: bool
     keeps_prefix: bool
     pass_size: PassSize | None
+    stacked: bool = False
 
     @property
     def all_sequences(self) -> int:
         """How many llama.cpp must know."""
-        return max(1, (self.sequences + (EXTRA_SEQUENCES if self.sequences else 0)) * (2 if self.sliding else 1))
+        return 1 if self.stacked else (self.sequences + EXTRA_SEQUENCES) * (2 if self.sliding else 1)
 
 
 def _short_context(llama_cpp: Any, model: Any) -> int:
@@ -78,7 +81,9 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return ContextSize(window, window, _STATES, sliding=False, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return ContextSize(window, window, 0, sliding=False, keeps_prefix=True, pass_size=None)
+        return ContextSize(
+            window, window, LEAST_SEQUENCES, sliding=False, keeps_prefix=True, pass_size=None, stacked=True
+        )
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -93,7 +98,7 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
         )
     slides = llama_cpp.llama_model_n_swa(model)
     copies = 2 if slides else 1
-    sequences = min(options.max_sequences, MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
+    sequences = min(max(LEAST_SEQUENCES, options.max_sequences), MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
     # Kernels on a GPU depend on how many tokens there are; and what has slid out of sight is no part of a state.
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     invariant = options.batch_invariant and not on_gpu(llama_cpp, options) and not 0 < slides < GRAIN
@@ -149,7 +154,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     size = room.pass_size or PassSize()
     params.n_batch = params.n_ubatch = size.padded(options.prefill_chunk)
     params.n_seq_max = room.all_sequences
-    params.kv_unified = room.sequences > 0  # one cache for all sequences, so that they can share its cells
+    params.kv_unified = not room.stacked  # one cache for all sequences, so that they can share its cells
     params.n_outputs_max = size.padded(params.n_seq_max)  # few tokens' logits are read: no buffer for a whole chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (

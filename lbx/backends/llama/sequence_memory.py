@@ -1,9 +1,9 @@
-"""Many sequences in one llama.cpp context: the tokens that sequences share lie in its KV cache once."""
+"""The sequences of a llama.cpp context: the tokens that they share lie in its KV cache once."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from lbx.backends.llama.aligned import AlignedCells
 from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
 from lbx.backends.llama.library import log
-from lbx.backends.llama.loose import LooseCells
+from lbx.backends.llama.loose import LooseCells, StackedCells
 from lbx.backends.sequence_memory import NO_LIMIT, Extend, check_items, check_number
 from lbx.errors import BackendError
 
@@ -30,9 +30,6 @@ _PASS_TOKENS = {False: 4, True: 256}
 class LlamaSequences:
     """``SequenceMemory`` in a llama.cpp context with one cache for all sequences (``kv_unified``).
 
-    The context is shared with the path for one sequence (``LlamaBackend.prefill``): whoever is asked forgets what
-    the other held, so ``length`` is 0 for every sequence after a ``LlamaBackend.generate``.
-
     An ``extend``, ``fork`` or ``drop`` that is interrupted (Ctrl-C) drops every sequence: how far llama.cpp came is
     not known. So does a result that is no number, since attention spreads it through the cache to all sequences.
 
@@ -43,12 +40,12 @@ class LlamaSequences:
             numbers alone and among others are not to be had, cells need not be laid out for them either.
         max_step: the context's batch size.
         vocabulary: logits of a token.
-        take_over: called before the context's cache is taken: what else it holds is about to be cleared.
         on_gpu: whether the model's layers lie on a GPU.
         filler: a token of the vocabulary, to pad with.
     """
 
     follow_limit = NO_LIMIT
+    single_reason = None
 
     def __init__(
         self,
@@ -58,7 +55,6 @@ class LlamaSequences:
         *,
         max_step: int,
         vocabulary: int,
-        take_over: Callable[[], None],
         on_gpu: bool,
         filler: int,
     ) -> None:
@@ -71,12 +67,14 @@ class LlamaSequences:
         self.cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         self.pass_price: int = _PASS_TOKENS[on_gpu] * self.cheap_cells
         self._row_type = ctypes.c_float * vocabulary
-        self._take_over = take_over
         twin = max_sequences + EXTRA_SEQUENCES if room.sliding else 0
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step), twin=twin)
-        self._cells: AlignedCells | LooseCells
-        if room.pass_size is None:
+        self._cells: AlignedCells | LooseCells | StackedCells
+        self._stacked = room.stacked
+        if room.stacked:
+            self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
+        elif room.pass_size is None:
             self._cells = LooseCells(
                 room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory, twin=twin
             )
@@ -91,18 +89,12 @@ class LlamaSequences:
                 filler=filler,
             )
         self.max_cells, self.grain = self._cells.count, self._cells.grain
-        self._holds = False  # whether the cache is ours now
         self._started = False  # whether it is laid out
         self._unsure = False  # whether a change was begun and never ended
 
     @property
     def used_cells(self) -> int:
         return self._cells.used
-
-    @property
-    def holds(self) -> bool:
-        """Whether the context's cache holds sequences, and not the prompt of a ``LlamaBackend.prefill``."""
-        return self._holds
 
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
@@ -162,17 +154,10 @@ class LlamaSequences:
             with self._changing():
                 self._cells.drop(sequence)
 
-    def give_way(self) -> None:
-        """Forget everything; the caller takes the cache and clears it."""
-        if self._holds or self._unsure:
-            self._unsure = True
-            self._cells.clear()
-            self._holds = self._started = self._unsure = False
-
     def close(self) -> None:
         """The context is about to be freed."""
-        self.give_way()
         self._context = self._memory = None
+        self._forget()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -194,13 +179,9 @@ class LlamaSequences:
         self._started = self._unsure = False
 
     def _begin(self) -> None:
-        """Make the cache ours."""
+        """Make the cache fit for a change."""
         if self._context is None:
             raise BackendError("The model is closed.")
-        if not self._holds:
-            self._take_over()
-            self._forget()
-            self._holds = True
         self._settle()
         if not self._started:
             with self._changing():
@@ -225,7 +206,8 @@ class LlamaSequences:
         padding = self._pass_size.padding(len(tokens))
         if padding:
             self._cells.pad(padding)
-        sequences = np.repeat([self.max_sequences + PADDING, *(item.sequence for item in items)], [padding, *counts])
+        numbers = [0 if self._stacked else item.sequence for item in items]
+        sequences = np.repeat([self.max_sequences + PADDING, *numbers], [padding, *counts])
         positions = np.concatenate(
             [np.arange(start, start + count) for start, count in zip((0, *starts), (padding, *counts), strict=True)]
         )

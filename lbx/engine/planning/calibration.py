@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.backends.base import Backend, ConcurrentBackend
-from lbx.backends.sequence_memory import Extend, SequenceMemory
+from lbx.backends.base import Backend, LocalBackend
+from lbx.backends.sequence_memory import NOTHING_FOLLOWS, Extend, SequenceMemory
 from lbx.engine.batching import answers_at_once
-from lbx.engine.completing import LEAST_SEQUENCES, complete_all
+from lbx.engine.completing import complete_all
 from lbx.engine.planning.estimate import Costs, DecodeCapacity
 from lbx.engine.planning.run_plan import RunPlan
 from lbx.records import Completion, Request
@@ -33,19 +33,14 @@ _TRUNK = 0
 
 def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     """How the backend answers prompts, as ``complete_all`` does it."""
-    memory = backend.sequences() if batching and not isinstance(backend, ConcurrentBackend) else None
-    if memory is not None and memory.max_sequences >= LEAST_SEQUENCES:
-        answers = answers_at_once(memory)
-        step = memory.max_step if answers > 1 else 1  # one at a time, and yet every token that is shared is kept
-        return DecodeCapacity(answers, memory.max_cells, memory.pass_price, step, memory.grain)
     info = backend.info
-    step = info.prefill_chunk if info.kv_bytes_per_token else 0
-    return DecodeCapacity(1, info.context_window, 0, step)
-
-
-def can_calibrate(backend: Backend) -> bool:
-    """Whether there is a model in this process that computes."""
-    return backend.info.weights_bytes is not None
+    if not isinstance(backend, LocalBackend):  # a server; or a model that is loaded to count only
+        return DecodeCapacity(1, info.context_window, 0, 0 if info.weights_bytes is None else 1)
+    memory = backend.sequences()
+    answers = answers_at_once(memory) if batching else 1
+    # One at a time, every token that is shared is kept all the same.
+    step = memory.max_step if answers > 1 else int(memory.follow_limit != NOTHING_FOLLOWS)
+    return DecodeCapacity(answers, memory.max_cells, memory.pass_price, step, memory.grain)
 
 
 def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
@@ -56,19 +51,18 @@ def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float
     Raises:
         BackendError: the model failed.
     """
-    if not plan.trials or not can_calibrate(backend):
+    if not plan.trials or not isinstance(backend, LocalBackend):
         return None
     start = time.perf_counter()
     room = room_of(backend, batching=batching)
     tokens = max((request.token_ids for request in plan.trials), key=len)
-    memory = backend.sequences() if room.answers > 1 else None
+    memory = backend.sequences()
     log.info(f"Measuring how fast the model is: up to {seconds:.0f} s, or as long as two passes take.")
     slow = _Slow(start, seconds)
-    if memory is None:
-        measured = _measure_single(backend, plan.trials, seconds, slow)
-    else:
-        measured = _measure_memory(memory, tokens, plan.total.longest, seconds * (1 - _TRIAL_SHARE), slow)
-    costs = measured.costs(memory.cheap_cells if memory else 0)
+    together = min(_TOGETHER, room.answers)
+    share = 1 - _TRIAL_SHARE
+    measured = _measure_memory(memory, tokens, plan.total.longest, seconds * share, slow, together=together)
+    costs = measured.costs(memory.cheap_cells)
     answers = _try_answers(backend, plan, costs, batching=batching, seconds=seconds * _TRIAL_SHARE)
     basis = f"a calibration of {time.perf_counter() - start:.0f} s"
     if not answers:
@@ -120,6 +114,8 @@ class _Measured:
 
 _FEWEST_FOR_SLOPE = 3
 _WHOLE_WARM_UP = 100
+_WHOLE_CHUNK = 512
+"""By so many tokens prompts get longer where each is computed whole."""
 
 
 def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
@@ -139,11 +135,13 @@ def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[fl
 
 
 def _measure_memory(
-    memory: SequenceMemory, tokens: Sequence[int], longest: int, seconds: float, slow: _Slow
+    memory: SequenceMemory, tokens: Sequence[int], longest: int, seconds: float, slow: _Slow, *, together: int
 ) -> _Measured:
     """Passes of a prompt as far as the plan's longest, while there is time, and decode steps here and there."""
     measured = _Measured()
     chunk = min(memory.max_step, memory.max_cells // 4)
+    if memory.follow_limit < chunk:
+        chunk = min(chunk, _WHOLE_CHUNK)
     try:
         _warm_up(memory, tokens, chunk, seconds)
         farthest = min(memory.max_cells // 2, max(2 * chunk, longest))
@@ -151,12 +149,12 @@ def _measure_memory(
             began = slow.elapsed()
             _timed_chunk(memory, tokens, chunk, measured)
             if len(measured.prefill) in (1, 2):
-                _measure_decoding(memory, tokens, measured)
+                _measure_decoding(memory, tokens, together, measured)
             if len(measured.prefill) == 1:
                 slow.warn(_SECOND_AND_LAST * (slow.elapsed() - began))
             elif slow.elapsed() > seconds:
                 break
-        _measure_decoding(memory, tokens, measured)
+        _measure_decoding(memory, tokens, together, measured)
     finally:
         for sequence in range(memory.max_sequences):
             memory.drop(sequence)
@@ -176,14 +174,17 @@ def _warm_up(memory: SequenceMemory, tokens: Sequence[int], chunk: int, seconds:
 
 def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> None:
     before = memory.length(_TRUNK)
+    if memory.follow_limit < memory.max_step:  # so many cannot follow: the whole prompt again, a chunk longer
+        memory.drop(_TRUNK)
+        before, chunk = 0, min(before + chunk, memory.max_step)
     part = _take(tokens, before, chunk)
     began = time.perf_counter()
     memory.extend([Extend(_TRUNK, part, True)])  # a GPU is waited for only where something is wanted of it
     measured.prefill.append((time.perf_counter() - began, chunk, chunk * (before + chunk / 2)))
 
 
-def _measure_decoding(memory: SequenceMemory, tokens: Sequence[int], measured: _Measured) -> None:
-    for answers in (1, min(_TOGETHER, memory.max_sequences - 2, memory.max_step)):
+def _measure_decoding(memory: SequenceMemory, tokens: Sequence[int], together: int, measured: _Measured) -> None:
+    for answers in sorted({1, together}):
         room = memory.max_cells - memory.used_cells
         if answers * (_STEPS + 1) <= room:
             seen = memory.used_cells + answers * _STEPS / 2
@@ -207,41 +208,6 @@ def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, st
 def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
     """So many tokens of a text that begins again where it ends."""
     return [tokens[(start + i) % len(tokens)] for i in range(count)]
-
-
-def _measure_single(backend: Backend, trials: Sequence[Request], seconds: float, slow: _Slow) -> _Measured:
-    """One prompt at a time: its beginning, and twice as much, and so on, while there is time."""
-    measured = _Measured()
-    request = max(trials, key=lambda one: len(one.token_ids))
-    length = min(len(request.token_ids), backend.info.prefill_chunk or 512)
-    backend.generate(_part(request, min(16, length), 2, 0))
-    start = time.perf_counter()
-    while True:
-        said = backend.generate(_part(request, length, _STEPS, len(measured.prefill)))
-        computed = length - said.cached_tokens
-        measured.prefill.append((said.prefill_s, computed, computed * (said.cached_tokens + computed / 2)))
-        if said.output_tokens:
-            measured.decode.append((said.decode_s / said.output_tokens, 1, length + said.output_tokens / 2))
-        if len(measured.prefill) == 1 and length < len(request.token_ids):
-            slow.warn(_SECOND_AND_LAST * (time.perf_counter() - start))
-        enough = len(measured.prefill) > 1 and time.perf_counter() - start > seconds * (1 - _TRIAL_SHARE) / 3
-        if enough or length >= len(request.token_ids):
-            return measured
-        length = min(2 * length, len(request.token_ids))
-
-
-def _part(request: Request, length: int, new: int, turn: int) -> Request:
-    """The beginning of a prompt, turned, so that nothing of it is kept from the one before."""
-    ids = request.token_ids[:length]
-    turn %= max(1, len(ids))
-    return replace(
-        request,
-        token_ids=ids[turn:] + ids[:turn],
-        max_new_tokens=new,
-        min_new_tokens=new,
-        thinking_tokens=0,
-        stop=(),
-    )
 
 
 def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: bool, seconds: float) -> dict[str, float]:

@@ -113,7 +113,7 @@ def _requests(args: argparse.Namespace) -> list[Request]:
 
 def _row(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:
     memory = backend.sequences()
-    assert memory.single_reason is None, memory.single_reason
+    assert memory.traits.single_reason is None, memory.traits.single_reason
     begin = time.process_time()
     batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
     shared = dict(batch.run())

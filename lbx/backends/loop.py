@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,10 @@ from lbx.records import Completion, Request
 
 if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
+
+
+Watch = Callable[[int, "Logits", int], None]
+"""Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
 
 
 class _Ending(NamedTuple):
@@ -38,9 +42,13 @@ class Decoding:
 
     Args:
         eos_ids: tokens that end it: end of sequence and end of turn.
+        watch: of the tokens that are chosen.
     """
 
-    def __init__(self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int]) -> None:
+    def __init__(
+        self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int], watch: Watch | None = None
+    ) -> None:
+        self._watch = watch
         self._request = request
         self._tokenizer = tokenizer
         self._eos_ids = frozenset(eos_ids)
@@ -60,12 +68,10 @@ class Decoding:
 
     def take(self, logits: Logits) -> int | None:
         """Choose the next token. None: the answer has ended; otherwise the token to feed to the model."""
-        token = self.choose(logits)
+        token = self._sampler.choose(logits, len(self._ids), self._forbidden())
+        if self._watch:
+            self._watch(len(self._made), logits, token)
         return token if self.push(token) else None
-
-    def choose(self, logits: Logits) -> int:
-        """The next token, which is yet to be added with ``push``."""
-        return self._sampler.choose(logits, len(self._ids), self._forbidden())
 
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""

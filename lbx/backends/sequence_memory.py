@@ -7,6 +7,7 @@ A sequence is named by a small number. It begins empty, or as the first tokens o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -54,8 +55,39 @@ def check_number(sequence: int, max_sequences: int) -> None:
         raise ValueError(f"there is no sequence {sequence} among {max_sequences}")
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryTraits:
+    """What a memory can do and what that costs: what the engine plans by, besides its size.
+
+    Attributes:
+        cheap_cells: how many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden
+            size.
+        pass_price: what a pass costs besides its tokens: as many tokens as take as long, times ``cheap_cells``. Where a
+            pass attends to every cell in use, strangers' masked out, this is how many (token, stranger's cell) pairs
+            one pass less is worth. ``NO_FOREIGN_CELLS`` where a sequence attends to its own cells only.
+        grain: a sequence's own tokens take cells in blocks of so many; blocks that are full can be shared.
+        forks_anywhere: whether a sequence may begin as any first part of another one, and shares its cells; otherwise
+            as the whole of it alone.
+        copies: whether a fork takes cells of its own for all its tokens.
+        follow_limit: how many tokens may follow others before that costs as much as a long text: some models take them
+            singly. ``NOTHING_FOLLOWS`` where prompts share nothing that is computed.
+        single_reason: why they do not, a clause; None: they do.
+    """
+
+    cheap_cells: int
+    pass_price: int
+    grain: int = 1
+    forks_anywhere: bool = True
+    copies: bool = False
+    follow_limit: int = NO_LIMIT
+    single_reason: str | None = None
+
+
 class SequenceMemory(Protocol):
     """A model with room for at least ``LEAST_SEQUENCES``; two are enough where prompts share nothing."""
+
+    @property
+    def traits(self) -> MemoryTraits: ...
 
     @property
     def max_sequences(self) -> int:
@@ -70,50 +102,6 @@ class SequenceMemory(Protocol):
     @property
     def used_cells(self) -> int:
         """How many of them are taken."""
-        ...
-
-    @property
-    def grain(self) -> int:
-        """A sequence's own tokens take cells in blocks of so many; blocks that are full can be shared."""
-        ...
-
-    @property
-    def forks_anywhere(self) -> bool:
-        """Whether a sequence may begin as any first part of another one, and shares its cells.
-
-        Otherwise as the whole of it alone.
-        """
-        ...
-
-    def copied_cells(self, length: int) -> int:
-        """How many cells a fork of so many tokens takes for itself."""
-        ...
-
-    @property
-    def follow_limit(self) -> int:
-        """How many tokens may follow others before that costs as much as a long text: some models take them singly.
-
-        ``NOTHING_FOLLOWS`` where prompts share nothing that is computed.
-        """
-        ...
-
-    @property
-    def single_reason(self) -> str | None:
-        """Why they do not, a clause; None: they do."""
-        ...
-
-    @property
-    def cheap_cells(self) -> int:
-        """How many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden size."""
-        ...
-
-    @property
-    def pass_price(self) -> int:
-        """What a pass costs besides its tokens: as many tokens as take as long, times ``cheap_cells``.
-
-        Where a pass attends to every cell in use, strangers' masked out, this is how many (token, stranger's cell)
-        pairs one pass less is worth. ``NO_FOREIGN_CELLS`` where a sequence attends to its own cells only.
-        """
         ...
 
     @property

@@ -12,23 +12,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from lbx.backends.loop import Decoding
+from lbx.backends.loop import Decoding, Watch
 from lbx.backends.sequence_memory import Extend, SequenceMemory
 from lbx.engine.prefix import Branch, PrefixPlan, fit_together, joining_pays, plan_prefixes
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
 
-if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
-
 _TRUNKS = 2
 """So many sequences take turns as the trunk: it is cut back by forking its beginning into the other one."""
-
-Watch = Callable[[int, "Logits", int], None]
-"""Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
 
 
 @dataclass(slots=True)
@@ -50,7 +43,7 @@ class _DecodingAnswer:
 
 def answers_at_once(memory: SequenceMemory) -> int:
     """How many answers grow at a time. A copy of a whole sequence for each is dear, and nothing is won by it."""
-    return max(1, min(memory.max_sequences - _TRUNKS, memory.max_step)) if memory.forks_anywhere else 1
+    return max(1, min(memory.max_sequences - _TRUNKS, memory.max_step)) if memory.traits.forks_anywhere else 1
 
 
 def budget(request: Request) -> int:
@@ -110,12 +103,12 @@ class DecodeBatch:
     _free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.follow_limit)
+        self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.traits.follow_limit)
         most = answers_at_once(self.memory)
         answers = min(most, self.answers or most)
         self.alone = answers == 1
         trunks = _TRUNKS
-        if not self.memory.forks_anywhere:
+        if not self.memory.traits.forks_anywhere:
             self._returns = self.plan.returns()
             trunks = self.memory.max_sequences - answers
         self._trunks, self._spare = [0], list(range(1, trunks))
@@ -159,7 +152,7 @@ class DecodeBatch:
                     self._place,
                     branch,
                     request,
-                    Decoding(request, self.tokenizer, self.eos_ids),
+                    Decoding(request, self.tokenizer, self.eos_ids, self.watch),
                     sequence,
                     request.token_ids[branch.trunk :],
                     self._kept,
@@ -179,14 +172,16 @@ class DecodeBatch:
             strangers=self.memory.used_cells + waiting - branch.kept,
             growing=[budget(answer.request) - answer.made for answer in self._active],
             max_step=self.memory.max_step,
-            pass_price=self.memory.pass_price,
+            pass_price=self.memory.traits.pass_price,
         )
 
     def _fits(self, place: int) -> bool:
         """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""
         places = [*sorted(answer.place for answer in self._active), place]
         shared = (self.plan.shared(a, b) for a, b in pairwise(places))
-        return fit_together(map(self._longest, places), shared, grain=self.memory.grain, cells=self.memory.max_cells)
+        return fit_together(
+            map(self._longest, places), shared, grain=self.memory.traits.grain, cells=self.memory.max_cells
+        )
 
     def _longest(self, place: int) -> int:
         branch = self.plan.branches[place]
@@ -203,7 +198,7 @@ class DecodeBatch:
         self._trunk_place = place
         kept = self.plan.branches[place].kept
         while self.memory.length(self._trunk) > kept:
-            if self.memory.forks_anywhere:
+            if self.memory.traits.forks_anywhere:
                 other = self._spare.pop()
                 self.memory.fork(self._trunk, kept, [other])
                 self._trunks.insert(-1, other)
@@ -218,11 +213,14 @@ class DecodeBatch:
     def _cells_to_come(self) -> int:
         """How many cells are in use at most until the trunk's prompt is answered, where no other answer grows."""
         growth = self._longest(self._trunk_place) - self.memory.length(self._trunk)
-        return self.memory.used_cells + growth + self.memory.copied_cells(self.plan.branches[self._trunk_place].trunk)
+        return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_place].trunk)
+
+    def _copied_cells(self, length: int) -> int:
+        return length if self.memory.traits.copies else 0
 
     def _leave_copy(self, length: int) -> None:
         """Leave a copy of the trunk where it will return to, before it grows on, if there is room."""
-        if self._spare and self._cells_to_come() + self.memory.copied_cells(length) <= self.memory.max_cells:
+        if self._spare and self._cells_to_come() + self._copied_cells(length) <= self.memory.max_cells:
             self._trunks.append(self._spare.pop())
             self.memory.fork(self._trunks[-2], length, [self._trunk])
 
@@ -254,8 +252,12 @@ class DecodeBatch:
             return ()
         branch = self.plan.branches[self._place]
         length, end = self.memory.length(self._trunk), branch.trunk
-        if not self.memory.forks_anywhere and length < end and room > 0:
-            stops = [n for n in self._returns[self._place] if length <= n < end and end - n <= self.memory.follow_limit]
+        if not self.memory.traits.forks_anywhere and length < end and room > 0:
+            stops = [
+                n
+                for n in self._returns[self._place]
+                if length <= n < end and end - n <= self.memory.traits.follow_limit
+            ]
             if length in stops:
                 self._leave_copy(length)
             end = min([end, *(n for n in stops if n > length)])
@@ -283,10 +285,7 @@ class DecodeBatch:
                 answer.decode_s += seconds
             if logits is None:
                 continue
-            token = answer.decoding.choose(logits)
-            if self.watch:
-                self.watch(answer.made, logits, token)
-            answer.next_token = token if answer.decoding.push(token) else None
+            answer.next_token = answer.decoding.take(logits)
             answer.made += 1
             if answer.next_token is None:
                 self._active.remove(answer)

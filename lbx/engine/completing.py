@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lbx.backends.base import Backend, LocalBackend, Outcome
-from lbx.backends.loop import check_fits
-from lbx.engine.batching import BatchFailedError, DecodeBatch, Watch
+from lbx.backends.loop import Watch, check_fits
+from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.errors import PromptError
 from lbx.records import Completion, Request
 

@@ -69,7 +69,7 @@ def plan_prefixes(prompts: Sequence[Sequence[int]], follow_limit: int = NO_LIMIT
 
     Args:
         follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have: of
-            ``lbx.backends.sequence_memory.SequenceMemory``.
+            ``lbx.backends.sequence_memory.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.
@@ -105,7 +105,7 @@ def joining_pays(
         strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
         growing: how many tokens each answer may still take.
         max_step: tokens of a pass.
-        pass_price: of ``lbx.backends.sequence_memory.SequenceMemory``.
+        pass_price: of ``lbx.backends.sequence_memory.MemoryTraits``.
     """
     if not growing:
         return True

@@ -76,7 +76,7 @@ class Work(Agenda):
 
 def not_shared(backend: Backend, *, batching: bool) -> str | None:
     """Why prompts share nothing that is computed, a clause; None: they do, or nothing is computed here."""
-    return backend.sequences().single_reason if batching and isinstance(backend, LocalBackend) else None
+    return backend.sequences().traits.single_reason if batching and isinstance(backend, LocalBackend) else None
 
 
 class Prepared(NamedTuple):

@@ -71,7 +71,7 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
             fix=fix,
         )
     memory = backend.sequences()
-    if memory.single_reason or (memory.forks_anywhere and answers_at_once(memory) == 1):
+    if memory.traits.single_reason or (memory.traits.forks_anywhere and answers_at_once(memory) == 1):
         raise UsageError(
             f"--verify-batching has nothing to verify: {name} answers one prompt at a time, so each was asked alone.",
             fix=fix,

@@ -403,6 +403,6 @@ def test_quantised_weights_are_packed_like_others(tiny_hf, tmp_path):
         warnings.simplefilter("ignore")
         backend = load(card_for(tiny_hf, tmp_path, quantization="4bit", max_sequences=8))
         assert backend.info.settings["quantization"] == "4bit"
-        assert backend.sequences().forks_anywhere
+        assert backend.sequences().traits.forks_anywhere
         assert len(set(answers(backend))) > 1
     backend.close()

@@ -100,7 +100,7 @@ def wander(backend, memory, seed: int, rounds: int, tolerance: float) -> float:
             del told[sequence]
         if told and rng.random() < 0.6:
             source = rng.choice(sorted(told))
-            length = rng.randint(0, len(told[source])) if memory.forks_anywhere else len(told[source])
+            length = rng.randint(0, len(told[source])) if memory.traits.forks_anywhere else len(told[source])
             targets = rng.sample([s for s in range(memory.max_sequences) if s != source], rng.randint(1, 4))
             memory.fork(source, length, targets)
             for target in targets:
@@ -437,7 +437,7 @@ def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
 def test_kinds_whose_sequences_are_copied(kind, tiny_hf, tmp_path):
     backend = loaded(made(kind, *COPIED[kind], tiny_hf, tmp_path), tmp_path, kv_cells=4000)
     memory = backend.sequences()
-    assert not memory.forks_anywhere
+    assert not memory.traits.forks_anywhere
     print(f"{kind}: largest difference {wander(backend, memory, 12, 10, FLOAT32):.1e} of the range")
     memory.drop(0)
     fill(memory, 0, [3] * 20)
@@ -453,7 +453,7 @@ def test_kinds_whose_sequences_are_copied(kind, tiny_hf, tmp_path):
 def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
     config_name, extra, words = SINGLE[kind]
     backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path)
-    reason = backend.sequences().single_reason
+    reason = backend.sequences().traits.single_reason
     assert words in reason
     assert not_shared(backend, batching=True) == reason
     assert not_shared(backend, batching=False) is None
@@ -481,7 +481,7 @@ def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_h
         return whole(*args, **given, **rest)
 
     inner.forward = deaf
-    assert not backend.sequences().forks_anywhere, "copies need neither"
+    assert not backend.sequences().traits.forks_anywhere, "copies need neither"
     assert "differ from single ones" in backend._packing.reason
     print(f"{lost} lost, {dtype}: {backend._packing.reason}")
     backend.close()
@@ -496,7 +496,7 @@ def test_a_model_with_an_attention_of_its_own_is_given_a_mask(tiny_hf, tmp_path,
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, PACKED_ATTENTION, sdpa_attention_forward)
     backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64)
     memory = backend.sequences()
-    assert memory.pass_price < NO_FOREIGN_CELLS, "strangers in a mask cost"
+    assert memory.traits.pass_price < NO_FOREIGN_CELLS, "strangers in a mask cost"
     print(f"own attention: largest difference {wander(backend, memory, 4, 12, FLOAT32):.1e} of the range")
     backend.close()
 

@@ -87,7 +87,7 @@ def free_cells(memory) -> int:
 
 def room(memory) -> int:
     """Cells of an empty memory: in blocks, there are two more for the ends of trunks."""
-    return memory.max_cells + (2 * memory.grain if memory.grain > 1 else 0)
+    return memory.max_cells + (2 * memory.traits.grain if memory.traits.grain > 1 else 0)
 
 
 def tokens(count: int, seed: int = 0) -> list[int]:
@@ -220,7 +220,7 @@ def test_any_schedule_keeps_count_and_logits(small, seed):
             for target in targets:
                 texts[target] = texts[source][:length]
                 last.pop(target, None)
-            if memory.grain * blocks_of(texts, {}, memory.grain) > room(memory):
+            if memory.traits.grain * blocks_of(texts, {}, memory.traits.grain) > room(memory):
                 with pytest.raises(BackendError, match="full"):
                     memory.fork(source, length, targets)
                 texts.update({target: [] for target in targets})
@@ -232,7 +232,7 @@ def test_any_schedule_keeps_count_and_logits(small, seed):
                 for s in rng.sample(range(6), rng.randint(1, 3))
             ]
             more = {item.sequence: len(item.tokens) for item in items}
-            if memory.grain * blocks_of(texts, more, memory.grain) > room(memory):
+            if memory.traits.grain * blocks_of(texts, more, memory.traits.grain) > room(memory):
                 with pytest.raises(BackendError, match=f"{free_cells(memory)} are free, .* more"):
                     memory.extend(items)
             else:
@@ -243,10 +243,10 @@ def test_any_schedule_keeps_count_and_logits(small, seed):
                     if logits is not None:
                         last[item.sequence] = logits
         assert [memory.length(s) for s in range(6)] == [len(t) for t in texts.values()]
-        assert free_cells(memory) == room(memory) - memory.grain * blocks_of(texts, {}, memory.grain)
+        assert free_cells(memory) == room(memory) - memory.traits.grain * blocks_of(texts, {}, memory.traits.grain)
     for sequence, logits in last.items():
         alone = PlainLlama(small).prefill([token for token, _ in texts[sequence]])
-        assert memory.grain == 1 or np.array_equal(logits, alone)
+        assert memory.traits.grain == 1 or np.array_equal(logits, alone)
         same_next(logits, alone)
 
 
@@ -509,7 +509,7 @@ def test_a_full_memory_refuses_and_changes_nothing(small):
     prefill(memory, 0, ids)
     memory.fork(0, 200, [1, 2])
     prefill(memory, 1, tokens(50, 1))
-    free, needed = (6, 62) if memory.grain == 1 else (0, GRAIN)
+    free, needed = (6, 62) if memory.traits.grain == 1 else (0, GRAIN)
     assert free_cells(memory) == free
     with pytest.raises(BackendError, match=f"256 tokens is full: {free} are free, {needed} more"):
         memory.extend([Extend(0, tokens(6, 2), True), Extend(2, tokens(56), True)])
@@ -517,7 +517,7 @@ def test_a_full_memory_refuses_and_changes_nothing(small):
     found = memory.extend([Extend(0, tokens(6, 2), True)])
     assert free_cells(memory) == 0
     memory.drop(0)
-    assert free_cells(memory) == max(6, GRAIN if memory.grain > 1 else 0), "the document is still held"
+    assert free_cells(memory) == max(6, GRAIN if memory.traits.grain > 1 else 0), "the document is still held"
     memory.drop(1)
     memory.drop(2)
     assert free_cells(memory) == room(memory)

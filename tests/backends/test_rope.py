@@ -73,7 +73,7 @@ def test_beyond_the_trained_window_the_numbers_are_those_of_transformers(short, 
     assert np.abs(got - plain).max() > 1e-2 * np.ptp(wanted), "unscaled it says something else"
     assert backend.info.context_window == TRAINED * FACTOR
     assert (backend.info.settings["rope_scaling"], backend.info.settings["rope_factor"]) == (kind, FACTOR)
-    assert (backend.sequences().single_reason is not None) == (kind == "dynamic")
+    assert (backend.sequences().traits.single_reason is not None) == (kind == "dynamic")
     told = complete(backend, Request(SampleKey("b", "t", "s"), tuple(ids), 4))
     assert told.output_tokens
     backend.close()

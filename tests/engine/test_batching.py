@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.backends.base import BackendInfo
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, Extend
 from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.engine.completing import complete_all
 from lbx.engine.prefix import common_prefix, joining_pays, plan_prefixes
@@ -107,7 +107,13 @@ def test_answers_are_those_of_one_at_a_time(
 
 
 @settings(deadline=None)
-@given(PROMPTS, st.integers(1, 9), st.integers(3, 9), st.integers(1, 20), st.sampled_from([0, 3, NO_LIMIT]))
+@given(
+    PROMPTS,
+    st.integers(1, 9),
+    st.integers(2, 9),
+    st.integers(1, 20),
+    st.sampled_from([NOTHING_FOLLOWS, 0, 3, NO_LIMIT]),
+)
 def test_answers_are_the_same_where_the_trunk_is_never_cut(
     prompts: list[list[int]], new: int, sequences: int, step: int, follow: int
 ) -> None:
@@ -125,6 +131,7 @@ def test_answers_are_the_same_where_the_trunk_is_never_cut(
     if sequences - 1 > depth and follow == NO_LIMIT:
         assert batch.prompt_tokens == batch.plan.computed_tokens
     kept = sum(completion.cached_tokens for completion in found.values())
+    assert kept == 0 or follow != NOTHING_FOLLOWS
     assert batch.prompt_tokens == sum(map(len, prompts)) - kept >= batch.plan.computed_tokens
     assert not memory.sequences
 

@@ -13,7 +13,7 @@ from engine_parts import scripted
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.backends.base import BackendInfo
-from lbx.backends.sequence_memory import Extend
+from lbx.backends.sequence_memory import NOTHING_FOLLOWS, Extend
 from lbx.engine.planning import calibration
 from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.run_plan import RunPlan, TaskPlan
@@ -38,9 +38,11 @@ class TimedMemory(ToyMemory):
         super().__init__(**limits)
         self._clock = clock
         self._price = price
+        self.begun: list[int] = []  # how long sequences were that several tokens followed
 
     def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
         before = self.used_cells
+        self.begun += [self.length(item.sequence) for item in items if len(item.tokens) > 1]
         tokens = sum(len(item.tokens) for item in items)
         found = super().extend(items)
         if tokens == len(items):
@@ -130,6 +132,21 @@ def test_prices_of_one_prompt_after_the_other(clock: Clock, caplog: pytest.LogCa
     assert one_answer == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
     assert room_of(backend, batching=False).answers == 1
     assert room_of(backend, batching=True).answers == 6
+
+
+def test_prices_where_every_prompt_is_computed_whole(clock: Clock) -> None:
+    memory = TimedMemory(
+        clock, 1.0, max_sequences=2, max_cells=24_000, max_step=6000, forks_anywhere=False, follow_limit=NOTHING_FOLLOWS
+    )
+    backend = TimedBackend(clock, memory)
+    costs = calibrate(backend, plan(), batching=True)
+    assert costs is not None
+    assert all(not before for before in memory.begun), "no prompt follows another"
+    assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
+    assert costs.seen_s == pytest.approx(SEEN_S, rel=0.02)
+    assert costs.step_s + costs.answer_s == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
+    room = room_of(backend, batching=True)
+    assert (room.answers, room.step) == (1, 0)
 
 
 def test_answers_are_tried_out(clock: Clock) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lbx.backends.loop import Decoding
 from lbx.backends.scripted import ByteTokenizer
-from lbx.backends.sequence_memory import NO_LIMIT, Extend
+from lbx.backends.sequence_memory import NO_LIMIT, Extend, MemoryTraits
 from lbx.errors import BackendError
 from lbx.records import Completion, Request
 
@@ -44,7 +44,6 @@ class ToyMemory:
     grain: int = 1
     forks_anywhere: bool = True
     follow_limit: int = NO_LIMIT
-    single_reason: str | None = None
     copies: bool = False
     fails_on: int | None = None
     computed: int = 0
@@ -52,6 +51,12 @@ class ToyMemory:
     passes: list[tuple[Extend, ...]] = field(default_factory=list)
     sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     _cell: int = 0
+
+    @property
+    def traits(self) -> MemoryTraits:
+        return MemoryTraits(
+            self.cheap_cells, self.pass_price, self.grain, self.forks_anywhere, self.copies, self.follow_limit
+        )
 
     def length(self, sequence: int) -> int:
         return len(self.sequences.get(sequence, ()))
@@ -102,9 +107,6 @@ class ToyMemory:
         for target in targets:
             self.sequences[target] = list(self.sequences.get(source, ())[:length])
         assert self.grain == 1 or self.used_cells <= self.max_cells + 2 * self.grain
-
-    def copied_cells(self, length: int) -> int:
-        return length if self.copies else 0
 
     def drop(self, sequence: int) -> None:
         self.sequences.pop(sequence, None)

@@ -159,7 +159,7 @@ def look(folder: Path) -> Found:
         after = [compare(turns[place], said) for place, said in one_by_one]
         memory = backend.sequences()
         among, computed = [], 1.0
-        if memory.single_reason is None:
+        if memory.traits.single_reason is None:
             batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
             among = [compare(n, said) for n, said in batch.run()]
             computed = batch.prompt_tokens / batch.plan.tree_tokens
@@ -169,7 +169,7 @@ def look(folder: Path) -> Found:
             cold=cold,
             after=after,
             among=among,
-            single=memory.single_reason,
+            single=memory.traits.single_reason,
             how=_how(memory),
             computed=computed,
         )
@@ -178,9 +178,9 @@ def look(folder: Path) -> Found:
 
 
 def _how(memory: Any) -> str:
-    if memory.single_reason is not None:
+    if memory.traits.single_reason is not None:
         return ""
-    if not memory.forks_anywhere:
+    if not memory.traits.forks_anywhere:
         return "yes, by copies"
     return "yes" if memory._parts else "yes, by a mask"
 

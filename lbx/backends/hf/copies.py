@@ -17,7 +17,15 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from lbx.backends.hf.cache import GrowingLayer, make_cache
 from lbx.backends.hf.library import first_line, give_back_memory, length_dependent
 from lbx.backends.hf.single import Forward, forget_lengths
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, Extend, check_items, check_number
+from lbx.backends.sequence_memory import (
+    NO_FOREIGN_CELLS,
+    NO_LIMIT,
+    NOTHING_FOLLOWS,
+    Extend,
+    MemoryTraits,
+    check_items,
+    check_number,
+)
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -42,10 +50,6 @@ class HfCopies:
         name: the model's, for messages.
     """
 
-    grain = 1
-    forks_anywhere = False
-    pass_price = NO_FOREIGN_CELLS
-
     def __init__(
         self,
         model: Any,
@@ -60,12 +64,17 @@ class HfCopies:
         self._forward = Forward(model)
         self._pieces = pieces
         self._name = name
-        self.single_reason = single_reason
+        self.traits = MemoryTraits(
+            cheap_cells=6 * int(getattr(model.config.get_text_config(), "hidden_size", 0)),
+            pass_price=NO_FOREIGN_CELLS,
+            forks_anywhere=False,
+            copies=True,
+            follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else _SINGLY,
+            single_reason=single_reason,
+        )
         self.max_sequences = 2 if single_reason else SEQUENCES
-        self.follow_limit = NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else _SINGLY
         self._by_length = bool(length_dependent(model.config))
         self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
-        self.cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         self._held: dict[int, tuple[DynamicCache, int]] = {}
 
     @property
@@ -88,20 +97,13 @@ class HfCopies:
             if length:
                 self._held[target] = (_copied(self._held[source][0]), length)
 
-    def copied_cells(self, length: int) -> int:
-        return length
-
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
         self._held.pop(sequence, None)
 
-    def release(self) -> None:
-        """Forget all sequences."""
-        self._held.clear()
-
     def close(self) -> None:
         """Forget the model and all sequences."""
-        self.release()
+        self._held.clear()
         self._model = self._forward = None  # type: ignore[assignment]
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
@@ -123,7 +125,10 @@ class HfCopies:
                 self.drop(item.sequence)
             if isinstance(exc, (RuntimeError, TypeError, ValueError, IndexError, MemoryError)):
                 give_back_memory(exc)
-                raise BackendError(f"The model {self._name} failed: {first_line(exc)}") from exc
+                raise BackendError(
+                    f"The model {self._name} failed: {first_line(exc)}",
+                    fix="If memory ran out, lower context_window or prefill_chunk in the model card.",
+                ) from exc
             raise
 
     def _grow(self, item: Extend) -> Logits | None:

@@ -19,7 +19,7 @@ from lbx.backends.hf.attention import InParts, Layout, Part, QueryRows, make_mas
 from lbx.backends.hf.cells import CellStore, Pass
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.memory import available_bytes
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, Extend, check_items, check_number
+from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend, MemoryTraits, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -46,11 +46,6 @@ class HfSequences:
         name: the model's, for messages.
     """
 
-    grain = 1
-    forks_anywhere = True
-    follow_limit = NO_LIMIT
-    single_reason = None
-
     def __init__(
         self,
         model: Any,
@@ -68,9 +63,10 @@ class HfSequences:
         self._parts = parts
         self._device = input_device(model)
         self.max_step = max(max_step, max_sequences)
-        self.cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
+        cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence looks at its own cells only, whoever else grows in the same pass.
-        self.pass_price = NO_FOREIGN_CELLS if parts else _PASS_TOKENS[self._device.type == "cuda"] * self.cheap_cells
+        price = NO_FOREIGN_CELLS if parts else _PASS_TOKENS[self._device.type == "cuda"] * cheap_cells
+        self.traits = MemoryTraits(cheap_cells, price)
         self._table = CellTable(max_sequences, max_cells)
         self.max_sequences, self.max_cells = max_sequences, max_cells
         self._store = CellStore(layers)
@@ -101,9 +97,6 @@ class HfSequences:
             raise ValueError(f"sequence {source} has {self._table.length(source)} tokens, not {length}")
         self._table.drop(targets)
         self._table.fork(source, length, targets)
-
-    def copied_cells(self, length: int) -> int:
-        return 0
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)

@@ -97,66 +97,25 @@ class LooseCells:
         self.free = self.count
 
 
-class StackedCells:
+class StackedCells(LooseCells):
     """The cells of a context that can hold one sequence, number 0: all of the engine's are first parts of that one.
 
     Only the longest of them can grow. When it is dropped, the context's sequence is cut back to what is left.
-
-    Args:
-        count, sequences, llama_cpp, memory: as of ``LooseCells``.
     """
 
-    grain = 1
-
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any, memory: Any) -> None:
-        self.count = count
-        self._lib = llama_cpp
-        self._memory = memory
-        self._lengths = [0] * sequences
-
-    @property
-    def used(self) -> int:
-        return max(self._lengths)
-
-    @property
-    def free(self) -> int:
-        return self.count - self.used
-
-    def length(self, sequence: int) -> int:
-        return self._lengths[sequence]
-
-    def needed(self, items: Sequence[tuple[int, int]]) -> int:
-        """Cells that (sequence, tokens) take."""
-        return sum(tokens for _, tokens in items)
-
-    def start(self) -> None:
-        """Begin in an empty cache."""
-        self.clear()
+        super().__init__(count, sequences, llama_cpp=llama_cpp)
+        self._stack = memory
 
     def place(self, items: Sequence[tuple[int, int]]) -> None:
-        """Count (sequence, tokens) of the longest sequence alone."""
-        ((sequence, tokens),) = items
-        if self._lengths[sequence] < self.used:
-            raise ValueError(f"sequence {sequence} has {self._lengths[sequence]} tokens, and another has {self.used}")
-        self._lengths[sequence] += tokens
-
-    def pad(self, tokens: int) -> None:
-        """Nothing is to be done for tokens that only make a pass larger."""
-
-    def settle(self) -> None:
-        """What was placed has been computed."""
-
-    def share(self, source: int, length: int, target: int) -> None:
-        """Let an empty sequence hold another's first cells, too."""
-        self._lengths[target] = length
+        ((sequence, _),) = items
+        if (length := self.length(sequence)) < self.used:
+            raise ValueError(f"sequence {sequence} has {length} tokens, and another has {self.used}")
+        super().place(items)
 
     def drop(self, sequence: int) -> None:
-        before, self._lengths[sequence] = self.used, 0
-        left = self.used
-        if left < before and not self._lib.llama_memory_seq_rm(self._memory, 0, left, -1):
-            self._lib.llama_memory_clear(self._memory, True)
+        before = self.used
+        super().drop(sequence)
+        if self.used < before and not self._lib.llama_memory_seq_rm(self._stack, 0, self.used, -1):
+            self._lib.llama_memory_clear(self._stack, True)
             self.clear()
-
-    def clear(self) -> None:
-        """The cache was emptied."""
-        self._lengths = [0] * len(self._lengths)

@@ -15,7 +15,7 @@ from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells, StackedCells
-from lbx.backends.sequence_memory import NO_LIMIT, Extend, check_items, check_number
+from lbx.backends.sequence_memory import Extend, MemoryTraits, check_items, check_number
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ class LlamaSequences:
         filler: a token of the vocabulary, to pad with.
     """
 
-    follow_limit = NO_LIMIT
-    single_reason = None
-
     def __init__(
         self,
         llama_cpp: Any,
@@ -63,14 +60,11 @@ class LlamaSequences:
         self._memory = llama_cpp.llama_get_memory(context)
         self.max_sequences = max_sequences = room.sequences
         self.max_step = max_step
-        self.forks_anywhere = room.keeps_prefix
-        self.cheap_cells: int = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
-        self.pass_price: int = _PASS_TOKENS[on_gpu] * self.cheap_cells
         self._row_type = ctypes.c_float * vocabulary
         twin = max_sequences + EXTRA_SEQUENCES if room.sliding else 0
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step), twin=twin)
-        self._cells: AlignedCells | LooseCells | StackedCells
+        self._cells: AlignedCells | LooseCells
         self._stacked = room.stacked
         if room.stacked:
             self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
@@ -88,7 +82,10 @@ class LlamaSequences:
                 batch=self._batch,
                 filler=filler,
             )
-        self.max_cells, self.grain = self._cells.count, self._cells.grain
+        self.max_cells = self._cells.count
+        cheap_cells = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
+        price = _PASS_TOKENS[on_gpu] * cheap_cells
+        self.traits = MemoryTraits(cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix)
         self._started = False  # whether it is laid out
         self._unsure = False  # whether a change was begun and never ended
 
@@ -134,18 +131,15 @@ class LlamaSequences:
         has = self._cells.length(source)
         if not 0 <= length <= has or source in targets:
             raise ValueError(f"{length} tokens of sequence {source}, which has {has}, for {list(targets)}")
-        if length != has and not self.forks_anywhere:
+        if length != has and not self.traits.forks_anywhere:
             raise ValueError(f"sequence {source} has {has} tokens and is forked there, not at {length}")
         with self._changing():
             for target in targets:
                 self._cells.drop(target)
-        self._check_room([(target, length % self.grain) for target in targets])
+        self._check_room([(target, length % self.traits.grain) for target in targets])
         with self._changing():
             for target in targets:
                 self._cells.share(source, length, target)
-
-    def copied_cells(self, length: int) -> int:
-        return 0
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)

@@ -39,8 +39,8 @@ def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     memory = backend.sequences()
     answers = answers_at_once(memory) if batching else 1
     # One at a time, every token that is shared is kept all the same.
-    step = memory.max_step if answers > 1 else int(memory.follow_limit != NOTHING_FOLLOWS)
-    return DecodeCapacity(answers, memory.max_cells, memory.pass_price, step, memory.grain)
+    step = memory.max_step if answers > 1 else int(memory.traits.follow_limit != NOTHING_FOLLOWS)
+    return DecodeCapacity(answers, memory.max_cells, memory.traits.pass_price, step, memory.traits.grain)
 
 
 def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
@@ -62,7 +62,7 @@ def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float
     together = min(_TOGETHER, room.answers)
     share = 1 - _TRIAL_SHARE
     measured = _measure_memory(memory, tokens, plan.total.longest, seconds * share, slow, together=together)
-    costs = measured.costs(memory.cheap_cells)
+    costs = measured.costs(memory.traits.cheap_cells)
     answers = _try_answers(backend, plan, costs, batching=batching, seconds=seconds * _TRIAL_SHARE)
     basis = f"a calibration of {time.perf_counter() - start:.0f} s"
     if not answers:
@@ -140,7 +140,7 @@ def _measure_memory(
     """Passes of a prompt as far as the plan's longest, while there is time, and decode steps here and there."""
     measured = _Measured()
     chunk = min(memory.max_step, memory.max_cells // 4)
-    if memory.follow_limit < chunk:
+    if memory.traits.follow_limit < chunk:
         chunk = min(chunk, _WHOLE_CHUNK)
     try:
         _warm_up(memory, tokens, chunk, seconds)
@@ -174,7 +174,7 @@ def _warm_up(memory: SequenceMemory, tokens: Sequence[int], chunk: int, seconds:
 
 def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> None:
     before = memory.length(_TRUNK)
-    if memory.follow_limit < memory.max_step:  # so many cannot follow: the whole prompt again, a chunk longer
+    if memory.traits.follow_limit < memory.max_step:  # so many cannot follow: the whole prompt again, a chunk longer
         memory.drop(_TRUNK)
         before, chunk = 0, min(before + chunk, memory.max_step)
     part = _take(tokens, before, chunk)

@@ -62,9 +62,9 @@ class DecodeCapacity:
     Attributes:
         answers: how many may grow together; 1 means one prompt after the other.
         cells: tokens that its memory holds.
-        pass_price: as of ``lbx.backends.sequence_memory.SequenceMemory``.
+        pass_price: as of ``lbx.backends.sequence_memory.MemoryTraits``.
         step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
-        grain: as of ``SequenceMemory``.
+        grain: as of ``MemoryTraits``.
     """
 
     answers: int

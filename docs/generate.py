@@ -54,9 +54,15 @@ def meanings(cls: type) -> dict[str, str]:
 
 
 def toml_value(field: dataclasses.Field[Any]) -> str:
-    """An option's default."""
+    """An option's default; of one that can be left out to mean more than one thing, a value that it may have."""
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if value is None:
+        return "true"
     return json.dumps(value) if isinstance(value, (str, bool)) else repr(value)
+
+
+def default_cell(field: dataclasses.Field[Any]) -> str:
+    return "left out" if field.default is None else f"`{toml_value(field)}`"
 
 
 def cell(text: str) -> str:
@@ -66,7 +72,7 @@ def cell(text: str) -> str:
 def option_table(cls: type) -> str:
     """The options of a backend: name, default, meaning."""
     said = meanings(cls) if dataclasses.fields(cls) else {}
-    rows = [f"| `{f.name}` | `{toml_value(f)}` | {cell(said[f.name])} |" for f in dataclasses.fields(cls)]
+    rows = [f"| `{f.name}` | {default_cell(f)} | {cell(said[f.name])} |" for f in dataclasses.fields(cls)]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
@@ -79,7 +85,7 @@ def commented(cls: type, *, active: bool = False, given: dict[str, str] | None =
             lines += textwrap.wrap(before, 112, initial_indent="# ", subsequent_indent="# ")
         value = (given or {}).get(field.name)
         line = f"{field.name} = {value or toml_value(field)}"
-        lines.append(line if active or value else f"# {line}")
+        lines.append(line if value or (active and field.default is not None) else f"# {line}")
     return "\n".join(lines)
 
 

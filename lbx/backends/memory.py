@@ -20,11 +20,19 @@ _UNLIKE = ("kv_lora_rank", "shared_kv_layers")
 """Marks of caches that do not hold keys and values of every head in every layer."""
 
 
-def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, window: int) -> int:
-    """Size of the KV cache of ``window`` tokens; 0 where that is not known.
+_FULL_LAYER_EVERY = {"gemma3": 6, "gemma3n": 5, "plamo3": 8} | dict.fromkeys(
+    ("afmoe", "cohere2", "cohere2moe", "exaone4", "exaone-moe", "llama4", "mellum", "olmo2"), 4
+)
+"""Which layer keeps everything where attention slides in the others, from llama.cpp's source; each second at most."""
+
+
+def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, cells: int, sliding_cells: int = 0) -> int:
+    """Size of a KV cache of so many tokens; 0 where that is not known.
 
     It is not of recurrent and hybrid models, of compressed or shared caches, and where layers differ in their heads.
-    Layers whose attention slides are kept whole, as llama.cpp does by default.
+
+    Args:
+        sliding_cells: tokens that layers keep whose attention slides; 0: as many.
     """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return 0
@@ -41,7 +49,9 @@ def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, window: in
         for part in ("key", "value")
     }
     blocks = numbers["key"] * _BLOCK_BYTES[options.cache_type_k] + numbers["value"] * _BLOCK_BYTES[options.cache_type_v]
-    return int(window * llama_cpp.llama_model_n_layer(model) * blocks // 32)
+    layers = llama_cpp.llama_model_n_layer(model)
+    full = layers // _FULL_LAYER_EVERY.get(architecture or "", 2) if llama_cpp.llama_model_n_swa(model) else layers
+    return int((full * cells + (layers - full) * (sliding_cells or cells)) * blocks // 32)
 
 
 def available_bytes() -> int | None:

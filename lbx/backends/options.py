@@ -57,14 +57,14 @@ class LlamaOptions:
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
             or "yarn"); "" and 0 keep what the model file says.
         extend_context: allow a context_window above the one the model was trained for.
-        max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them, and
-            125 for models with sliding attention.
+        max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. Of
+            models with sliding windows or recurrent states eight at most, each of which takes a window or a state.
         kv_cells: tokens the KV cache holds, those that questions share counted once; 0 means as many as
             context_window. With more, more questions of a long document are answered at once.
         batch_invariant: give a prompt the same logits alone and among others, to the bit, on a CPU without
-            flash_attention. A pass of few tokens is padded for that, to 2 tokens or, where weights are rounded to
-            other formats than Q8_0, to 8: while one answer grows alone, a token took 1.3 and 2.7 times as long on one
-            core. False is for long answers to documents with one question each.
+            flash_attention, in models whose attention does not slide. A pass of few tokens is padded for that. Left
+            out: true for weights in F32, F16, BF16 and Q8_0, where it is to 2 tokens, and one that grows alone takes
+            1.3 times as long on one core; false for others, where it is to 8 tokens, and 2.7 to 5 times.
     """
 
     prefill_chunk: int = 256
@@ -82,7 +82,7 @@ class LlamaOptions:
     extend_context: bool = False
     max_sequences: int = 32
     kv_cells: int = 0
-    batch_invariant: bool = True
+    batch_invariant: bool | None = None
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "prefill_chunk", "max_sequences")

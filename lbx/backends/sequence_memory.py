@@ -68,6 +68,8 @@ class MemoryTraits:
         grain: a sequence's own tokens take cells in blocks of so many; blocks that are full can be shared.
         forks_anywhere: whether a sequence may begin as any first part of another one, and shares its cells; otherwise
             as the whole of it alone.
+        trunks: how many of the sequences hold what prompts begin with; the others are answers. Where sequences fork
+            anywhere two of them take turns: one is cut back by forking its beginning into the other.
         copies: whether a fork takes cells of its own for all its tokens.
         follow_limit: how many tokens may follow others before that costs as much as a long text: some models take them
             singly. ``NOTHING_FOLLOWS`` where prompts share nothing that is computed.
@@ -78,6 +80,7 @@ class MemoryTraits:
     pass_price: int
     grain: int = 1
     forks_anywhere: bool = True
+    trunks: int = 2
     copies: bool = False
     follow_limit: int = NO_LIMIT
     single_reason: str | None = None

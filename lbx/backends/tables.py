@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from lbx.errors import UsageError
 
@@ -48,6 +49,12 @@ _NAMES: dict[type, str] = {
 }
 
 
+def _kind(hint: Any) -> Any:
+    """What a value's type must be; what may also be None can only be left out of a table."""
+    given = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) is UnionType else [hint]
+    return get_origin(given[0]) or given[0]
+
+
 def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """An instance of the dataclass from a TOML table whose keys are its fields.
 
@@ -60,7 +67,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     for f in known:
         if f.default is MISSING and f.default_factory is MISSING and f.name not in table:
             raise UsageError(f"{where} lacks {f.name}.")
-    values = {key: typed(value, get_origin(hints[key]) or hints[key], f"{where} {key}") for key, value in table.items()}
+    values = {key: typed(value, _kind(hints[key]), f"{where} {key}") for key, value in table.items()}
     try:
         return cls(**values)
     except UsageError as exc:

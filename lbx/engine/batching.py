@@ -20,9 +20,6 @@ from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
 
-_TRUNKS = 2
-"""So many sequences take turns as the trunk: it is cut back by forking its beginning into the other one."""
-
 
 @dataclass(slots=True)
 class _DecodingAnswer:
@@ -42,8 +39,8 @@ class _DecodingAnswer:
 
 
 def answers_at_once(memory: SequenceMemory) -> int:
-    """How many answers grow at a time. A copy of a whole sequence for each is dear, and nothing is won by it."""
-    return max(1, min(memory.max_sequences - _TRUNKS, memory.max_step)) if memory.traits.forks_anywhere else 1
+    """How many answers grow at a time."""
+    return max(1, min(memory.max_sequences - memory.traits.trunks, memory.max_step))
 
 
 def budget(request: Request) -> int:
@@ -107,10 +104,9 @@ class DecodeBatch:
         most = answers_at_once(self.memory)
         answers = min(most, self.answers or most)
         self.alone = answers == 1
-        trunks = _TRUNKS
+        trunks = self.memory.traits.trunks
         if not self.memory.traits.forks_anywhere:
             self._returns = self.plan.returns()
-            trunks = self.memory.max_sequences - answers
         self._trunks, self._spare = [0], list(range(1, trunks))
         self._free = [*range(trunks, trunks + answers)][::-1]
 

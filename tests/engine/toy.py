@@ -55,7 +55,13 @@ class ToyMemory:
     @property
     def traits(self) -> MemoryTraits:
         return MemoryTraits(
-            self.cheap_cells, self.pass_price, self.grain, self.forks_anywhere, self.copies, self.follow_limit
+            self.cheap_cells,
+            self.pass_price,
+            self.grain,
+            self.forks_anywhere,
+            2 if self.forks_anywhere else self.max_sequences - 1,
+            self.copies,
+            self.follow_limit,
         )
 
     def length(self, sequence: int) -> int:

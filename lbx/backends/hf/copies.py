@@ -64,15 +64,16 @@ class HfCopies:
         self._forward = Forward(model)
         self._pieces = pieces
         self._name = name
+        self.max_sequences = 2 if single_reason else SEQUENCES
         self.traits = MemoryTraits(
             cheap_cells=6 * int(getattr(model.config.get_text_config(), "hidden_size", 0)),
             pass_price=NO_FOREIGN_CELLS,
             forks_anywhere=False,
+            trunks=self.max_sequences - 1,  # an answer's copy of a whole sequence is dear, and nothing is won by it
             copies=True,
             follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else _SINGLY,
             single_reason=single_reason,
         )
-        self.max_sequences = 2 if single_reason else SEQUENCES
         self._by_length = bool(length_dependent(model.config))
         self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
         self._held: dict[int, tuple[DynamicCache, int]] = {}

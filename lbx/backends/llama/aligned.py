@@ -32,18 +32,16 @@ class AlignedCells:
     Args:
         cells: of the context's cache.
         sequences: how many of the engine's there are; ``EXTRA_SEQUENCES`` more belong to this object.
-        twin: 0, or what to add to a sequence's number for a second one that holds the same cells.
         batch: to compute the first fillers with.
         filler: a token of the vocabulary.
     """
 
     def __init__(
-        self, llama_cpp: Any, context: Any, *, cells: int, sequences: int, twin: int, batch: StepBatch, filler: int
+        self, llama_cpp: Any, context: Any, *, cells: int, sequences: int, batch: StepBatch, filler: int
     ) -> None:
         self._lib = llama_cpp
         self._context = context
         self._memory = llama_cpp.llama_get_memory(context)
-        self._twin = twin
         self._batch = batch
         self._token = filler
         self._filler, self._carrier, self._padding = sequences + FILLER, sequences + CARRIER, sequences + PADDING
@@ -240,12 +238,10 @@ class AlignedCells:
         self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
 
     def _copy(self, source: int, target: int, start: int, end: int) -> None:
-        for number in (target, target + self._twin) if self._twin else (target,):
-            self._lib.llama_memory_seq_cp(self._memory, source, number, start, end)
+        self._lib.llama_memory_seq_cp(self._memory, source, target, start, end)
 
     def _remove(self, sequence: int, start: int, end: int) -> None:
-        for number in (sequence, sequence + self._twin) if self._twin else (sequence,):
-            self._lib.llama_memory_seq_rm(self._memory, number, start, end)
+        self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
 
 
 def _positions(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32]]:

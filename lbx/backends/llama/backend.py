@@ -14,8 +14,10 @@ from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama.context import (
     ContextSize,
+    cache_bytes,
     cache_on_gpu,
     check_memory,
+    is_batch_invariant,
     make_context,
     on_gpu,
     room_for,
@@ -23,7 +25,7 @@ from lbx.backends.llama.context import (
 )
 from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log, variants_tried
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
-from lbx.backends.memory import available_bytes, kv_cache_bytes
+from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
 from lbx.backends.sampling import left_out, recommended
 from lbx.backends.weights import fingerprint, shards
@@ -103,7 +105,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     try:
         window = window_of(llama_cpp, model, card, options)
         room = room_for(llama_cpp, model, card, options, window)
-        check_memory(llama_cpp, model, card, options, room.cells)
+        check_memory(llama_cpp, model, card, options, room)
         context = make_context(llama_cpp, model, card, options, room)
     except BaseException:
         llama_cpp.llama_model_free(model)
@@ -111,6 +113,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     own = own_chat_template(llama_cpp, model)
     tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
+        "batch_invariant": is_batch_invariant(llama_cpp, model, options),
         "weights": fingerprint(weights),
         "chat": card.chat.settings(own),
         "eos_ids": sorted(tokenizer.eos_ids),
@@ -127,7 +130,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         trained_context=settings["trained_context"],
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
-        kv_bytes_per_token=kv_cache_bytes(llama_cpp, model, options, 1) or None,
+        kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file

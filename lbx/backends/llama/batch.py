@@ -19,17 +19,15 @@ class StepBatch:
 
     Args:
         capacity: tokens.
-        twin: 0, or what to add to a sequence's number for a second sequence that gets the same tokens.
     """
 
-    def __init__(self, llama_cpp: Any, capacity: int, *, twin: int = 0) -> None:
+    def __init__(self, llama_cpp: Any, capacity: int) -> None:
         self.capacity = capacity
         self._token = np.zeros(capacity, np.int32)
         self._position = np.zeros(capacity, np.int32)
-        self._count = np.full(capacity, 2 if twin else 1, np.int32)
-        self._sequence = np.zeros((capacity, 2), np.int32)
+        self._count = np.ones(capacity, np.int32)
+        self._sequence = np.zeros(capacity, np.int32)
         self._wanted = np.zeros(capacity, np.int8)
-        self._twin = twin
         row = self._sequence.strides[0]
         self._rows = self._sequence.ctypes.data + row * np.arange(capacity, dtype=np.uintp)
         number, pointer = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
@@ -55,9 +53,7 @@ class StepBatch:
         count = len(tokens)
         self._token[:count] = tokens
         self._position[:count] = positions
-        self._sequence[:count, 0] = sequences
-        if self._twin:
-            self._sequence[:count, 1] = self._sequence[:count, 0] + self._twin
+        self._sequence[:count] = sequences
         self._wanted[:count] = 0
         self._wanted[list(wanted)] = 1
         self.native.n_tokens = count

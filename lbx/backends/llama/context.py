@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, PassSize, pass_size
+from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize, pass_size
 from lbx.backends.llama.library import log
 from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes, kv_cache_bytes
@@ -13,8 +13,8 @@ from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.backends.sequence_memory import LEAST_SEQUENCES
 from lbx.errors import BackendError, DoesNotFitError
 
-_STATES = 5
-"""Sequences of a recurrent or hybrid model: each takes a whole state, and one answer grows at a time."""
+_TIP_ANSWERS = 8
+"""Answers that grow at once there: each takes a whole state, or a window of every layer that slides."""
 
 
 class ContextSize(NamedTuple):
@@ -24,25 +24,29 @@ class ContextSize(NamedTuple):
         cells: tokens in its cache.
         context_cells: the same with the spare ones that laying them out takes.
         sequences: how many may share it.
-        sliding: whether the model has layers whose attention slides: sequences then count twice for llama.cpp.
-        keeps_prefix: whether a sequence can be cut back; one with a recurrent state can only be copied as it stands.
+        keeps_prefix: whether a sequence can be cut back; one with a recurrent state, or with layers that keep the last
+            window only, can be copied as it stands.
         pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
             where it cannot.
+        slides: whether some layers keep little more than the window that their attention sees.
         stacked: whether llama.cpp holds one sequence alone, of which those of the engine are first parts.
     """
 
     cells: int
     context_cells: int
     sequences: int
-    sliding: bool
     keeps_prefix: bool
     pass_size: PassSize | None
+    slides: bool = False
     stacked: bool = False
 
     @property
     def all_sequences(self) -> int:
         """How many llama.cpp must know."""
-        return 1 if self.stacked else (self.sequences + EXTRA_SEQUENCES) * (2 if self.sliding else 1)
+        if self.stacked:
+            return 1
+        # llama.cpp keeps a window for each. What answers share when their own windows have passed it is kept besides.
+        return self.sequences + (EXTRA_SEQUENCES if self.keeps_prefix else (self.sequences - TRUNKS + 1) // 2)
 
 
 def _short_context(llama_cpp: Any, model: Any) -> int:
@@ -78,12 +82,11 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
     Raises:
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
     """
+    as_it_stands = TRUNKS + max(1, min(options.max_sequences - TRUNKS, _TIP_ANSWERS))
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return ContextSize(window, window, _STATES, sliding=False, keeps_prefix=False, pass_size=None)
+        return ContextSize(window, window, as_it_stands, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return ContextSize(
-            window, window, LEAST_SEQUENCES, sliding=False, keeps_prefix=True, pass_size=None, stacked=True
-        )
+        return ContextSize(window, window, LEAST_SEQUENCES, keeps_prefix=True, pass_size=None, stacked=True)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -96,16 +99,28 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
             f"{card.name} computes differently in a cache of more than {trained} tokens; kv_cells = {cells}.",
             fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
         )
-    slides = llama_cpp.llama_model_n_swa(model)
-    copies = 2 if slides else 1
-    sequences = min(max(LEAST_SEQUENCES, options.max_sequences), MOST_SEQUENCES // copies - EXTRA_SEQUENCES)
-    # Kernels on a GPU depend on how many tokens there are; and what has slid out of sight is no part of a state.
+    if llama_cpp.llama_model_n_swa(model):
+        return ContextSize(cells, cells, as_it_stands, keeps_prefix=False, pass_size=None, slides=True)
+    sequences = min(max(LEAST_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
-    invariant = options.batch_invariant and not on_gpu(llama_cpp, options) and not 0 < slides < GRAIN
-    if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
-        return ContextSize(cells, cells, sequences, slides > 0, keeps_prefix=True, pass_size=None)
     size = pass_size(metadata(llama_cpp, model, "general.file_type"))
-    return ContextSize(cells, whole, sequences, slides > 0, keeps_prefix=True, pass_size=size)
+    # Kernels on a GPU depend on how many tokens there are.
+    invariant = is_batch_invariant(llama_cpp, model, options) and not on_gpu(llama_cpp, options)
+    if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
+        return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None)
+    return ContextSize(cells, whole, sequences, keeps_prefix=True, pass_size=size)
+
+
+def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
+    """Whether cells are laid out and passes padded for that, but for GPUs, of which it says what it always said.
+
+    Where the card leaves it open: if an answer that grows alone takes little longer for it.
+    """
+    if llama_cpp.llama_model_n_swa(model):
+        return False
+    if options.batch_invariant is not None or on_gpu(llama_cpp, options):
+        return options.batch_invariant is not False
+    return pass_size(metadata(llama_cpp, model, "general.file_type")) == PAIRS
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
@@ -119,11 +134,17 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
     return indexer is None and not llama_cpp.llama_model_is_diffusion(model)
 
 
-def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, cells: int) -> None:
-    """Raise DoesNotFitError where so many cells exceed the memory of this machine."""
+def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
+    """Size of the KV cache; 0 where that is not known."""
+    windows = llama_cpp.llama_model_n_swa(model) * room.all_sequences + options.prefill_chunk
+    return kv_cache_bytes(llama_cpp, model, options, room.cells, min(room.cells, windows))
+
+
+def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
+    """Raise DoesNotFitError where the cache exceeds the memory of this machine."""
     if cache_on_gpu(llama_cpp, options):
         return  # the driver refuses what it does not have
-    needed, available = kv_cache_bytes(llama_cpp, model, options, cells), available_bytes()
+    cells, needed, available = room.cells, cache_bytes(llama_cpp, model, options, room), available_bytes()
     if available is not None and needed > available:
         name = "kv_cells" if options.kv_cells else "context_window"
         raise DoesNotFitError(
@@ -163,7 +184,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     params.type_k = _number_type(llama_cpp, options.cache_type_k)
     params.type_v = _number_type(llama_cpp, options.cache_type_v)
     params.offload_kqv = options.offload_kqv
-    params.swa_full = True  # a cache cut to the sliding window could not keep a prefix
+    params.swa_full = False
     params.no_perf = True
     if options.rope_scaling:
         params.rope_scaling_type = getattr(llama_cpp, f"LLAMA_ROPE_SCALING_TYPE_{options.rope_scaling.upper()}")

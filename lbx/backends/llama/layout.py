@@ -16,6 +16,10 @@ FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
 that only make a pass larger."""
 
 
+TRUNKS = 4
+"""Sequences that hold beginnings of prompts where these can be copied as they stand only."""
+
+
 class PassSize(NamedTuple):
     """How many tokens, and rows of logits, a pass must have for its numbers not to depend on how many there are.
 
@@ -38,7 +42,7 @@ class PassSize(NamedTuple):
 
 
 _SGEMM_FILES = frozenset({"0", "1", "7", "32"})  # general.file_type: float32, float16, Q8_0, bfloat16
-_SMALL, _LARGE = PassSize(2), PassSize(8, 4)
+PAIRS, _EIGHTS = PassSize(2), PassSize(8, 4)
 
 
 def pass_size(file_type: str | None) -> PassSize:
@@ -51,4 +55,4 @@ def pass_size(file_type: str | None) -> PassSize:
         file_type: general.file_type in the file's header.
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")
-    return _SMALL if file_type in _SGEMM_FILES and not arm else _LARGE
+    return PAIRS if file_type in _SGEMM_FILES and not arm else _EIGHTS

@@ -6,11 +6,14 @@ not fit is refused before anything is computed.
 
 from __future__ import annotations
 
+import ctypes
 from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from lbx.errors import BackendError
 
 
 class LooseCells:
@@ -22,16 +25,14 @@ class LooseCells:
         count: cells.
         sequences: how many there may be.
         memory: llama.cpp's of the context; None only counts.
-        twin: 0, or what to add to a sequence's number for a second one that holds the same cells.
     """
 
     grain = 1
 
-    def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None, twin: int = 0) -> None:
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None) -> None:
         self.count = count
         self._lib = llama_cpp
         self._memory = memory
-        self._twin = twin
         self._users = np.zeros(count, np.int32)  # sequences that hold a cell
         self._free = np.arange(count, dtype=np.int32)  # a stack: the first ``free`` are free
         self._held = [array("i") for _ in range(sequences)]
@@ -73,8 +74,7 @@ class LooseCells:
             return
         self._users[np.frombuffer(self._held[target], np.int32)] += 1
         if self._memory is not None:
-            for number in (target, target + self._twin) if self._twin else (target,):
-                self._lib.llama_memory_seq_cp(self._memory, source, number, 0, length)
+            self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
     def drop(self, sequence: int) -> None:
         held, self._held[sequence] = self._held[sequence], array("i")
@@ -86,8 +86,7 @@ class LooseCells:
         self._free[self.free : self.free + len(freed)] = freed
         self.free += len(freed)
         if self._memory is not None:
-            for number in (sequence, sequence + self._twin) if self._twin else (sequence,):
-                self._lib.llama_memory_seq_rm(self._memory, number, -1, -1)
+            self._lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
     def clear(self) -> None:
         """The cache was emptied."""
@@ -95,6 +94,43 @@ class LooseCells:
         self._free[:] = np.arange(self.count, dtype=np.int32)
         self._held = [array("i") for _ in self._held]
         self.free = self.count
+
+
+class SlidingCells(LooseCells):
+    """The cells of a context some of whose layers keep little more than the window that their attention sees.
+
+    There llama.cpp writes over cells that one sequence alone holds and its window has passed. What such a sequence is
+    about to share is forgotten but for the window first: it would stay as long as anybody holds it.
+    """
+
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any, context: Any) -> None:
+        super().__init__(count, sequences, llama_cpp=llama_cpp, memory=llama_cpp.llama_get_memory(context))
+        self._context = context
+        self._trimmed: dict[int, int] = {}  # how long sequences were when they held no more than their window
+
+    def share(self, source: int, length: int, target: int) -> None:
+        if self._trimmed.get(source) != length:
+            self._trim(source)
+            self._trimmed[source] = length
+        super().share(source, length, target)
+        self._trimmed[target] = length
+
+    def drop(self, sequence: int) -> None:
+        self._trimmed.pop(sequence, None)
+        super().drop(sequence)
+
+    def clear(self) -> None:
+        self._trimmed = {}
+        super().clear()
+
+    def _trim(self, sequence: int) -> None:
+        """llama.cpp writes down of a sequence what it still sees, and forgets the rest when it reads that again."""
+        windows = self._lib.LLAMA_STATE_SEQ_FLAGS_SWA_ONLY
+        size = self._lib.llama_state_seq_get_size_ext(self._context, sequence, windows)
+        state = (ctypes.c_uint8 * size)()
+        written = self._lib.llama_state_seq_get_data_ext(self._context, state, size, sequence, windows)
+        if not written or not self._lib.llama_state_seq_set_data_ext(self._context, state, size, sequence, windows):
+            raise BackendError("llama.cpp cannot copy what the layers see whose attention slides.")
 
 
 class StackedCells(LooseCells):

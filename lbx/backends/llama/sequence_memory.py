@@ -12,9 +12,9 @@ import numpy as np
 
 from lbx.backends.llama.aligned import AlignedCells
 from lbx.backends.llama.batch import StepBatch
-from lbx.backends.llama.layout import EXTRA_SEQUENCES, PADDING, PassSize
+from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
 from lbx.backends.llama.library import log
-from lbx.backends.llama.loose import LooseCells, StackedCells
+from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
 from lbx.backends.sequence_memory import Extend, MemoryTraits, check_items, check_number
 from lbx.errors import BackendError
 
@@ -34,10 +34,8 @@ class LlamaSequences:
     not known. So does a result that is no number, since attention spreads it through the cache to all sequences.
 
     Args:
-        room: what the context was made for. llama.cpp writes over the cells of layers whose attention slides when one
-            sequence alone holds them and their window has passed them, and they would be missing if an earlier part
-            of it is forked: there every sequence gets a twin, so that no cell is held by one alone. Where the same
-            numbers alone and among others are not to be had, cells need not be laid out for them either.
+        room: what the context was made for. Where the same numbers alone and among others are not to be had, cells
+            need not be laid out for them either.
         max_step: the context's batch size.
         vocabulary: logits of a token.
         on_gpu: whether the model's layers lie on a GPU.
@@ -61,31 +59,32 @@ class LlamaSequences:
         self.max_sequences = max_sequences = room.sequences
         self.max_step = max_step
         self._row_type = ctypes.c_float * vocabulary
-        twin = max_sequences + EXTRA_SEQUENCES if room.sliding else 0
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
-        self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step), twin=twin)
+        self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step))
         self._cells: AlignedCells | LooseCells
         self._stacked = room.stacked
         if room.stacked:
             self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
+        elif room.slides:
+            self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         elif room.pass_size is None:
-            self._cells = LooseCells(
-                room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory, twin=twin
-            )
+            self._cells = LooseCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         else:
             self._cells = AlignedCells(
                 llama_cpp,
                 context,
                 cells=room.context_cells,
                 sequences=max_sequences,
-                twin=twin,
                 batch=self._batch,
                 filler=filler,
             )
         self.max_cells = self._cells.count
         cheap_cells = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         price = _PASS_TOKENS[on_gpu] * cheap_cells
-        self.traits = MemoryTraits(cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix)
+        trunks = 2 if room.keeps_prefix else TRUNKS
+        self.traits = MemoryTraits(
+            cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix, trunks=trunks
+        )
         self._started = False  # whether it is laid out
         self._unsure = False  # whether a change was begun and never ended
 

@@ -67,6 +67,7 @@ def lbx(backend: str, *, batching: bool) -> Callable[[Job], Loaded]:
                 key=SampleKey("bench", "bench", str(number)),
                 token_ids=tuple(ids),
                 max_new_tokens=job.new_tokens,
+                min_new_tokens=job.new_tokens if job.never else 0,
             )
             for number, ids in enumerate(job.prompts)
         ]
@@ -115,12 +116,17 @@ def llama_high_level(*, clear: bool) -> Callable[[Job], Loaded]:
     def load_it(job: Job) -> Loaded:
         model, counted = _llama(job)
 
+        def silence(_ids: Any, scores: Any) -> Any:
+            scores[list(job.never)] = -1e30
+            return scores
+
         def answer(numbers: range) -> list[list[int]]:
             outputs = []
             for number in numbers:
                 if clear:
                     model.reset()
-                outputs.append(list(islice(model.generate(job.prompts[number], temp=0.0), job.new_tokens)))
+                said = model.generate(job.prompts[number], temp=0.0, logits_processor=[silence] if job.never else None)
+                outputs.append(list(islice(said, job.new_tokens)))
             return outputs
 
         return answer, counted, []

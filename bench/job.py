@@ -31,6 +31,7 @@ class Job:
         groups: how many prompts are asked together, one group after the other, each timed; () means all at once.
         device: "cpu" or "cuda".
         dtype: of the weights, as torch calls it.
+        never: tokens that no answer says, so that all are as long as asked: those that would end it.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -43,6 +44,7 @@ class Job:
     groups: Sequence[int] = ()
     device: str = "cpu"
     dtype: str = "float32"
+    never: Sequence[int] = ()
 
     @property
     def prompt_tokens(self) -> int:

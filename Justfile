@@ -48,6 +48,10 @@ bench-growth figure *args: setup
 bench-copies *args: setup
     python -m bench.copies {{ args }}
 
+# CPU seconds of `lbx run` before the first token is read and after the last answer, against the library by hand
+bench-start *args: setup
+    python -m bench.start {{ args }}
+
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup
     python -m bench.gpu {{ args }}

@@ -1,38 +1,59 @@
 """Recipe to snapshot to archive; verify; unpack. The only room that imports huggingface_hub, and only to fetch.
 
 An archive is a BagIt bag (RFC 8493) in a plain, deterministic tar; its payload is a Hugging Face hub cache
-without links. ``sha256sum`` and ``tar`` alone can check and unpack it.
+without links. ``sha256sum`` and ``tar`` alone can check and unpack it. What makes archives is not imported where one is
+read, nor either where a run only looks at its bundle.
 """
 
-from lbx.bundle.making.archive import Writing
-from lbx.bundle.making.outline import Outline
-from lbx.bundle.making.pack import CreateResult, Where, create, survey
-from lbx.bundle.making.request import RequestResult, write_request
-from lbx.bundle.making.retry import Retry
-from lbx.bundle.progress import Progress
-from lbx.bundle.receiving.check import VerifyReport, verify, verify_folder
-from lbx.bundle.receiving.extract import UnpackResult, unpack
-from lbx.bundle.receiving.unchanged import check_unchanged
-from lbx.bundle.signing.trust import Trust
-from lbx.bundle.volumes import parse_volume_size
+from __future__ import annotations
 
-__all__ = [
-    "CreateResult",
-    "Outline",
-    "Progress",
-    "RequestResult",
-    "Retry",
-    "Trust",
-    "UnpackResult",
-    "VerifyReport",
-    "Where",
-    "Writing",
-    "check_unchanged",
-    "create",
-    "parse_volume_size",
-    "survey",
-    "unpack",
-    "verify",
-    "verify_folder",
-    "write_request",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lbx.bundle.making.archive import Writing as Writing
+    from lbx.bundle.making.outline import Outline as Outline
+    from lbx.bundle.making.pack import CreateResult as CreateResult
+    from lbx.bundle.making.pack import Where as Where
+    from lbx.bundle.making.pack import create as create
+    from lbx.bundle.making.pack import survey as survey
+    from lbx.bundle.making.request import RequestResult as RequestResult
+    from lbx.bundle.making.request import write_request as write_request
+    from lbx.bundle.making.retry import Retry as Retry
+    from lbx.bundle.progress import Progress as Progress
+    from lbx.bundle.receiving.check import VerifyReport as VerifyReport
+    from lbx.bundle.receiving.check import verify as verify
+    from lbx.bundle.receiving.check import verify_folder as verify_folder
+    from lbx.bundle.receiving.extract import UnpackResult as UnpackResult
+    from lbx.bundle.receiving.extract import unpack as unpack
+    from lbx.bundle.receiving.unchanged import check_unchanged as check_unchanged
+    from lbx.bundle.signing.trust import Trust as Trust
+    from lbx.bundle.volumes import parse_volume_size as parse_volume_size
+
+_WHERE = {
+    "CreateResult": "making.pack",
+    "Outline": "making.outline",
+    "Progress": "progress",
+    "RequestResult": "making.request",
+    "Retry": "making.retry",
+    "Trust": "signing.trust",
+    "UnpackResult": "receiving.extract",
+    "VerifyReport": "receiving.check",
+    "Where": "making.pack",
+    "Writing": "making.archive",
+    "check_unchanged": "receiving.unchanged",
+    "create": "making.pack",
+    "parse_volume_size": "volumes",
+    "survey": "making.pack",
+    "unpack": "receiving.extract",
+    "verify": "receiving.check",
+    "verify_folder": "receiving.check",
+    "write_request": "making.request",
+}
+__all__ = [*_WHERE]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'lbx.bundle' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"lbx.bundle.{_WHERE[name]}"), name)

@@ -24,7 +24,6 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
-from typer.rich_utils import rich_format_error
 
 from lbx.errors import LbxError
 from lbx.runs.listening import Listener, RunProgress
@@ -103,6 +102,8 @@ def show_error(error: LbxError) -> None:
 
 def show_usage_error(error: TyperException) -> None:
     """What is wrong with the command line, as Typer has it; arguments may be names of files, and stand in it."""
+    from typer.rich_utils import rich_format_error  # which brings all that help is drawn with
+
     error.message = visible(error.message)
     rich_format_error(error)  # type: ignore[arg-type]  # Typer's own, under its private name
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lbx.backends import resolve_embedder
 from lbx.backends.embedding import check_embedder
@@ -19,28 +20,27 @@ from lbx.engine.jobs import JobSize
 from lbx.engine.offline import offline
 from lbx.engine.planning.memory_use import Free
 from lbx.engine.planning.meter import RunMeter
-from lbx.engine.planning.shards import ShardPlan
 from lbx.engine.retrieving import StoredChunks, find_all
 from lbx.engine.runner import Outcome, Runner, closing
-from lbx.engine.selection import EVERYTHING
+from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.summarizing import stored
 from lbx.engine.work import Agenda
-from lbx.engine.workers.pool import WorkerPool
 from lbx.errors import LbxError, UsageError
 from lbx.layout import Bundle
-from lbx.parity.verifying import refuse_unverifiable, verify
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
 from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve, run_of_summaries
 from lbx.runs.scoring import Embedding, score_with
-from lbx.runs.sharding import shard_of
 from lbx.runs.spec import RunSpec
 from lbx.runs.watching import Watch, log_beside, watched
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models
 from lbx.store.copies import copied
+
+if TYPE_CHECKING:
+    from lbx.engine.planning.shards import ShardPlan
 
 log = logging.getLogger("lbx")
 
@@ -99,7 +99,7 @@ def run(
         logged_to = log_beside(output, None if log_file is None else Path(log_file))
         with offline(server, *embedding_servers(spec, bundle)) as network:
             Store.check(place)  # a model may take minutes to load: what can be refused is refused before
-            selection = found.selection & (shard_of(*shard, found) if shard else EVERYTHING)
+            selection = found.selection & _part_of(found, shard)
             found = replace(found, selection=selection, server=server, network=network, checked=checked)
             _check_embedding(found, place)
             found = _retrieve(found, place, listener)
@@ -111,7 +111,7 @@ def run(
             asker = open_asker(found)
             try:
                 if verify_batching:
-                    asker.call(refuse_unverifiable)
+                    _refuse_unverifiable(asker)
                 with Store(place, after_commit=after_commit) as store:
                     outcomes = ask(found, store, asker, free=free)
                     if verify_batching:
@@ -135,6 +135,17 @@ def _place_to_write(
         yield copies.path, copies.when_due
 
 
+# What only some runs need is imported where they need it: each of these modules takes some CPU milliseconds.
+
+
+def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection:
+    if shard is None:
+        return EVERYTHING
+    from lbx.runs.sharding import shard_of
+
+    return shard_of(*shard, run)
+
+
 def open_asker(run: ResolvedRun) -> Executor:
     """The model, in this process, or in as many others as the spec asks for.
 
@@ -142,6 +153,8 @@ def open_asker(run: ResolvedRun) -> Executor:
         LbxError: it cannot be loaded.
     """
     if run.spec.workers:
+        from lbx.engine.workers.pool import WorkerPool
+
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
     return LocalExecutor(functools.partial(prepare_runs, run))
 
@@ -174,10 +187,18 @@ def _ask(
     return dict(zip(run_ids, outcomes, strict=True))
 
 
+def _refuse_unverifiable(asker: Executor) -> None:
+    from lbx.parity.verifying import refuse_unverifiable
+
+    asker.call(refuse_unverifiable)
+
+
 def _verify(
     run: ResolvedRun, store: Store, asker: Executor, outcomes: dict[str, Outcome], *, count: int, listener: Listener
 ) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
+    from lbx.parity.verifying import verify
+
     told = functools.partial(listener.counted, "answers asked again alone")
     for number, agenda in enumerate(run.agendas(list(outcomes))):
         outcomes[agenda.run_id].verification = verify(store, agenda, count, asker.call, run=number, progress=told)

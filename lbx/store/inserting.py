@@ -22,13 +22,8 @@ def insert(
 
 def rows_of_json(connection: duckdb.DuckDBPyConnection, table: str) -> str:
     """SQL that turns one JSON parameter, an array of objects, into rows of a table's columns and types."""
-    shape = connection.execute(
-        "SELECT json_group_object(column_name, data_type) FROM duckdb_columns() "
-        "WHERE table_name = ? AND database_name = current_database()",
-        [table],
-    ).fetchone()
-    assert shape is not None  # an aggregate always gives a row
-    return f"SELECT unnest(from_json(?::JSON, '[{shape[0]}]'), recursive := true)"
+    columns = connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {table})").fetchall()
+    return f"SELECT unnest(from_json(?::JSON, '[{as_json(dict(columns))}]'), recursive := true)"
 
 
 def as_parameter(rows: Sequence[TableRow]) -> str:

@@ -33,8 +33,8 @@ def check_place(path: Path) -> None:
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
 
 
-def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> duckdb.DuckDBPyConnection:
-    """See ``lbx.database.open_database``. Raises StoreError."""
+def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> tuple[duckdb.DuckDBPyConnection, bool]:
+    """See ``lbx.database.open_database``; and whether the file was made just now. Raises StoreError."""
     if read_only and not path.exists():
         raise StoreError(
             f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
@@ -42,9 +42,10 @@ def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> duckdb.
     check_place(path)
     if not read_only and path.is_file() and path.stat().st_size == 0:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
+    made = not path.exists()
     _refuse_other_files(path)
     try:
-        return open_database(path, read_only=read_only, beside=beside)
+        return open_database(path, read_only=read_only, beside=beside), made
     except duckdb.Error as exc:
         raise _open_error(path, exc) from exc
 

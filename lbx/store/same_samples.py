@@ -60,6 +60,9 @@ def other_sample(
 
 def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()) -> None:
     """Take what the file does not know of its samples from rows that do."""
+    unknown_things = f"context_sha256 = '{_UNKNOWN}' OR \"references\"::VARCHAR = '[]' OR question = ''"
+    if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
+        return
     for unknown, columns in (
         (f"old.context_sha256 = '{_UNKNOWN}' AND new.context_sha256 <> '{_UNKNOWN}'", _ALL_OF_A_SAMPLE),
         (

@@ -84,9 +84,12 @@ class Store:
         self._read_only = read_only
         self._after_commit = after_commit
         with uninterrupted():
-            self._connection = connect(path, read_only, beside)
+            self._connection, made = connect(path, read_only, beside)
             try:
-                self._prepare(read_only)
+                if made:  # there is nothing in it to look for
+                    self._migrate(0)
+                else:
+                    self._prepare(read_only)
             except BaseException as exc:
                 self._connection.close()
                 if isinstance(exc, duckdb.Error):
@@ -176,9 +179,12 @@ class Store:
         with self.transaction() as connection:
             if version == 0:
                 connection.execute("CREATE TABLE IF NOT EXISTS lbx_schema (version INTEGER, applied_at TIMESTAMP)")
-            for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            for script in MIGRATIONS[version:]:
                 connection.execute(script)
-                connection.execute("INSERT INTO lbx_schema VALUES (?, current_localtimestamp())", [number])
+            connection.execute(
+                "INSERT INTO lbx_schema SELECT unnest(range(?, ?)), current_localtimestamp()",
+                [version + 1, len(MIGRATIONS) + 1],
+            )
             self._make_views(connection)
 
     @staticmethod

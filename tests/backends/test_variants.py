@@ -196,6 +196,22 @@ def test_code_that_kills_the_process_which_asks_for_its_score_is_left_alone(soun
     assert [trial.file for trial in trials(library, [deadly, tmp_path / sound.name])] == [str(tmp_path / sound.name)]
 
 
+def test_scores_are_asked_for_once_and_again_for_a_changed_file(sound, memory, tmp_path, monkeypatch):
+    library, _ = libraries()
+    files = [tmp_path / "libggml-cpu-zen8.so", tmp_path / "libggml-cpu-zen9.so"]
+    for file in files:
+        shutil.copy(sound, file)
+    asked = []
+    run = under_test._run
+    monkeypatch.setattr(under_test, "_run", lambda job, *paths: asked.append(job) or run(job, *paths))
+    first, second = (list(trials(library, files)) for _ in range(2))
+    assert first == second
+    assert asked.count("scores") == 1
+    os.utime(files[0], (0, 0))
+    assert list(trials(library, files)) == first
+    assert asked.count("scores") == 2
+
+
 def test_a_trial_that_says_nothing_of_the_code_is_not_remembered(sound, memory, tmp_path, monkeypatch):
     library, _ = libraries()
     endless = broken(sound, tmp_path / "libggml-cpu-zen9.so", ggml_vec_dot_q6_K_q8_K=ENDLESS)

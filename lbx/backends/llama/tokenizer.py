@@ -71,8 +71,8 @@ class LlamaTokenizer:
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:
         marks = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
-        attribute = self._lib.llama_vocab_get_attr
-        return {self._text(i): i for i in range(self.size) if attribute(self._vocab, i) & marks and self._text(i)}
+        attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
+        return {text: i for i in range(self.size) if attribute(vocab, i) & marks and (text := self._text(i))}
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:

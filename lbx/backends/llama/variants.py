@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -88,12 +88,22 @@ def _nothing(cause: str) -> BackendError:
 
 
 def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
-    """llama.cpp's own; 0 for a file that kills the process which asks it."""
+    """llama.cpp's own; 0 for a file that kills the process which asks it.
+
+    They are remembered by the files' sizes and times alone: they say in which order to try, and not whom to trust.
+    """
     if not files:
         return {}
-    done = _run("scores", library, *files)
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in (library, *files)]
+    place = _memory("cpu-scores", repr(stats).encode())
+    try:
+        known = json.loads(place.read_text("utf-8"))
+        return {str(file): int(known[str(file)]) for file in files}
+    except (OSError, ValueError, TypeError, KeyError):
+        done = _run("scores", library, *files)
     if done is not None and done.returncode == 0:
         found: dict[str, int] = json.loads(done.stdout)
+        _remember(place, found)
         return found
     if len(files) == 1:
         return {str(files[0]): 0}
@@ -101,23 +111,24 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
 
 
 def _remembered(library: Path, file: Path | None) -> Trial:
-    place = _memory(library, file)
+    parts = (_TRIAL, library, *library.parent.glob("libggml-base.so"), *([file] if file else []))
+    place = _memory("cpu-variants", *(part.read_bytes() for part in parts))
     try:
         return Trial(**{**json.loads(place.read_text("utf-8")), "file": str(file or "")})
     except (OSError, ValueError, TypeError):
         pass  # not there, or of another version: found out again
     trial, lasting = _tried(library, file)
     if lasting:
-        _remember(place, trial)
+        _remember(place, asdict(trial))
     return trial
 
 
-def _remember(place: Path, trial: Trial) -> None:
+def _remember(place: Path, found: Mapping[str, object]) -> None:
     """Where nothing can be written, the next process finds it out again."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = place.with_name(f"{place.name}.{os.getpid()}")
-        draft.write_text(json.dumps(asdict(trial)), "utf-8")
+        draft.write_text(json.dumps(found), "utf-8")
         draft.replace(place)
     except OSError:
         return
@@ -160,14 +171,13 @@ def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
         return None
 
 
-def _memory(library: Path, file: Path | None) -> Path:
-    """A file named by all that the outcome hangs on: the code, the processor, and the kernel that grants its state."""
+def _memory(kind: str, *parts: bytes) -> Path:
+    """A file named by all that an outcome hangs on: the code, the processor, and the kernel that grants its state."""
     digest = hashlib.sha256()
-    for part in (_TRIAL, library, *library.parent.glob("libggml-base.so"), *([file] if file else [])):
-        digest.update(part.read_bytes())
-    digest.update(f"{_processor()}{platform.machine()}{platform.release()}".encode())
+    for part in (*parts, f"{_processor()}{platform.machine()}{platform.release()}".encode()):
+        digest.update(part)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "lbx" / "cpu-variants" / f"{digest.hexdigest()[:24]}.json"
+    return Path(base).expanduser() / "lbx" / kind / f"{digest.hexdigest()[:24]}.json"
 
 
 def _processor() -> str:

@@ -71,7 +71,7 @@ def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | G
     key = sample.key._replace(iteration=iteration)
     prompt = work.prompt(sample)
     try:
-        return PendingAnswer(benchmark, sample, prompt, _request(work, prompt, key))
+        return PendingAnswer(benchmark, sample, prompt, work.request(key, prompt))
     except PromptError as exc:
         return failed(work, key, prompt, exc)
 
@@ -81,10 +81,6 @@ def again(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
     return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
-
-
-def _request(work: Work, prompt: Prompt, key: SampleKey) -> Request:
-    return work.prompter.request(key, prompt, work.settings.sampling_for(prompt, key.iteration))
 
 
 def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> GenerationRow:
@@ -145,7 +141,7 @@ def _take(work: Work, question: PendingAnswer, said: Completion | LbxError) -> G
         if follow_up is not None:
             question.prompt = follow_up
             try:
-                question.request = _request(work, follow_up, key)
+                question.request = work.request(key, follow_up)
             except PromptError as exc:
                 return failed(work, key, follow_up, exc)
             return None

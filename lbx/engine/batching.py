@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 
 from lbx.backends.loop import Decoding, Watch
 from lbx.backends.sequence_memory import Extend, SequenceMemory
-from lbx.engine.prefix import Branch, PrefixPlan, fit_together, joining_pays, plan_prefixes
+from lbx.engine.admission import Admission, capacity_of
+from lbx.engine.prefix import Branch, PrefixPlan, plan_prefixes
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
@@ -36,11 +36,6 @@ class _DecodingAnswer:
     made: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
-
-
-def answers_at_once(memory: SequenceMemory) -> int:
-    """How many answers grow at a time."""
-    return max(1, min(memory.max_sequences - memory.traits.trunks, memory.max_step))
 
 
 def budget(request: Request) -> int:
@@ -89,6 +84,7 @@ class DecodeBatch:
     plan: PrefixPlan = field(init=False)
     alone: bool = field(init=False)
     prompt_tokens: int = 0
+    _admission: Admission = field(init=False)
     _place: int = 0  # of the next prompt to branch off
     _trunks: list[int] = field(init=False)  # the last one grows; the others wait at lengths that it returns to
     _spare: list[int] = field(init=False)  # for more trunks
@@ -101,10 +97,15 @@ class DecodeBatch:
 
     def __post_init__(self) -> None:
         self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.traits.follow_limit)
-        most = answers_at_once(self.memory)
-        answers = min(most, self.answers or most)
+        capacity = capacity_of(self.memory)
+        answers, trunks = min(capacity.answers, self.answers or capacity.answers), self.memory.traits.trunks
         self.alone = answers == 1
-        trunks = self.memory.traits.trunks
+        self._admission = Admission(
+            replace(capacity, answers=answers),
+            [branch.length for branch in self.plan.branches],
+            [branch.kept for branch in self.plan.branches],
+            [budget(self.requests[branch.index]) for branch in self.plan.branches],
+        )
         if not self.memory.traits.forks_anywhere:
             self._returns = self.plan.returns()
         self._trunks, self._spare = [0], list(range(1, trunks))
@@ -134,7 +135,7 @@ class DecodeBatch:
     def _admit(self) -> None:
         """Let prompts branch off as long as the trunk holds what they share and there is room."""
         while self._place < len(self.plan.branches) and self._free:
-            if self._trunk_place != self._place and not (self._pays(self._place) and self._fits(self._place)):
+            if self._trunk_place != self._place and not self._admits(self._place):
                 return
             branch = self.plan.branches[self._place]
             request = self.requests[branch.index]
@@ -158,30 +159,10 @@ class DecodeBatch:
             self._trunk_s = 0.0
             self._place += 1
 
-    def _pays(self, place: int) -> bool:
-        """Whether a prompt should join the answers that grow."""
-        branch = self.plan.branches[place]
+    def _admits(self, place: int) -> bool:
         waiting = sum(len(answer.waiting) for answer in self._active)
-        return joining_pays(
-            new=branch.length - branch.kept,
-            budget=budget(self.requests[branch.index]),
-            strangers=self.memory.used_cells + waiting - branch.kept,
-            growing=[budget(answer.request) - answer.made for answer in self._active],
-            max_step=self.memory.max_step,
-            pass_price=self.memory.traits.pass_price,
-        )
-
-    def _fits(self, place: int) -> bool:
-        """Whether the memory can hold every growing answer at its longest, and this prompt with its own."""
-        places = [*sorted(answer.place for answer in self._active), place]
-        shared = (self.plan.shared(a, b) for a, b in pairwise(places))
-        return fit_together(
-            map(self._longest, places), shared, grain=self.memory.traits.grain, cells=self.memory.max_cells
-        )
-
-    def _longest(self, place: int) -> int:
-        branch = self.plan.branches[place]
-        return branch.length + budget(self.requests[branch.index])
+        made = {answer.place: answer.made for answer in self._active}
+        return self._admission.admits(place, made, self.memory.used_cells + waiting)
 
     def _turn_trunk_to(self, place: int) -> None:
         """Cut the trunk back to what a prompt shares with the one before it; once for each prompt.
@@ -208,7 +189,7 @@ class DecodeBatch:
 
     def _cells_to_come(self) -> int:
         """How many cells are in use at most until the trunk's prompt is answered, where no other answer grows."""
-        growth = self._longest(self._trunk_place) - self.memory.length(self._trunk)
+        growth = self._admission.longest(self._trunk_place) - self.memory.length(self._trunk)
         return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_place].trunk)
 
     def _copied_cells(self, length: int) -> int:

@@ -9,13 +9,15 @@ no model is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from lbx.backends.sequence_memory import NO_LIMIT
+
+_TOKEN_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Branch:
     Attributes:
         index: of the prompt, as it was given.
         length: of the prompt, in tokens.
+        common: how many of its first tokens the prompt before has, too.
         kept: how many of its first tokens the trunk holds from the prompt before.
         trunk: how many the trunk holds when the prompt branches off, kept <= trunk < length: the last token is never
             on the trunk, because the logits after it are each prompt's own.
@@ -32,6 +35,7 @@ class Branch:
 
     index: int
     length: int
+    common: int
     kept: int
     trunk: int
 
@@ -59,13 +63,9 @@ class PrefixPlan:
             found.append(tuple(filter(None, (branch.kept, *(n for n in found[-1] if n < branch.kept)))))
         return found[::-1]
 
-    def shared(self, first: int, second: int) -> int:
-        """How many tokens two branches (by their places, first < second) hold in common in the memory."""
-        return min(branch.kept for branch in self.branches[first + 1 : second + 1])
 
-
-def plan_prefixes(prompts: Sequence[Sequence[int]], follow_limit: int = NO_LIMIT) -> PrefixPlan:
-    """Order prompts, each of at least one token. Equal ones keep the order in which they were given.
+def plan_prefixes(prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT) -> PrefixPlan:
+    """Order prompts, each of at least one token, as ids or packed. Equal ones keep the order in which they were given.
 
     Args:
         follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have: of
@@ -74,60 +74,35 @@ def plan_prefixes(prompts: Sequence[Sequence[int]], follow_limit: int = NO_LIMIT
     Raises:
         ValueError: a prompt is empty.
     """
-    if not all(prompts):
+    packed = [pack(prompt) for prompt in prompts]
+    if not all(packed):
         raise ValueError("a prompt has no token")
-    order = sorted(range(len(prompts)), key=lambda index: tuple(prompts[index]))
-    lengths = [len(prompts[index]) for index in order]
-    common = [common_prefix(prompts[a], prompts[b]) for a, b in pairwise(order)]
-    tree = sum(lengths) - sum(common)
+    order = sorted(range(len(packed)), key=packed.__getitem__)
+    lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
+    common = [0, *(_common(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
     longest = map(max, pairwise(lengths))
-    common = [0, *(n if most - n <= follow_limit else 0 for n, most in zip(common, longest, strict=True)), 0]
+    shared = [0, *(n if most - n <= follow_limit else 0 for n, most in zip(common[1:], longest, strict=True)), 0]
     branches: list[Branch] = []
     trunk = 0
     for place, (index, length) in enumerate(zip(order, lengths, strict=True)):
-        kept = min(common[place], trunk, length - 1)
-        trunk = max(kept, min(common[place + 1], length - 1))
-        branches.append(Branch(index, length, kept, trunk))
-    return PrefixPlan(tuple(branches), tree)
+        kept = min(shared[place], trunk, length - 1)
+        trunk = max(kept, min(shared[place + 1], length - 1))
+        branches.append(Branch(index, length, common[place], kept, trunk))
+    return PrefixPlan(tuple(branches), sum(lengths) - sum(common))
 
 
-def joining_pays(
-    *, new: int, budget: int, strangers: int, growing: Sequence[int], max_step: int, pass_price: int
-) -> bool:
-    """Whether a prompt should join answers that grow now, rather than wait until some of them have ended.
-
-    Together they take fewer passes, each of which has a price whatever is in it. In return every token of a pass
-    attends to every cell in use, and looks in vain at those that are not its own sequence's.
-
-    Args:
-        new: tokens of the prompt that must be computed.
-        budget: how many its answer may take.
-        strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
-        growing: how many tokens each answer may still take.
-        max_step: tokens of a pass.
-        pass_price: of ``lbx.backends.sequence_memory.MemoryTraits``.
-    """
-    if not growing:
-        return True
-    reading, longest = -(-new // max_step), max(growing)
-    riding = min(reading, longest)  # passes that read the prompt and take the others' next tokens along
-    together = min(longest - riding, budget)  # passes that all answers grow in
-    others = len(growing)
-    in_vain = min(new, riding * max_step) * strangers + riding * others * new // 2
-    in_vain += together * (strangers + others * new)
-    return in_vain <= (riding + together) * pass_price
-
-
-def fit_together(needs: Iterable[int], shared: Iterable[int], *, grain: int, cells: int) -> bool:
-    """Whether a memory holds sequences of these lengths at once, neighbours having so many tokens in common."""
-    blocks = sum(-(-need // grain) for need in needs) - sum(tokens // grain for tokens in shared)
-    return blocks * grain <= cells
+def pack(prompt: Sequence[int] | bytes) -> bytes:
+    """Tokens as bytes that sort as the tokens do, in a ninth of the memory; what is packed already stays."""
+    return prompt if isinstance(prompt, bytes) else np.asarray(prompt, dtype=">u4").tobytes()
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """How many leading tokens two prompts share."""
-    n = min(len(first), len(second))
-    if first[:n] == second[:n]:
-        return n
-    unequal = np.asarray(first[:n], dtype=np.int64) != np.asarray(second[:n], dtype=np.int64)
-    return int(unequal.argmax())
+    return _common(pack(first), pack(second))
+
+
+def _common(first: bytes, second: bytes) -> int:
+    n = min(len(first), len(second)) // _TOKEN_BYTES
+    unequal = np.frombuffer(first, np.uint32, n) != np.frombuffer(second, np.uint32, n)
+    found = int(unequal.argmax()) if n else 0
+    return found if n and unequal[found] else n

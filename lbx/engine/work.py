@@ -12,8 +12,8 @@ from lbx.benchmarks.summaries import Summaries
 from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
 from lbx.layout import Bundle
-from lbx.prompts import Prompter
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample, Task
+from lbx.prompts import Prompter, ReadPrompt
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task
 from lbx.store import RunRow
 
 
@@ -72,6 +72,18 @@ class Work(Agenda):
         """A sample's first prompt as this run asks it. Raises BundleError where the bundle lacks the template."""
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, self.document(sample), self.mode, self.chunks(benchmark, sample))
+
+    def read(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
+        """A prompt as this run's model reads it, and its text; drawn answers hang on the key's iteration.
+
+        Raises:
+            PromptError: it cannot be made to fit.
+        """
+        return self.prompter.read(key, prompt, self.settings.sampling_for(prompt, key.iteration))
+
+    def request(self, key: SampleKey, prompt: Prompt) -> Request:
+        """The same without its text."""
+        return self.read(key, prompt).request
 
 
 def not_shared(backend: Backend, *, batching: bool) -> str | None:

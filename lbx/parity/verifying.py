@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from lbx.backends.base import LocalBackend
 from lbx.benchmarks.base import Benchmark
+from lbx.engine.admission import capacity_of
 from lbx.engine.answering import make_prompt
-from lbx.engine.batching import answers_at_once
 from lbx.engine.completing import complete
 from lbx.engine.work import Agenda, Work
 from lbx.errors import LbxError, UsageError
@@ -71,7 +71,7 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
             fix=fix,
         )
     memory = backend.sequences()
-    if memory.traits.single_reason or (memory.traits.forks_anywhere and answers_at_once(memory) == 1):
+    if memory.traits.single_reason or (memory.traits.forks_anywhere and capacity_of(memory).answers == 1):
         raise UsageError(
             f"--verify-batching has nothing to verify: {name} answers one prompt at a time, so each was asked alone.",
             fix=fix,
@@ -182,8 +182,7 @@ def _requests(work: Work, again: Again) -> Iterator[Request]:
         prompt = question.benchmark.follow_up(work.bundle, again.sample, work.mode, step.output)
         if prompt is None:
             raise LbxError(f"{question.request.key} is asked in one step today, and was in two.")
-        sampling = work.settings.sampling_for(prompt, again.iteration)
-        yield work.prompter.request(question.request.key, prompt, sampling)
+        yield work.request(question.request.key, prompt)
 
 
 def _check(work: Work, again: Again, request: Request, number: int) -> VerificationRow:

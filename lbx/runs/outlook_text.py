@@ -39,7 +39,7 @@ def memory_line(memory: MemoryFit) -> str:
     else:
         parts.append(
             f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
-            f"{memory.kv_cells:,} tokens{_each(memory.copies)})"
+            f"{memory.kv_cells:,} tokens{_windows(memory.windows)}{_each(memory.copies)})"
         )
     parts.append(f"free {memory.device} {size(memory.available_bytes)}")
     verdict = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[memory.fits]
@@ -47,6 +47,10 @@ def memory_line(memory: MemoryFit) -> str:
         window = memory.window_that_fits
         verdict += f"; a context window of {window:,} tokens would" if window else ": the weights alone are too large"
     return f"Memory: {', '.join(parts)}: {verdict}"
+
+
+def _windows(windows: int) -> str:
+    return f" for copies of sequences, {windows} context windows" if windows > 1 else ""
 
 
 def _each(copies: int) -> str:

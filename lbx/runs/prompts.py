@@ -150,6 +150,6 @@ def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWE
 
 def _sent(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:
     try:
-        return SentPrompt(key, step, prompt, work.prompter.read(key, prompt, work.settings.sampling_for(prompt, 0)))
+        return SentPrompt(key, step, prompt, work.read(key, prompt))
     except (PromptError, BackendError) as error:
         return SentPrompt(key, step, prompt, None, str(error))

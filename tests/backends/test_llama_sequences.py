@@ -21,7 +21,8 @@ from lbx.backends.llama.loose import LooseCells
 from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
 from lbx.backends.sequence_memory import Extend
-from lbx.engine.batching import DecodeBatch, answers_at_once
+from lbx.engine.admission import capacity_of
+from lbx.engine.batching import DecodeBatch
 from lbx.engine.completing import complete, complete_all
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.records import Completion, Request, SampleKey
@@ -671,7 +672,7 @@ def test_options_set_the_room(tiny_gguf, sliding_gguf):
     assert (backend.info.hardware["max_sequences"], backend.info.hardware["kv_cells"]) == (253, 1000)
     backend.close()
     backend = loaded(sliding_gguf, 256, max_sequences=256)
-    assert (backend.sequences().max_sequences, answers_at_once(backend.sequences())) == (12, 8)
+    assert (backend.sequences().max_sequences, capacity_of(backend.sequences()).answers) == (12, 8)
     backend.close()
 
 

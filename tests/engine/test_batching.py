@@ -12,9 +12,10 @@ from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, Extend
+from lbx.engine.admission import joining_pays
 from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.engine.completing import complete_all
-from lbx.engine.prefix import common_prefix, joining_pays, plan_prefixes
+from lbx.engine.prefix import common_prefix, plan_prefixes
 from lbx.records import Completion, Request, SampleKey
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
@@ -235,7 +236,6 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
         (300, 300, [2], CPU, True),
         (DOCUMENT, 2 * QUESTION, [1], CPU, True),  # its last step is taken along
         (DOCUMENT, DOCUMENT, [1], CPU, False),
-        (DOCUMENT, 10 * DOCUMENT, [], 0, True),  # nobody grows
     ],
 )
 def test_when_joining_pays(new: int, strangers: int, growing: list[int], price: int, pays: bool) -> None:

@@ -11,8 +11,9 @@ import pytest
 from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.backends.sequence_memory import Extend
+from lbx.engine.admission import DecodeCapacity
 from lbx.engine.batching import DecodeBatch
-from lbx.engine.planning.estimate import Costs, DecodeCapacity, costs_from, estimate
+from lbx.engine.planning.estimate import Costs, costs_from, estimate
 from lbx.engine.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.engine.prefix import plan_prefixes
 from lbx.records import Request, SampleKey

@@ -12,6 +12,7 @@ import pytest
 from lbx.backends.base import BackendInfo
 from lbx.engine.planning import memory_use
 from lbx.engine.planning.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
+from lbx.runs.outlook_text import memory_line
 
 MIB = 1 << 20
 HOLDS = f"data = bytearray({64 * MIB}); print('ready', flush=True); input()"
@@ -44,6 +45,13 @@ def test_what_fits() -> None:
     own_weights = fit_of(INFO, Free(ram=431 * MIB, gpu=None), workers=4)
     assert (own_weights.fits, own_weights.window_that_fits) == (False, 7 * 1024)
     assert not fit_of(replace(INFO, on_gpu=True), Free(None, gpu=131 * MIB), workers=4).fits
+
+
+def test_copies_of_sequences_take_their_part() -> None:
+    copies = fit_of(INFO, Free(ram=108 * MIB, gpu=None), cells=4 * 8192)
+    assert (copies.kv_bytes, copies.windows, copies.fits, copies.window_that_fits) == (32 * MIB, 4, False, 2048)
+    assert "32,768 tokens for copies of sequences, 4 context windows" in memory_line(copies)
+    assert "copies" not in memory_line(fit_of(INFO, Free(ram=108 * MIB, gpu=None)))
 
 
 def test_what_is_unknown_is_said_to_be() -> None:

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.jobs import JobSize
-from lbx.engine.planning.run_plan import TaskPlan, distinct_tokens, make_plan
+from lbx.engine.planning.run_plan import TaskPlan, make_plan
+from lbx.engine.prefix import pack, plan_prefixes
 from lbx.engine.retrieving import Finder, Retrieval, StoredChunks, find_all
 from lbx.engine.selection import EVERYTHING
 from lbx.engine.settings import RunSettings
@@ -110,12 +111,13 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
         assert planned[0].samples == 4
 
 
-@given(st.lists(st.lists(st.integers(0, 3) | st.just(70_000), max_size=12), max_size=14), st.randoms())
+@given(st.lists(st.lists(st.integers(0, 3) | st.just(70_000), min_size=1, max_size=12), max_size=14), st.randoms())
 def test_distinct_tokens_are_the_prefix_tree(prompts: list[list[int]], chance: random.Random) -> None:
     tree = {tuple(prompt[: n + 1]) for prompt in prompts for n in range(len(prompt))}
-    assert distinct_tokens(prompts) == len(tree)
+    assert plan_prefixes(prompts).tree_tokens == len(tree)
     chance.shuffle(prompts)
-    assert distinct_tokens(prompts) == len(tree)
+    plan = plan_prefixes([pack(prompt) for prompt in prompts])
+    assert plan.tree_tokens == len(tree) == sum(branch.length - branch.common for branch in plan.branches)
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ def test_iterations_and_documents_share(work: Work) -> None:
     assert task.samples == 36
     assert task.shared_factor > 6
     (walk,) = plan.walks
-    assert int((walk.length - walk.kept).sum()) == task.distinct_tokens
+    assert int((walk.length - walk.kept).sum()) == task.distinct_tokens + 24, "each answer again takes a prompt's end"
     assert int(walk.length.sum()) == task.prompt_tokens
     assert int(walk.most.sum()) == task.new_tokens
     assert plan.total == dataclasses.replace(task, task="total")
@@ -166,6 +168,16 @@ def test_what_is_answered_is_left_out(work: Work, tmp_path: Path) -> None:
     assert left.prompt_tokens < answered == make_plan([work]).total.prompt_tokens
     everything = {key._replace(iteration=i) for key in keys for i in range(3)}
     assert make_plan([work], [everything]).total == TaskPlan("total")
+
+
+def test_what_a_memory_reads_afresh_is_not_counted_as_shared(work: Work) -> None:
+    """Tokens of long ends follow singly in some memories: there they share nothing, however much is common."""
+    shared, afresh = make_plan([work], follow_limit=600), make_plan([work], follow_limit=1)
+    assert afresh.total == shared.total == make_plan([work]).total, "the prefix tree is the same"
+    assert int(shared.walks[0].kept.sum()) > 0
+    kept, length = afresh.walks[0].kept, afresh.walks[0].length
+    assert set(kept.tolist()) <= {0, *(length - 1).tolist()}, "but what equal prompts have in common"
+    assert kept.sum() < shared.walks[0].kept.sum()
 
 
 def test_runs_that_are_made_together_share(work: Work) -> None:

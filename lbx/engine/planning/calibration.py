@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from lbx.backends.base import Backend, LocalBackend
 from lbx.backends.sequence_memory import NOTHING_FOLLOWS, Extend, SequenceMemory
-from lbx.engine.batching import answers_at_once
+from lbx.engine.admission import DecodeCapacity, capacity_of
 from lbx.engine.completing import complete_all
-from lbx.engine.planning.estimate import Costs, DecodeCapacity
+from lbx.engine.planning.estimate import Costs
 from lbx.engine.planning.run_plan import RunPlan
 from lbx.records import Completion, Request
 
@@ -36,11 +36,9 @@ def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     info = backend.info
     if not isinstance(backend, LocalBackend):  # a server; or a model that is loaded to count only
         return DecodeCapacity(1, info.context_window, 0, 0 if info.weights_bytes is None else 1)
-    memory = backend.sequences()
-    answers = answers_at_once(memory) if batching else 1
+    room = capacity_of(backend.sequences(), batching=batching)
     # One at a time, every token that is shared is kept all the same.
-    step = memory.max_step if answers > 1 else int(memory.traits.follow_limit != NOTHING_FOLLOWS)
-    return DecodeCapacity(answers, memory.max_cells, memory.traits.pass_price, step, memory.traits.grain)
+    return room if room.answers > 1 else replace(room, step=int(room.follow_limit != NOTHING_FOLLOWS))
 
 
 def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:

@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from lbx.engine.admission import Admission, DecodeCapacity
 from lbx.engine.planning.run_plan import RunPlan, Walk
-from lbx.engine.prefix import fit_together, joining_pays
 from lbx.store.sessions import FitSums, History
 
 _SAME_LENGTH = 1e-9
@@ -53,25 +55,6 @@ class Costs:
     def answer_tokens(self, task: str, most: int) -> int:
         """How long an answer is expected to be; as long as it may be, where nothing is known."""
         return max(1, min(most, round(self.answers.get(task, self.answers.get("", 1.0) * most))))
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeCapacity:
-    """How a backend answers prompts.
-
-    Attributes:
-        answers: how many may grow together; 1 means one prompt after the other.
-        cells: tokens that its memory holds.
-        pass_price: as of ``lbx.backends.sequence_memory.MemoryTraits``.
-        step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
-        grain: as of ``MemoryTraits``.
-    """
-
-    answers: int
-    cells: int
-    pass_price: int
-    step: int
-    grain: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,90 +172,57 @@ def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Su
         total.decode_s += tokens * (costs.step_s + costs.answer_s + costs.answer_seen_s * seen)
 
 
-@dataclass(slots=True)
-class _GrowingAnswer:
-    place: int
-    left: int
-    made: int = 0
-
-
 class _Together:
     """One piece of a plan, answered many prompts at a time."""
 
     def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
-        self._length: list[int] = walk.length.tolist()
-        self._kept: list[int] = walk.kept.tolist()
-        self._most: list[int] = walk.most.tolist()
+        # The last token is computed for each of several equal prompts.
+        kept = np.minimum(walk.kept, np.maximum(walk.length - 1, 0))
+        self._rule = Admission(room, walk.length.tolist(), kept.tolist(), walk.most.tolist())
         self._new, self._costs, self._room, self._total = new, costs, room, total
-        self._growing: list[_GrowingAnswer] = []  # by place
+        self._made: dict[int, int] = {}  # by place, of the answers that grow
 
     def run(self) -> None:
         place = 0
-        while place < len(self._length) or self._growing:
+        while place < len(self._new) or self._made:
             before = self._total.computed
-            while place < len(self._length) and self._joins(place):
+            while place < len(self._new) and self._rule.admits(place, self._made, self._used()):
                 self._read(place)
                 place += 1
             passes = (self._total.computed - before) / self._room.step
             self._total.prefill_s += (math.ceil(passes) - passes) * self._costs.step_s  # the last one is not full
             self._decode()
 
-    def _joins(self, place: int) -> bool:
-        if not self._growing:
-            return True
-        if len(self._growing) >= self._room.answers:
-            return False
-        if not joining_pays(
-            new=max(1, self._length[place] - self._kept[place]),
-            budget=self._most[place],
-            strangers=self._used() - self._kept[place],
-            growing=[self._most[answer.place] - answer.made for answer in self._growing],
-            max_step=self._room.step,
-            pass_price=self._room.pass_price,
-        ):
-            return False
-        places = [*(answer.place for answer in self._growing), place]
-        needs = (self._length[one] + self._most[one] for one in places)
-        shared = (self._shared(a, b) for a, b in pairwise(places))
-        return fit_together(needs, shared, grain=self._room.grain, cells=self._room.cells)
-
-    def _shared(self, first: int, second: int) -> int:
-        return min(self._kept[first + 1 : second + 1])
-
     def _used(self) -> int:
         """Tokens in the memory."""
-        held = sum(self._length[answer.place] + answer.made for answer in self._growing)
-        return held - sum(self._shared(a.place, b.place) for a, b in pairwise(self._growing))
+        held = sum(self._rule.length[place] + made for place, made in self._made.items())
+        return held - sum(self._rule.shared(a, b) for a, b in pairwise(self._made))
 
     def _read(self, place: int) -> None:
         """Compute what is new of a prompt; answers that grow take a token in each pass meanwhile."""
-        costs, used = self._costs, self._used()
-        # The last token is computed for each of several equal prompts.
-        kept = min(self._kept[place], max(0, self._length[place] - 1))
-        computed = self._length[place] - kept
+        costs, used, kept = self._costs, self._used(), self._rule.kept[place]
+        computed = self._rule.length[place] - kept
         self._total.computed += computed
         seen = max(used, kept) + computed / 2
         self._total.prefill_s += computed * (costs.token_s + costs.seen_s * seen)
-        passes = math.floor(computed / max(1, self._room.step - len(self._growing)))
-        if passes and self._growing:
-            made = sum(min(passes, answer.left) for answer in self._growing)
+        passes = math.floor(computed / max(1, self._room.step - len(self._made)))
+        if passes and self._made:
+            made = sum(min(passes, self._new[one] - done) for one, done in self._made.items())
             self._total.decode_s += made * (costs.token_s + costs.seen_s * seen)
             self._grow(passes)
-        self._growing.append(_GrowingAnswer(place, self._new[place]))
+        self._made[place] = 0
 
     def _decode(self) -> None:
         """Steps until the first answer ends."""
-        if not self._growing:
+        if not self._made:
             return
-        costs, answers = self._costs, len(self._growing)
-        steps = min(answer.left for answer in self._growing)
+        costs, answers = self._costs, len(self._made)
+        steps = min(self._new[place] - made for place, made in self._made.items())
         used = self._used() + steps * answers / 2
         step_s = costs.step_s + answers * (costs.answer_s + costs.answer_seen_s * used)
         self._total.decode_s += steps * step_s
         self._grow(steps)
 
     def _grow(self, tokens: int) -> None:
-        for answer in self._growing:
-            answer.made += tokens
-            answer.left -= tokens
-        self._growing = [answer for answer in self._growing if answer.left > 0]
+        grown = {place: made + tokens for place, made in self._made.items()}
+        self._made = {place: made for place, made in grown.items() if made < self._new[place]}

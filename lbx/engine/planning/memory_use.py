@@ -32,7 +32,9 @@ class MemoryFit:
 
     Attributes:
         device: "RAM" or "GPU memory".
-        weights_bytes, kv_bytes_per_token, kv_cells: as of ``BackendInfo``.
+        weights_bytes, kv_bytes_per_token: as of ``BackendInfo``.
+        kv_cells: the same, or as many as ``windows`` hold.
+        windows: how many context windows' cells copies of sequences may take, where questions cannot share cells.
         copies: how many worker processes hold a cache each.
         weights_copies: and weights; 1 where they map the same file.
         available_bytes: what was free before the model was loaded; None: unknown.
@@ -47,6 +49,7 @@ class MemoryFit:
     weights_copies: int
     available_bytes: int | None
     context_window: int
+    windows: int = 1
 
     @property
     def kv_bytes(self) -> int | None:
@@ -69,7 +72,7 @@ class MemoryFit:
         if self.fits is None or not self.kv_bytes_per_token:
             return None
         room = (self.available_bytes or 0) - (self.weights_bytes or 0) * self.weights_copies
-        tokens = max(0, room // (self.kv_bytes_per_token * self.copies))
+        tokens = max(0, room // (self.kv_bytes_per_token * self.copies * self.windows))
         return tokens // 1024 * 1024 if tokens >= 1024 else tokens
 
     def to_json(self) -> dict[str, Any]:
@@ -77,18 +80,23 @@ class MemoryFit:
         return asdict(self) | derived
 
 
-def fit_of(info: BackendInfo, free: Free, *, workers: int = 0) -> MemoryFit:
-    """A loaded model beside the memory that was free before."""
+def fit_of(info: BackendInfo, free: Free, *, workers: int = 0, cells: int = 0) -> MemoryFit:
+    """A loaded model beside the memory that was free before.
+
+    Args:
+        cells: tokens that all copies of sequences may take together; 0 where they are none.
+    """
     copies = max(1, workers)
     return MemoryFit(
         "GPU memory" if info.on_gpu else "RAM",
         info.weights_bytes,
         info.kv_bytes_per_token,
-        info.kv_cells,
+        max(info.kv_cells, cells),
         copies,
         1 if info.shares_weights else copies,
         free.gpu if info.on_gpu else free.ram,
         info.context_window,
+        max(1, cells // info.context_window),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from lbx.backends.sequence_memory import NO_LIMIT
 from lbx.engine.jobs import JobSize
 from lbx.engine.planning.calibration import calibrate, room_of
 from lbx.engine.planning.estimate import Costs, Estimate, estimate
@@ -81,22 +82,24 @@ def look_ahead(
     """
     work = works[0]
     total = sum(one.total for one in works)
-    plan = make_plan(works, done, JobSize.for_workers(workers, total), progress)
     batching = work.settings.batching
+    computing = measure or known is not None  # else nothing is asked of the model that has it compute
+    room = room_of(work.backend, batching=batching) if computing else None
+    follow_limit = room.follow_limit if room else NO_LIMIT
+    plan = make_plan(works, done, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
     costs, other_s = known, 0.0
     if costs is None and measure:
         costs = calibrate(work.backend, plan, batching=batching)
         other_s = plan.seconds
     info = work.backend.info
     time = None
-    if costs is not None and plan.total.samples:
-        room = room_of(work.backend, batching=batching)
+    if costs is not None and room is not None and plan.total.samples:
         time = estimate(plan, costs, room, other_s, processes=max(1, workers) if known is None else 1)
     return Outlook(
         plan.runs,
-        fit_of(info, free, workers=workers),
+        fit_of(info, free, workers=workers, cells=room.copied_cells if room else 0),
         time,
         plan.seconds,
         in_characters=not info.counts_tokens,
-        not_shared=not_shared(work.backend, batching=batching) if measure or costs else None,
+        not_shared=not_shared(work.backend, batching=batching) if computing else None,
     )

@@ -7,23 +7,23 @@ held at a time, and what is counted as shared is what the run can share.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lbx.backends.sequence_memory import NO_LIMIT
 from lbx.engine.jobs import JobSize, PendingSample, make_jobs
+from lbx.engine.prefix import pack, plan_prefixes
 from lbx.engine.work import Work
 from lbx.errors import PromptError
 from lbx.records import Request, SampleKey
 
 Numbers = NDArray[np.int64]
 
-_TOKEN_BYTES = 4
 _COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
 _TRIALS = 2
 _TRIAL_TOKENS = 16_384
@@ -70,7 +70,7 @@ class Walk:
     Attributes:
         task: index into ``RunPlan.tasks``.
         length: of the prompt, in tokens.
-        kept: how many of its first tokens the prompt before has, too.
+        kept: how many of its first tokens need not be computed again after the prompt before.
         most: how many tokens its answer may take, reasoning included.
     """
 
@@ -121,6 +121,8 @@ def make_plan(
     done: Sequence[AbstractSet[SampleKey]] | None = None,
     size: JobSize | None = None,
     progress: Callable[[int, int], None] = nothing_told,
+    *,
+    follow_limit: int = NO_LIMIT,
 ) -> RunPlan:
     """Count prompts as ``lbx run`` would make them.
 
@@ -129,12 +131,13 @@ def make_plan(
         done: of each, what is answered already and left out.
         size: of the pieces in which the run asks.
         progress: told how many samples of how many are counted.
+        follow_limit: of the memory that the run is answered in; see ``lbx.engine.prefix.plan_prefixes``.
 
     Raises:
         BundleError: a data file is damaged.
     """
     start = time.perf_counter()
-    counting = _Counting(works)
+    counting = _Counting(works, follow_limit)
     samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
     counted = 0
     left = done or [set() for _ in works]
@@ -148,23 +151,19 @@ def make_plan(
 
 
 class _CountedPrompt(NamedTuple):
-    """One prompt of the piece that is being counted."""
+    """One prompt of the piece that is being counted, packed."""
 
     ids: bytes
     run: int
     task: int
     most: int
 
-    @property
-    def length(self) -> int:
-        return len(self.ids) // _TOKEN_BYTES
-
 
 class _Counting:
     """The figures as they grow, and the prompts of one piece."""
 
-    def __init__(self, works: Sequence[Work]) -> None:
-        self._works = works
+    def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
+        self._works, self._follow_limit = works, follow_limit
         names = [(task.benchmark, task.name) for task in works[0].tasks]
         self._index = {name: index for index, name in enumerate(names)}
         self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in names] for _ in works]
@@ -179,7 +178,7 @@ class _Counting:
         count = self._counts[item.run][index]
         prompt = work.prompt(sample)
         try:
-            request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
+            request = work.request(sample.key, prompt)
         except PromptError:
             count["refused"] += times
             return
@@ -189,26 +188,26 @@ class _Counting:
         count["new_tokens"] += most * times
         count["truncated"] += request.truncated * times
         count["longest"] = max(count["longest"], length)
-        self._prompts += [_CountedPrompt(_sortable(request.token_ids), item.run, index, most)] * times
+        if length:
+            self._prompts += [_CountedPrompt(pack(request.token_ids), item.run, index, most)] * times
         if 0 < length <= _TRIAL_TOKENS:
             best = [*self._trials[index], request]
             self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
         """Find out what the piece's prompts share, and forget them."""
-        ordered = sorted(self._prompts, key=lambda prompt: prompt.ids)
-        self._prompts = []
-        kept = [0, *(_common_prefix(a.ids, b.ids) for a, b in pairwise(ordered))][: len(ordered)]
-        for one, shared in zip(ordered, kept, strict=True):
-            self._counts[one.run][one.task]["distinct_tokens"] += one.length - shared
-        self._walks.append(
-            Walk(
-                np.array([one.task for one in ordered], np.int64),
-                np.array([one.length for one in ordered], np.int64),
-                np.array(kept, np.int64),
-                np.array([one.most for one in ordered], np.int64),
-            )
+        prompts, self._prompts = self._prompts, []
+        branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
+        ordered = [prompts[branch.index] for branch in branches]
+        for one, branch in zip(ordered, branches, strict=True):
+            self._counts[one.run][one.task]["distinct_tokens"] += branch.length - branch.common
+        columns = (
+            [one.task for one in ordered],
+            [branch.length for branch in branches],
+            [branch.kept for branch in branches],
+            [one.most for one in ordered],
         )
+        self._walks.append(Walk(*(np.array(column, np.int64) for column in columns)))
 
     def plan(self, seconds: float) -> RunPlan:
         tasks = self._works[0].tasks
@@ -217,27 +216,3 @@ class _Counting:
             for counts in self._counts
         ]
         return RunPlan(runs, self._walks, [request for trials in self._trials for request in trials], seconds)
-
-
-def distinct_tokens(prompts: Iterable[Sequence[int]]) -> int:
-    """Nodes of the prefix tree of token sequences: every distinct prefix counted once.
-
-    In sorted order a sequence shares more with its predecessor than with any other before it, so the tree's
-    size is the sum of what each adds to the one before.
-    """
-    ordered = sorted(map(_sortable, prompts))
-    shared = sum(_common_prefix(a, b) for a, b in pairwise(ordered))
-    return sum(len(ids) // _TOKEN_BYTES for ids in ordered) - shared
-
-
-def _sortable(ids: Sequence[int]) -> bytes:
-    """Tokens as bytes that sort as the tokens do, in a ninth of the memory."""
-    return np.asarray(ids, dtype=">u4").tobytes()
-
-
-def _common_prefix(a: bytes, b: bytes) -> int:
-    """Leading tokens that two sequences of 4-byte tokens share."""
-    n = min(len(a), len(b)) // _TOKEN_BYTES
-    unequal = np.frombuffer(a, np.uint32, n) != np.frombuffer(b, np.uint32, n)
-    first = int(unequal.argmax()) if n else 0
-    return first if n and unequal[first] else n

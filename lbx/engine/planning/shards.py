@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lbx.engine.admission import DecodeCapacity
 from lbx.engine.jobs import JobSize, PendingSample, make_jobs
-from lbx.engine.planning.estimate import Costs, DecodeCapacity, estimate
+from lbx.engine.planning.calibration import room_of
+from lbx.engine.planning.estimate import Costs, estimate
 from lbx.engine.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
 from lbx.engine.prefix import plan_prefixes
 from lbx.engine.selection import Selection
@@ -137,13 +139,14 @@ def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mappin
         work, sample = works[item.run], item.sample
         prompt = work.prompt(sample)
         try:
-            request = work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
+            request = work.request(sample.key, prompt)
         except PromptError:
             continue  # it fails at once
         if request.token_ids:
             most = request.max_new_tokens + request.thinking_tokens
             prompts += [(index[sample.benchmark, sample.task], request.token_ids, most)] * len(item.iterations)
-    branches = plan_prefixes([ids for _, ids, _ in prompts]).branches
+    follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
+    branches = plan_prefixes([ids for _, ids, _ in prompts], follow_limit).branches
     return _walk([(prompts[one.index][0], one.length, one.kept, prompts[one.index][2]) for one in branches])
 
 

@@ -31,6 +31,8 @@ from lbx.store.sessions import answer_lengths, history
 
 log = logging.getLogger("lbx")
 
+_MEASURED = "percent of measuring the model's speed"
+
 
 def plan(
     spec: RunSpec,
@@ -82,6 +84,7 @@ def _plan(
             known=_known(results, functools.partial(run_row, None, works[0], run), workers),
             measure=calibrate,
             progress=functools.partial(listener.counted, "counted"),
+            measuring=functools.partial(listener.counted, _MEASURED),
         )
     finally:
         loaded.backend.close()
@@ -136,20 +139,24 @@ def _share_of_one(workers: int) -> Iterator[None]:
 
 
 def look_ahead_of_run(
-    store: Store, asker: Executor, done: Sequence[AbstractSet[SampleKey]], free: Free, workers: int
+    store: Store, asker: Executor, done: Sequence[AbstractSet[SampleKey]], free: Free, workers: int, listener: Listener
 ) -> Outlook:
     """Count what a run is about to read, and log it.
 
     Args:
         done: of each of the runs that are made together, what is answered already.
         free: memory, before the model was loaded.
+        listener: told how far the measuring is, where that goes on in this process.
 
     Raises:
         BundleError: a data file is damaged.
         BackendError: the model failed while it was measured.
     """
     known = known_costs(store, asker.rows[0], workers)
-    outlook = asker.call(functools.partial(look_ahead, free=free, done=done, workers=workers, known=known))
+    ahead = functools.partial(look_ahead, free=free, done=done, workers=workers, known=known)
+    if not workers:
+        ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, _MEASURED))
+    outlook = asker.call(ahead)
     for line in brief(outlook):
         log.info(line)
     return outlook

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +17,28 @@ from lbx.backends.sequence_memory import NOTHING_FOLLOWS, Extend, SequenceMemory
 from lbx.engine.admission import DecodeCapacity, capacity_of
 from lbx.engine.completing import complete_all
 from lbx.engine.planning.estimate import Costs
-from lbx.engine.planning.run_plan import RunPlan
+from lbx.engine.planning.run_plan import RunPlan, nothing_told
 from lbx.records import Completion, Request
 
 log = logging.getLogger("lbx")
 
+T = TypeVar("T")
+
+LEAST_S, SHARE = 3.0, 0.02
+"""Measuring takes at most so many seconds, or so much of the time that the run is predicted to take."""
 SECONDS = 6.0
+"""More are not needed, however long the run."""
 _TRIAL_SHARE = 0.4
 _TRIAL_TOKENS = 48
 """Answers that go on after so many tokens are taken to go on to their limit."""
+_FIRST = 16
+"""Tokens of the first passes, which tell how many there is time for."""
 _STEPS = 4
-_SECOND_AND_LAST = 2.5
-"""What a second pass behind the first and the last decode steps take at most, in times of the first of both."""
 _TOGETHER = 8
 _TRUNK = 0
+
+Told = Callable[[int, int], None]
+"""Called with the percentage of the time that measuring may take, and 100."""
 
 
 def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
@@ -41,53 +51,76 @@ def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     return room if room.answers > 1 else replace(room, step=int(room.follow_limit != NOTHING_FOLLOWS))
 
 
-def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, seconds: float = SECONDS) -> Costs | None:
+def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, told: Told = nothing_told) -> Costs | None:
     """Measure costs; None where the plan has no prompt short enough to measure with, or no model computes here.
 
-    Takes about ``seconds``; longer where the model needs longer for two passes. The memory's sequences are dropped.
+    Takes at most ``LEAST_S`` seconds or ``SHARE`` of what the run will take, whichever is more, once the model has
+    computed its first tokens, for which weights may have to be read. The memory's sequences are dropped.
+
+    Args:
+        told: how far it is.
 
     Raises:
         BackendError: the model failed.
     """
     if not plan.trials or not isinstance(backend, LocalBackend):
         return None
-    start = time.perf_counter()
+    log.info(f"Measuring how fast the model is: at most {LEAST_S:.0f} s, or {SHARE:.0%} of what the run will take.")
     room = room_of(backend, batching=batching)
     tokens = max((request.token_ids for request in plan.trials), key=len)
+    clock = _Clock(told, plan.total.distinct_tokens)
     memory = backend.sequences()
-    log.info(f"Measuring how fast the model is: up to {seconds:.0f} s, or as long as two passes take.")
-    slow = _Slow(start, seconds)
     together = min(_TOGETHER, room.answers)
-    share = 1 - _TRIAL_SHARE
-    measured = _measure_memory(memory, tokens, plan.total.longest, seconds * share, slow, together=together)
+    measured = _measure_memory(memory, tokens, plan.total.longest, clock, together=together)
     costs = measured.costs(memory.traits.cheap_cells)
-    answers = _try_answers(backend, plan, costs, batching=batching, seconds=seconds * _TRIAL_SHARE)
-    basis = f"a calibration of {time.perf_counter() - start:.0f} s"
+    answers = _try_answers(backend, plan, costs, batching=batching, clock=clock)
+    basis = f"a calibration of {clock.elapsed():.0f} s"
     if not answers:
         basis += ", with answers as long as they may be"
     return replace(costs, answers=answers, basis=basis)
 
 
-@dataclass(frozen=True, slots=True)
-class _Slow:
-    """Says how long the measuring takes where a first pass shows that it takes longer than was said.
+class _TimeIsUpError(Exception):
+    """Measuring has taken as long as it may."""
+
+
+class _Clock:
+    """Keeps the measuring within its time, which is known better the more is known of the model.
 
     Args:
-        start: when it began.
-        seconds: how long it was to take.
+        tokens: that the run will compute at least.
     """
 
-    start: float
-    seconds: float
+    def __init__(self, told: Told, tokens: int) -> None:
+        self._told, self._tokens = told, tokens
+        self._start = time.perf_counter()
+        self._most = LEAST_S
+        self.told = False
 
     def elapsed(self) -> float:
-        return time.perf_counter() - self.start
+        return time.perf_counter() - self._start
 
-    def warn(self, left: float) -> None:
-        """``left``: seconds of what is yet to be measured, the trial of answers not counted."""
-        most = self.elapsed() + left + self.seconds * _TRIAL_SHARE
-        if most > 2 * self.seconds:
-            log.info(f"The model is slow here: measuring takes up to {most:.0f} s in all.")
+    def knows(self, token_s: float) -> None:
+        """A token takes so long at least, and the run accordingly."""
+        self.told, self._most = True, max(LEAST_S, SHARE * token_s * self._tokens)
+        self._told(min(100, round(100 * self.elapsed() / self._most)), 100)
+
+    @property
+    def left(self) -> float:
+        """Seconds until passes must be over, so that there is time to try answers."""
+        return self._most * (1 - _TRIAL_SHARE) - self.elapsed()
+
+    def has(self, seconds: float) -> bool:
+        """Whether there is time for a pass more than must be."""
+        return seconds <= min(self.left, SECONDS * (1 - _TRIAL_SHARE) - self.elapsed())
+
+    def for_answers(self) -> float:
+        return min(SECONDS * _TRIAL_SHARE, self._most - self.elapsed())
+
+    def computed(self, _tokens: int) -> None:
+        """After each pass of a trial: raises _TimeIsUpError where there is no time for another."""
+        if self.elapsed() > self._most:
+            raise _TimeIsUpError
 
 
 @dataclass(slots=True)
@@ -117,11 +150,13 @@ _WHOLE_CHUNK = 512
 
 
 def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
-    """Least squares of relative errors, with no factor below 0: what came out negative is left out."""
+    """Least squares of relative errors, with no factor below 0: what came out negative is left out. As many factors as
+    rows, the first ones.
+    """
     matrix = np.asarray(rows, dtype=np.float64)
     wanted = np.asarray(seconds, dtype=np.float64)
     scaled: NDArray[np.float64] = matrix / wanted[:, None]
-    columns = [i for i in range(matrix.shape[1]) if matrix[:, i].any()]
+    columns = [i for i in range(matrix.shape[1]) if matrix[:, i].any()][: len(rows)]
     found = np.zeros(matrix.shape[1])
     while columns:
         solved = np.linalg.lstsq(scaled[:, columns], np.ones(len(wanted)), rcond=None)[0]
@@ -133,44 +168,56 @@ def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[fl
 
 
 def _measure_memory(
-    memory: SequenceMemory, tokens: Sequence[int], longest: int, seconds: float, slow: _Slow, *, together: int
+    memory: SequenceMemory, tokens: Sequence[int], longest: int, clock: _Clock, *, together: int
 ) -> _Measured:
     """Passes of a prompt as far as the plan's longest, while there is time, and decode steps here and there."""
-    measured = _Measured()
-    chunk = min(memory.max_step, memory.max_cells // 4)
-    if memory.traits.follow_limit < chunk:
-        chunk = min(chunk, _WHOLE_CHUNK)
+    whole = min(memory.max_step, memory.max_cells // 4)
+    passes = 2
+    if memory.traits.follow_limit < whole:  # each takes the ones before along
+        whole, passes = min(whole, _WHOLE_CHUNK), 8
+    few = min(_FIRST, whole)
     try:
-        _warm_up(memory, tokens, chunk, seconds)
+        measured = _first_look(memory, tokens, few, clock)
+        first_s = measured.prefill[0][0]
+        if clock.left < first_s:
+            return measured
+        measured = _Measured()
+        chunk = max(few, min(whole, int(few * clock.left / passes / first_s)))
+        if chunk == whole and first_s < LEAST_S / _WHOLE_WARM_UP:
+            memory.extend([Extend(_TRUNK, _take(tokens, 0, chunk), True)])
+            memory.drop(_TRUNK)
         farthest = min(memory.max_cells // 2, max(2 * chunk, longest))
         while memory.length(_TRUNK) + chunk <= farthest:
-            began = slow.elapsed()
-            _timed_chunk(memory, tokens, chunk, measured)
+            took = _timed_chunk(memory, tokens, chunk, measured)
+            clock.knows(took / measured.prefill[-1][1])
             if len(measured.prefill) in (1, 2):
-                _measure_decoding(memory, tokens, together, measured)
-            if len(measured.prefill) == 1:
-                slow.warn(_SECOND_AND_LAST * (slow.elapsed() - began))
-            elif slow.elapsed() > seconds:
+                _measure_decoding(memory, tokens, together, measured, clock)
+            if not clock.has(took):
                 break
-        _measure_decoding(memory, tokens, together, measured)
+        if len(measured.prefill) > 2:
+            _measure_decoding(memory, tokens, together, measured, clock)
     finally:
         for sequence in range(memory.max_sequences):
             memory.drop(sequence)
     return measured
 
 
-def _warm_up(memory: SequenceMemory, tokens: Sequence[int], chunk: int, seconds: float) -> None:
-    """What only the first pass takes: weights are read in, kernels chosen, memory is found."""
-    began = time.perf_counter()
-    memory.extend([Extend(_TRUNK, _take(tokens, 0, min(16, chunk)), True)])
-    _timed_steps(memory, tokens, 1, 1)
-    memory.drop(_TRUNK)
-    if time.perf_counter() - began < seconds / _WHOLE_WARM_UP:
-        memory.extend([Extend(_TRUNK, _take(tokens, 0, chunk), True)])
+def _first_look(memory: SequenceMemory, tokens: Sequence[int], count: int, clock: _Clock) -> _Measured:
+    """A few tokens and a step: what a model says of itself for which there is no more time. A first time is not
+    counted where there is time for a second: weights are read in then, kernels chosen, memory is found.
+    """
+    while True:
+        measured = _Measured()
+        took = _timed_chunk(memory, tokens, count, measured)
+        measured.decode.append((_timed_steps(memory, tokens, 1, 1), 1, count))
         memory.drop(_TRUNK)
+        told = clock.told
+        clock.knows(took / count)
+        if told or clock.left < 4 * took:
+            return measured
 
 
-def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> None:
+def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> float:
     before = memory.length(_TRUNK)
     if memory.traits.follow_limit < memory.max_step:  # so many cannot follow: the whole prompt again, a chunk longer
         memory.drop(_TRUNK)
@@ -178,15 +225,21 @@ def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, meas
     part = _take(tokens, before, chunk)
     began = time.perf_counter()
     memory.extend([Extend(_TRUNK, part, True)])  # a GPU is waited for only where something is wanted of it
-    measured.prefill.append((time.perf_counter() - began, chunk, chunk * (before + chunk / 2)))
+    took = time.perf_counter() - began
+    measured.prefill.append((took, chunk, chunk * (before + chunk / 2)))
+    return took
 
 
-def _measure_decoding(memory: SequenceMemory, tokens: Sequence[int], together: int, measured: _Measured) -> None:
+def _measure_decoding(
+    memory: SequenceMemory, tokens: Sequence[int], together: int, measured: _Measured, clock: _Clock
+) -> None:
     for answers in sorted({1, together}):
         room = memory.max_cells - memory.used_cells
-        if answers * (_STEPS + 1) <= room:
-            seen = memory.used_cells + answers * _STEPS / 2
-            measured.decode.append((_timed_steps(memory, tokens, answers, _STEPS), answers, answers * seen))
+        step_s = answers * measured.decode[0][0] if measured.decode else 0.0  # at most
+        steps = _STEPS if step_s * (_STEPS + 1) <= clock.left else 1
+        if answers * (steps + 1) <= room and (len(measured.decode) < 2 or clock.has(step_s * (steps + 1))):
+            seen = memory.used_cells + answers * steps / 2
+            measured.decode.append((_timed_steps(memory, tokens, answers, steps), answers, answers * seen))
 
 
 def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, steps: int) -> float:
@@ -200,7 +253,7 @@ def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, st
         took.append(time.perf_counter() - began)
     for one in sequences:
         memory.drop(one)
-    return sum(took[1:]) / steps
+    return sum(took[1:]) / max(1, steps)
 
 
 def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
@@ -208,13 +261,14 @@ def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
     return [tokens[(start + i) % len(tokens)] for i in range(count)]
 
 
-def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: bool, seconds: float) -> dict[str, float]:
+def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: bool, clock: _Clock) -> dict[str, float]:
     """How long answers are: those to the shortest prompts that there is time for, up to some tokens.
 
     Returns:
         {task: tokens}, and under "" the share of their budgets that they took.
     """
     chosen: list[Request] = []
+    seconds = clock.for_answers()
     for request in sorted(plan.trials, key=lambda one: len(one.token_ids)):
         length = len(request.token_ids)
         seconds -= length * (costs.token_s + costs.seen_s * length / 2)
@@ -225,7 +279,7 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
     budgets = {request.key: request.max_new_tokens + request.thinking_tokens for request in plan.trials}
     tried: dict[str, list[float]] = {}
     shares: list[float] = []
-    for index, said in complete_all(backend, chosen, batching=batching):
+    for index, said in _while_there_is_time(complete_all(backend, chosen, batching=batching, computed=clock.computed)):
         key = chosen[index].key
         if isinstance(said, Completion):
             cut = said.finish_reason == "length"
@@ -234,3 +288,8 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
             shares.append(min(1.0, tokens / budgets[key]))
     answers = {task: sum(tokens) / len(tokens) for task, tokens in tried.items()}
     return answers | {"": sum(shares) / len(shares)} if shares else {}
+
+
+def _while_there_is_time(answers: Iterator[T]) -> Iterator[T]:
+    with suppress(_TimeIsUpError):
+        yield from answers

@@ -65,6 +65,7 @@ def look_ahead(
     known: Costs | None = None,
     measure: bool = True,
     progress: Callable[[int, int], None] = nothing_told,
+    measuring: Callable[[int, int], None] = nothing_told,
 ) -> Outlook:
     """Count a run's tokens and estimate its time. A ``functools.partial`` of this can be called in a worker process.
 
@@ -75,6 +76,7 @@ def look_ahead(
         workers: processes that share the work; 0 means this one.
         known: costs from earlier sessions; without any, they are measured.
         measure: False leaves costs that are not known unknown.
+        progress, measuring: told how many samples are counted, and how far the measuring is.
 
     Raises:
         BundleError: a data file is damaged.
@@ -89,7 +91,7 @@ def look_ahead(
     plan = make_plan(works, done, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
     costs, other_s = known, 0.0
     if costs is None and measure:
-        costs = calibrate(work.backend, plan, batching=batching)
+        costs = calibrate(work.backend, plan, batching=batching, told=measuring)
         other_s = plan.seconds
     info = work.backend.info
     time = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,16 @@ def plan(
         bool,
         typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to estimate how long a run takes."),
     ] = True,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="MODEL",
+            help="Plan the same with this model, too, and say which is faster here: the GGUF of a folder, or the "
+            "folder of a GGUF. Transformers on a CPU is measured in float32 and bfloat16, unless its card names one. "
+            "Can be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count what a run would read and take: tokens, shared prefixes, truncation, memory, time.
@@ -39,14 +50,17 @@ def plan(
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
-    from lbx.runs.planning import plan as plan_spec
+    from lbx.runs.planning import plan_each
 
     with RunBar() as bar:
-        outlook = plan_spec(spec, output, calibrate=calibrate, listener=bar)
+        outlook, *others = plan_each(spec, against or (), output, calibrate=calibrate, listener=bar)
     if as_json:
-        answer_json(json.dumps(outlook.to_json(), ensure_ascii=False))
-    else:
-        _show(outlook)
+        told = outlook.to_json() | ({"against": [other.to_json() for other in others]} if against else {})
+        answer_json(json.dumps(told, ensure_ascii=False))
+        return
+    _show(outlook)
+    if against:
+        _compare([outlook, *others])
 
 
 def _show(outlook: Outlook) -> None:
@@ -67,6 +81,26 @@ def _show(outlook: Outlook) -> None:
         stdout().print(memory_line(outlook.memory), highlight=False)
     stdout().print(time_line(outlook.time), highlight=False)
     stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
+
+
+def _compare(outlooks: Sequence[Outlook]) -> None:
+    """The models beside each other, the fastest first, on standard output."""
+    from lbx.report import render
+    from lbx.runs.outlook_text import by_time, faster_line
+    from lbx.store import Table
+    from lbx.units import size
+
+    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]
+    ordered = by_time(outlooks)
+    rows = [
+        (
+            one.model, one.backend, one.dtype or "", size(one.memory.weights_bytes), duration(time.prefill_s),
+            duration(time.decode_s), duration(time.total_s), f"{time.total_s / ordered[0][1].total_s:.1f}",
+        )
+        for one, time in ordered
+    ]  # fmt: skip
+    stdout().print(render.rich_table("The same run on this machine", render.plain_columns(Table(names, rows))))
+    stdout().print(faster_line(outlooks), highlight=False)
 
 
 def _row(task: TaskPlan) -> tuple[str, ...]:

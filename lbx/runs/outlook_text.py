@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lbx.engine.planning.estimate import Estimate
 from lbx.engine.planning.memory_use import MemoryFit
 from lbx.engine.planning.outlook import Outlook
@@ -24,6 +26,27 @@ def brief(outlook: Outlook) -> list[str]:
         lines.append(memory_line(memory))
     lines.append(time_line(time))
     return lines
+
+
+def by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, Estimate]]:
+    """Plans of the same run whose time is known, the fastest first."""
+    known = [(one, one.time) for one in outlooks if one.time is not None]
+    return sorted(known, key=lambda one: one[1].total_s)
+
+
+def name_of(outlook: Outlook) -> str:
+    """A model, and in what it is computed where: "smollm2 on hf in bfloat16"."""
+    return f"{outlook.model} on {outlook.backend}" + (f" in {outlook.dtype}" if outlook.dtype else "")
+
+
+def faster_line(outlooks: Sequence[Outlook]) -> str:
+    """Which of several models is the fastest here."""
+    ordered = by_time(outlooks)
+    if len(ordered) < 2:
+        return "Which is faster is unknown: too little of them could be measured."
+    (best, best_time), *others = ordered
+    told = (f"{time.total_s / best_time.total_s:.1f} times as fast as {name_of(one)}" for one, time in others)
+    return f"Fastest here: {name_of(best)}, {', '.join(told)}"
 
 
 def sharing_lines(outlook: Outlook) -> list[str]:

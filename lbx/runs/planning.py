@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lbx.backends import ModelCard
+from lbx.backends.options import AUTO, HfOptions
 from lbx.engine.executors import Executor
 from lbx.engine.planning.estimate import Costs, costs_from
 from lbx.engine.planning.memory_use import Free
@@ -19,7 +20,7 @@ from lbx.engine.planning.outlook import Outlook, look_ahead
 from lbx.engine.selection import Selection
 from lbx.engine.summarizing import guessed
 from lbx.engine.workers.devices import VISIBLE, share_out
-from lbx.errors import DoesNotFitError
+from lbx.errors import BackendError, DoesNotFitError
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, load_model, load_to_count
@@ -51,21 +52,61 @@ def plan(
     Raises:
         LbxError: the bundle, the tasks or the model are not there.
     """
-    listener = listener or Listener()
+    return next(plan_each(spec, (), results, calibrate=calibrate, listener=listener))
+
+
+def plan_each(
+    spec: RunSpec,
+    against: Sequence[str],
+    results: str | os.PathLike[str] | None = None,
+    *,
+    calibrate: bool = True,
+    listener: Listener | None = None,
+) -> Iterator[Outlook]:
+    """The same of the spec's model, then of others in its place; one that cannot be loaded is left out.
+
+    With others, a model of transformers on a CPU whose card names no dtype is planned in float32 and in bfloat16.
+
+    Args:
+        against: as ``RunSpec.model``.
+        results, calibrate, listener: as of ``plan``.
+
+    Raises:
+        LbxError: the bundle, the tasks or a model are not there, or the spec's model cannot be loaded.
+    """
     run = resolve(spec)
-    with retrieving(run) as reading:
-        free = Free.now()
-        card = card_of(spec, run.bundle)
-        with _share_of_one(spec.workers):
-            return _plan(reading, card, free, results, calibrate=calibrate, listener=listener)
+    with retrieving(run) as reading, _share_of_one(spec.workers):
+        ahead = functools.partial(
+            _plan, reading, free=Free.now(), results=results, calibrate=calibrate, listener=listener or Listener()
+        )
+        cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in against]
+        first = card_of(spec, run.bundle)
+        yield (outlook := ahead(first))
+        if against:
+            yield from map(ahead, _in_other_dtype(first, outlook))
+        for card in cards:
+            try:
+                yield (outlook := ahead(card))
+                yield from map(ahead, _in_other_dtype(card, outlook))
+            except BackendError as error:
+                log.info(f"{card.name} is left out: {error}")
+
+
+def _in_other_dtype(card: ModelCard, planned: Outlook) -> list[ModelCard]:
+    """The card with the other of a CPU's two formats, where it leaves the choice."""
+    options = card.options
+    if not isinstance(options, HfOptions) or options.dtype != AUTO or planned.memory.device != "RAM":
+        return []
+    other = "float32" if planned.dtype == "bfloat16" else "bfloat16"
+    return [replace(card, options=replace(options, dtype=other))]
 
 
 def _plan(
     run: ResolvedRun,
     card: ModelCard,
+    *,
     free: Free,
     results: str | os.PathLike[str] | None,
-    *,
     calibrate: bool,
     listener: Listener,
 ) -> Outlook:
@@ -139,7 +180,13 @@ def _share_of_one(workers: int) -> Iterator[None]:
 
 
 def look_ahead_of_run(
-    store: Store, asker: Executor, done: Sequence[AbstractSet[SampleKey]], free: Free, workers: int, listener: Listener
+    store: Store,
+    asker: Executor,
+    done: Sequence[AbstractSet[SampleKey]],
+    free: Free,
+    *,
+    workers: int,
+    listener: Listener,
 ) -> Outlook:
     """Count what a run is about to read, and log it.
 

@@ -180,7 +180,7 @@ def _ask(
         log.info(f"The bundle is as it was unpacked, by {run.checked}.")
         for agenda in agendas:
             log.info(f"{agenda.run_id}: {_extent(agenda)}; {run.network}")
-        outlook = look_ahead_of_run(store, asker, done, free, workers, listener) if free else None
+        outlook = look_ahead_of_run(store, asker, done, free, workers=workers, listener=listener) if free else None
         watch = Watch(RunMeter(outlook, total), listener, log_file, lambda: asker.process_ids)
         with watched(store, asker.rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
             outcomes = Runner(agendas, store, done, watch, asker, JobSize.for_workers(workers, total)).run()

@@ -75,6 +75,25 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert "Nothing to ask: every prompt has its answer." in again.stderr
 
 
+def test_a_plan_says_which_format_is_faster(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "models" / "demo" / "hf"
+    command = ("plan", "--bundle", bundle, "--model", card, "--tasks", ONE, "--limit", "2", "--against", folder)
+    found = json.loads(lbx(*command, "--json").stdout)
+    asked = [found, *found["against"]]
+    assert [(one["backend"], one["total"]["samples"]) for one in asked] == [("llamacpp", 2), ("hf", 2), ("hf", 2)]
+    own, both = "float16", {"float32", "bfloat16"}  # some processors multiply the demo model's own
+    assert {one["dtype"] for one in asked[1:]} in (both, {own, "bfloat16"})
+    assert {one["total"]["prompt_tokens"] for one in found["against"]} == {found["total"]["prompt_tokens"]}
+    assert all(one["time"]["total_s"] > 0 for one in found["against"])
+    (tmp_path / "page.gguf").write_text("<html>")
+    done = lbx(*command, "--against", tmp_path / "page.gguf")
+    assert re.search(r"Fastest here: \S+ on (hf|llamacpp)( in \w+)?, \d+\.\d times as fast as", said(done.stdout))
+    assert "page is left out:" in said(done.stderr)
+    unknown = lbx(*command, "--no-calibrate")
+    assert "Which is faster is unknown" in unknown.stdout
+    fails(lbx(*command, "--against", "nothing"), 2, "nothing")
+
+
 def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:
     window = 2**31 - 2**20
     card.write_text(

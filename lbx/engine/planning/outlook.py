@@ -27,6 +27,8 @@ class Outlook:
         counting_s: how long counting took.
         in_characters: there is no tokenizer, and what counts as a token is a character.
         not_shared: why prompts share nothing that is computed, a clause; None: they do.
+        model, backend: their names.
+        dtype: what it is computed in, where the backend leaves a choice.
     """
 
     runs: Sequence[Sequence[TaskPlan]]
@@ -35,6 +37,9 @@ class Outlook:
     counting_s: float
     in_characters: bool = False
     not_shared: str | None = None
+    model: str = ""
+    backend: str = ""
+    dtype: str | None = None
 
     @property
     def tasks(self) -> list[TaskPlan]:
@@ -53,6 +58,9 @@ class Outlook:
             "counting_s": self.counting_s,
             "in_characters": self.in_characters,
             "not_shared": self.not_shared,
+            "model": self.model,
+            "backend": self.backend,
+            "dtype": self.dtype,
         }
 
 
@@ -104,4 +112,7 @@ def look_ahead(
         plan.seconds,
         in_characters=not info.counts_tokens,
         not_shared=not_shared(work.backend, batching=batching) if computing else None,
+        model=info.model,
+        backend=info.name,
+        dtype=info.settings.get("dtype"),
     )

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 i
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import os
 import sys
@@ -16,33 +17,10 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from lbx.cli import (
-    bundle_commands,
-    bundling,
-    cluster_commands,
-    doctor,
-    model_commands,
-    parity_commands,
-    plan_commands,
-    report_commands,
-    result_commands,
-    run_commands,
-    show_commands,
-)
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError
 from lbx.version import __version__
-
-app = typer.Typer(
-    name="lbx",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="Measure how well local language models understand long text, on machines with no internet.\n\n"
-    "On a connected machine: [bold]lbx bundle[/]. Across the gap: [bold]lbx verify[/], [bold]lbx unpack[/], "
-    "[bold]lbx run[/], [bold]lbx report[/].",
-)
 
 
 def _version(asked: bool) -> None:
@@ -51,7 +29,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     *,
     version: Annotated[
@@ -63,27 +40,50 @@ def options(
         os.environ["LBX_DEBUG"] = "1"
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "bundle": bundling.bundle,
-    "verify": bundle_commands.verify,
-    "unpack": bundle_commands.unpack,
-    "tasks": run_commands.tasks,
-    "models": model_commands.models,
-    "plan": plan_commands.plan,
-    "prompts": show_commands.prompts,
-    "run": run_commands.run,
-    "score": result_commands.score,
-    "import": result_commands.import_,
-    "export": result_commands.export,
-    "show": show_commands.show,
-    "metadata": result_commands.metadata,
-    "report": report_commands.report,
-    "sql": report_commands.sql,
-    "parity": parity_commands.parity,
-    "merge": cluster_commands.merge,
-    "status": cluster_commands.status,
-    "doctor": doctor.doctor,
+_COMMANDS = {
+    "bundle": "bundling",
+    "verify": "bundle_commands",
+    "unpack": "bundle_commands",
+    "tasks": "run_commands",
+    "models": "model_commands",
+    "plan": "plan_commands",
+    "prompts": "show_commands",
+    "run": "run_commands",
+    "score": "result_commands",
+    "import": "result_commands",
+    "export": "result_commands",
+    "show": "show_commands",
+    "metadata": "result_commands",
+    "report": "report_commands",
+    "sql": "report_commands",
+    "parity": "parity_commands",
+    "merge": "cluster_commands",
+    "status": "cluster_commands",
+    "doctor": "doctor",
 }
+"""Each command, and the module with the function of its name."""
+_LOAD_A_MODEL = ("plan", "prompts", "run", "show", "score", "parity")
+
+
+def program(*names: str) -> typer.Typer:
+    """The command line with these commands; without names, with all. Only their modules are imported."""
+    app = typer.Typer(
+        name="lbx",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        help="Measure how well local language models understand long text, on machines with no internet.\n\n"
+        "On a connected machine: [bold]lbx bundle[/]. Across the gap: [bold]lbx verify[/], [bold]lbx unpack[/], "
+        "[bold]lbx run[/], [bold]lbx report[/].",
+    )
+    app.callback()(options)
+    for name in names or _COMMANDS:
+        module = importlib.import_module(f"lbx.cli.{_COMMANDS[name]}")
+        command = getattr(module, "import_" if name == "import" else name)
+        app.command(name, help=_help(command))(stoppable(command, loads_model=name in _LOAD_A_MODEL))
+    if not names:
+        app.add_typer(importlib.import_module("lbx.cli.cluster_commands").submit)
+    return app
 
 
 def _help(command: Callable[..., None]) -> str:
@@ -91,10 +91,10 @@ def _help(command: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
 
 
-_LOAD_A_MODEL = ("plan", "prompts", "run", "show", "score", "parity")
-for _name, _command in COMMANDS.items():
-    app.command(_name, help=_help(_command))(stoppable(_command, loads_model=_name in _LOAD_A_MODEL))
-app.add_typer(cluster_commands.submit)
+def __getattr__(name: str) -> typer.Typer:
+    if name != "app":
+        raise AttributeError(f"module 'lbx.cli.main' has no attribute {name!r}")
+    return program()
 
 
 def main() -> None:
@@ -142,7 +142,7 @@ def main() -> None:
 
 def _call() -> int | None:
     try:
-        code: int | None = app(standalone_mode=False)
+        code: int | None = program(*(name for name in sys.argv[1:2] if name in _COMMANDS))(standalone_mode=False)
     finally:
         # Typer sets a hook of its own, which shows names as they are.
         sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))

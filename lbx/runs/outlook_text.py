@@ -58,7 +58,8 @@ def memory_line(memory: MemoryFit) -> str:
     """What the model needs beside what there is, and whether that is enough."""
     parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
     if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
-        parts.append("KV cache unknown (this kind of model keeps other amounts in other layers)")
+        tokens = f"; {memory.kv_cells:,} tokens{_windows(memory.windows)}" if memory.windows > 1 else ""
+        parts.append(f"KV cache unknown (this kind of model keeps other amounts in other layers{tokens})")
     else:
         parts.append(
             f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "

@@ -90,14 +90,11 @@ def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> Gener
     )
 
 
-def answer_job(
-    works: Sequence[Work], job: Job, *, batching: bool, computed: Computed = nobody
-) -> Iterator[tuple[int, GenerationRow]]:
+def answer_job(works: Sequence[Work], job: Job, *, computed: Computed = nobody) -> Iterator[tuple[int, GenerationRow]]:
     """Ask all of a job; yields (index of the item, its row) as soon as each answer ends.
 
     Args:
         works: of each run that the items name.
-        batching: False asks one prompt at a time.
         computed: told how many more tokens went through the model.
 
     Raises:
@@ -120,7 +117,8 @@ def answer_job(
         unfinished: list[tuple[int, Work, PendingAnswer]] = []
         requests = [question.request for _, _, question in waiting]
         # All first steps before any second one.
-        for place, said in complete_all(works[0].backend, requests, batching=batching, computed=computed):
+        backend, batching = works[0].backend, works[0].settings.batching
+        for place, said in complete_all(backend, requests, batching=batching, computed=computed):
             index, work, question = waiting[place]
             row = _take(work, question, said)
             if row is None:

@@ -70,7 +70,6 @@ class DecodeBatch:
 
     Attributes:
         plan: the walk over the requests' prefix tree.
-        alone: whether one answer grows at a time.
         prompt_tokens: of prompts, computed so far.
     """
 
@@ -82,7 +81,6 @@ class DecodeBatch:
     answers: int | None = None
     watch: Watch | None = None
     plan: PrefixPlan = field(init=False)
-    alone: bool = field(init=False)
     prompt_tokens: int = 0
     _admission: Admission = field(init=False)
     _place: int = 0  # of the next prompt to branch off
@@ -99,7 +97,6 @@ class DecodeBatch:
         self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.traits.follow_limit)
         capacity = capacity_of(self.memory)
         answers, trunks = min(capacity.answers, self.answers or capacity.answers), self.memory.traits.trunks
-        self.alone = answers == 1
         self._admission = Admission(
             replace(capacity, answers=answers),
             [branch.length for branch in self.plan.branches],

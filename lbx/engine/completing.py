@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lbx.backends.base import Backend, LocalBackend, Outcome
 from lbx.backends.loop import Watch, check_fits
+from lbx.engine.admission import capacity_of
 from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.errors import PromptError
 from lbx.records import Completion, Request
@@ -50,7 +51,7 @@ def complete_all(
             left.append(index)
         except PromptError as exc:
             yield index, exc
-    answers = None if batching else 1
+    answers = capacity_of(memory, batching=batching).answers
     while left:
         asked = [requests[index] for index in left]
         batch = DecodeBatch(memory, asked, backend.tokenizer, backend.eos_ids, computed, answers, watch)
@@ -61,7 +62,7 @@ def complete_all(
         except BatchFailedError as failure:
             left = [left[place] for place in failure.unanswered]
             # One request may have broken the pass for all: alone, each of them shows whether it was the one.
-            if batch.alone:
+            if answers == 1:
                 yield left.pop(0), failure.cause
             answers = 1
 

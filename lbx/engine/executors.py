@@ -73,9 +73,8 @@ class LocalExecutor:
     def ask(
         self, jobs: Iterator[Job], computed: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        batching = self._works[0].settings.batching
         for job in jobs:
-            for index, row in answer_job(self._works, job, batching=batching, computed=computed):
+            for index, row in answer_job(self._works, job, computed=computed):
                 yield job[index], row
 
     def close(self) -> None:

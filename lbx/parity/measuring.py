@@ -189,21 +189,20 @@ def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) ->
     import numpy as np
 
     plain = _plain(side, prompt)
+    kept: list[Logits] = []
+
+    def keep(at: int, logits: Logits, _token: int) -> None:
+        if at <= positions:
+            kept.append(logits)
+
     try:
         request = _request(side, prompt)
-        if not isinstance(side.backend, LocalBackend):
-            return _First(plain, request, complete(side.backend, request))
-        kept: list[Logits] = []
-
-        def keep(at: int, logits: Logits, _token: int) -> None:
-            if at <= positions:
-                kept.append(logits)
-
         said = complete(side.backend, request, keep)
     except (PromptError, BackendError) as exc:
         return _First(plain, problem=f"{side.backend.info.model}: {exc.cause}")
-    np.save(place, np.stack(kept))
-    return _First(plain, request, said, place)
+    if kept:
+        np.save(place, np.stack(kept))
+    return _First(plain, request, said, place if kept else None)
 
 
 def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
@@ -243,7 +242,7 @@ def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -
     try:
         own = _own_request(side, prompt, required=not shared)
         same_prompt = None if same_ids is None else own is not None and own.token_ids == first.request.token_ids
-        if shared and isinstance(side.backend, LocalBackend) and first.said.output_ids is not None:
+        if shared and isinstance(side.backend, LocalBackend) and first.logits is not None:
             logits, flip, said = _follow(side.backend, first)
         else:
             request = first.request if shared or own is None else own

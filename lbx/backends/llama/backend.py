@@ -6,7 +6,7 @@ cache settings that parity needs.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,49 +40,30 @@ __all__ = ["LlamaBackend", "cpu_variant", "load"]
 _HARDWARE = ("threads", "n_gpu_layers", "offload_kqv", "max_sequences", "kv_cells")
 
 
+@dataclass(eq=False)
 class LlamaBackend:
     """A GGUF model and its memory.
 
     Args:
         model, context: pointers that this object frees.
-        room: what the context was made for.
     """
 
-    def __init__(
-        self,
-        llama_cpp: Any,
-        model: Any,
-        context: Any,
-        tokenizer: LlamaTokenizer,
-        info: BackendInfo,
-        *,
-        chunk: int,
-        room: ContextSize,
-    ) -> None:
-        from lbx.backends.llama.sequence_memory import LlamaSequences  # loads numpy
+    _lib: Any
+    _model: Any
+    _context: Any
+    tokenizer: LlamaTokenizer
+    info: BackendInfo
+    _memory: LlamaSequences
 
-        self._lib = llama_cpp
-        self._model = model
-        self._context = context
-        self.tokenizer = tokenizer
-        self.eos_ids = tokenizer.eos_ids
-        self.info = info
-        self._sequences = LlamaSequences(
-            llama_cpp,
-            context,
-            room,
-            max_step=chunk,
-            vocabulary=tokenizer.size,
-            on_gpu=info.on_gpu,
-            filler=tokenizer.bos_id or 0,
-        )
+    def __post_init__(self) -> None:
+        self.eos_ids = self.tokenizer.eos_ids
 
     def sequences(self) -> LlamaSequences:
-        return self._sequences
+        return self._memory
 
     def close(self) -> None:
         if self._context is not None:
-            self._sequences.close()
+            self._memory.close()
             self.tokenizer.close()
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
@@ -96,6 +77,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         ImportError: llama-cpp-python is not installed.
         BackendError: the file is no GGUF model, is damaged, or does not fit into memory.
     """
+    from lbx.backends.llama.sequence_memory import LlamaSequences  # loads numpy
+
     options = card.options_as(LlamaOptions)
     check_gguf(weights)
     log.debug = debug
@@ -136,7 +119,16 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
         notes=_notes() + told,
     )
-    return LlamaBackend(llama_cpp, model, context, tokenizer, info, chunk=options.prefill_chunk, room=room)
+    memory = LlamaSequences(
+        llama_cpp,
+        context,
+        room,
+        max_step=options.prefill_chunk,
+        vocabulary=tokenizer.size,
+        on_gpu=info.on_gpu,
+        filler=tokenizer.bos_id or 0,
+    )
+    return LlamaBackend(llama_cpp, model, context, tokenizer, info, memory)
 
 
 def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:

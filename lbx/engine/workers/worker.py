@@ -153,23 +153,15 @@ def _answer(pipe: Connection, works: Sequence[Work], message: Ask) -> None:
         for index, item in enumerate(message.job):
             for iteration in item.iterations:
                 pipe.send(Begun(index, iteration))
-                _ask(pipe, works, [item.only({iteration})], teller, batching=False, first=index)
+                _ask(pipe, works, [item.only({iteration})], teller, first=index)
     else:
-        _ask(pipe, works, message.job, teller, batching=works[0].settings.batching, first=0)
+        _ask(pipe, works, message.job, teller, first=0)
     teller.tell()
     pipe.send(Done())
 
 
-def _ask(
-    pipe: Connection,
-    works: Sequence[Work],
-    job: Sequence[PendingSample],
-    teller: _Teller,
-    *,
-    batching: bool,
-    first: int,
-) -> None:
-    for index, row in answer_job(works, job, batching=batching, computed=teller.count):
+def _ask(pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], teller: _Teller, *, first: int) -> None:
+    for index, row in answer_job(works, job, computed=teller.count):
         pipe.send(Answered(first + index, row))
 
 

@@ -196,8 +196,8 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     decode = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json")).decode
     assert batched.outputs == texts(naive.outputs, decode)
     assert [lap.tokens for lap in naive.laps] == [164 + 5, 2 * (164 + 5)]
-    # Alone, each step is padded to two tokens; together, the memory is laid out with 32 fillers, once.
-    assert [lap.tokens for lap in batched.laps] == [164 + 5 * 2, 32 + 100 + 2 * (64 + 5)]
+    # The memory is laid out with 32 fillers, once; alone, each step is padded to two tokens.
+    assert [lap.tokens for lap in batched.laps] == [32 + 164 + 5 * 2, 100 + 2 * (64 + 5)]
     assert [lap.tokens for lap in reusing.laps] == [164 + 5, 2 * (64 + 5)]  # it keeps the prompt before, across groups
     assert 0 < batched.loaded_mb <= batched.peak_mb
 

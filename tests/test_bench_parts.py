@@ -71,7 +71,7 @@ def test_a_ratio_of_what_is_unknown_is_not_told():
 
 
 def test_jobs_and_results_survive_their_files(tmp_path):
-    job = replace(JOB, groups=[1, 2])
+    job = replace(JOB, groups=[1, 2], never=[3])
     result = Result([[1, 2]], [Lap(1.0, 2.0, 3), Lap(0.5, 0.25, 4)], 5.0, 6.0, notes=["n"])
     write_json(job, tmp_path / "job")
     write_json(result, tmp_path / "result")

@@ -1,11 +1,14 @@
-"""What sharing by copies wins on models whose cells cannot be shared: questions on one document, against each cold.
+"""What sharing wins on transformers, whatever a model's layers keep: questions on one document, and decoding of many.
 
-    python -m bench.copies [--questions 16] [--document 8192] [--question 64] [--new-tokens 16] [KIND...]
+    python -m bench.copies [--questions 16] [--document 8192] [--question 64] [--new-tokens 16]
+                           [--answers 32] [--answer-tokens 256] [KIND...]
 
-Random models of about 25 million parameters on transformers, one thread: sliding (Gemma 3, five layers of six see 512
-tokens), hybrid (LFM2, convolutions and attention), recurrent (Mamba 2). Prints CPU seconds of answering, their ratio,
-the prompt tokens computed as a part of the distinct ones, and how many answers are equal. Exit code 1 where one is not,
-or more than 1.02 of the distinct tokens were computed.
+Random models of about 25 million parameters, one thread: full (Llama), sliding (Gemma 3, five layers of six see 512
+tokens), hybrid (LFM2, convolutions and attention), recurrent (Mamba 2). Prints CPU seconds of answering: questions that
+share the document against each one cold, then answers to as many questions together against one after the other, both
+on the document read once. Beside them the prompt tokens computed as a part of the distinct ones, and how many answers
+are equal. Exit code 1 where one is not, or more than 1.02 of the distinct tokens were computed. --answers 0 leaves the
+second table out.
 """
 
 from __future__ import annotations
@@ -27,6 +30,13 @@ from lbx.records import Completion, Request, SampleKey
 _VOCABULARY = 8192
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "full": (
+        "llama",
+        {
+            "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 7, "num_attention_heads": 8,
+            "num_key_value_heads": 2,
+        },
+    ),
     "sliding": (
         "gemma3_text",
         {
@@ -54,25 +64,32 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> int:
     args = _arguments()
-    rows, good = [], True
+    cold, many, good = [], [], True
     for kind in args.kinds or KINDS:
         with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
             backend = load(resolve_model(str(_made(kind, Path(folder))), threads=1))
             try:
-                row, equal = _row(kind, backend, _requests(args))
+                row, equal = _against_cold(kind, backend, _requests(args, args.questions, args.new_tokens))
+                cold.append(row)
+                good = good and equal
+                if args.answers:
+                    row, equal = _against_one_by_one(kind, backend, _requests(args, args.answers, args.answer_tokens))
+                    many.append(row)
+                    good = good and equal
             finally:
                 backend.close()
-        rows.append(row)
-        good = good and equal
     header = ("kind", "parameters", "cold CPU s", "lbx CPU s", "ratio", "computed / distinct", "equal answers")
-    print(table(header, rows))
+    print(table(header, cold))
+    if many:
+        print("\n" + table(("kind", "one by one CPU s", "together CPU s", "ratio", "equal answers"), many))
     return int(not good)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all without")
-    for name, value in (("questions", 16), ("document", 8192), ("question", 64), ("new-tokens", 16)):
+    numbers = {"questions": 16, "document": 8192, "question": 64, "new-tokens": 16, "answers": 32, "answer-tokens": 256}
+    for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value, metavar="N")
     args = parser.parse_args()
     if unknown := set(args.kinds) - KINDS.keys():
@@ -97,21 +114,21 @@ def _made(kind: str, folder: Path) -> Path:
     return folder
 
 
-def _requests(args: argparse.Namespace) -> list[Request]:
+def _requests(args: argparse.Namespace, questions: int, new_tokens: int) -> list[Request]:
     chance = random.Random(3)
     document = chance.choices(range(2, _VOCABULARY), k=args.document)
     return [
         Request(
             SampleKey("bench", "copies", str(n)),
             (*document, *chance.choices(range(2, _VOCABULARY), k=args.question)),
-            args.new_tokens,
-            min_new_tokens=args.new_tokens,
+            new_tokens,
+            min_new_tokens=new_tokens,
         )
-        for n in range(args.questions)
+        for n in range(questions)
     ]
 
 
-def _row(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:
+def _against_cold(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:
     memory = backend.sequences()
     assert memory.traits.single_reason is None, memory.traits.single_reason
     begin = time.process_time()
@@ -128,6 +145,20 @@ def _row(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str
         f"{(end - middle) / (middle - begin):.2f}", f"{computed:.3f}", f"{equal} of {len(requests)}",
     ]  # fmt: skip
     return cells, equal == len(requests) and computed <= MOST_COMPUTED
+
+
+def _against_one_by_one(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:
+    memory = backend.sequences()
+    seconds, said = [], []
+    for at_once in (None, 1):
+        begin = time.process_time()
+        answers = dict(DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids, answers=at_once).run())
+        seconds.append(time.process_time() - begin)
+        said.append([answers[n].output_ids for n in range(len(requests))])
+    equal = sum(one == other for one, other in zip(*said, strict=True))
+    together, alone = seconds
+    cells = [kind, f"{alone:.1f}", f"{together:.1f}", f"{alone / together:.2f}", f"{equal} of {len(requests)}"]
+    return cells, equal == len(requests)
 
 
 if __name__ == "__main__":

@@ -153,12 +153,13 @@ def summary(found: Sequence[Row]) -> list[str]:
     sharing = [row for row in loaded if row.found.single is None]
     twins = [row for row in found if row.twin]
     close = [row for row in twins if row.twin and row.twin.good]
-    copies = sum("copies" in row.found.how for row in sharing)
+    hows = [row.found.how for row in sharing]
     return [
         f"{len(loaded)} of {len(found)} families load; {sum(row.found.good for row in loaded)} of them answer as "
         f"`generate` does, with {ties} near ties (logits within {NEAR_TIE:g} of their range).",
-        f"{len(sharing)} share what prompts have in common, {copies} of them "
-        f"by copies of a sequence; they compute at most {max(row.found.computed for row in sharing):.3f} of the "
+        f"{len(sharing)} share what prompts have in common, {sum('states' in how for how in hows)} of them with copies "
+        f"of recurrent states, {sum('copies' in how for how in hows)} by copies of whole sequences; they compute at "
+        f"most {max(row.found.computed for row in sharing):.3f} of the "
         "distinct tokens. The others are asked one by one.",
         f"{len(twins)} run on llama.cpp from the converter's file, {len(close)} of them with the same logits (within "
         f"{SAME:g} of their range); {sum(row.twin.together is not None for row in twins if row.twin)} share there.",

@@ -39,6 +39,22 @@ class Look(NamedTuple):
     causal: bool
 
 
+class Reach(NamedTuple):
+    """How far back a token sees that does not see everything.
+
+    Attributes:
+        tokens: the last so many, itself among them, or the length of chunks.
+        chunked: only its own chunk.
+    """
+
+    tokens: int
+    chunked: bool = False
+
+    def first(self, positions: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The first position that tokens at these positions see; not below 0 is not promised."""
+        return positions // self.tokens * self.tokens if self.chunked else positions - (self.tokens - 1)
+
+
 class Columns(NamedTuple):
     """The cells that a pass of the model looks at.
 
@@ -146,19 +162,28 @@ class CellTable:
         self._decoding = (asked, found)
         return found
 
-    def look(self, sequences: Sequence[int], new: NDArray[np.int64]) -> Look:
-        """What the new cells of these sequences, already theirs, look at."""
+    def look(self, sequences: Sequence[int], new: NDArray[np.int64], ends: NDArray[np.int32] | None = None) -> Look:
+        """What the new cells of these sequences, already theirs, look at.
+
+        Args:
+            ends: where they do not see everything, the first position that each sequence's first new token sees, and
+                that its last one does: shape (2, sequences).
+        """
         rows = self.owners[list(sequences), : self._top]
-        if len(sequences) > 1:
-            everyone: NDArray[np.bool_] = np.all(rows, axis=0)
-            rest = np.flatnonzero(np.any(rows, axis=0) & ~everyone)
-            # A span's mask hides what no sequence holds, but what everyone sees must not be seen twice.
-            between = len(rest) > 0 and bool(np.any(everyone[int(rest[0]) : int(rest[-1])]))
-            return Look(_pieces(np.flatnonzero(everyone)), _span(rest, 1 if between else _GATHER), causal=False)
-        if len(new) == 1:
-            return Look(_pieces(np.flatnonzero(rows[0])), None, causal=False)
-        rows[0, new] = False
-        return Look(_pieces(np.flatnonzero(rows[0])), _span(new, 1), causal=True)
+        everyone: NDArray[np.bool_] = np.all(rows, axis=0)
+        ordered = len(sequences) == 1 and len(new) > 1
+        if ordered:
+            everyone[new] = False
+        if ends is not None:
+            places = self.positions[: self._top]
+            rows &= places >= ends[0][:, None]
+            everyone &= places >= ends[1].max()
+            ordered = ordered and bool(ends[1][0] <= self.positions[new[0]])
+        rest = np.flatnonzero(np.any(rows, axis=0) & ~everyone)
+        causal = ordered and len(rest) == len(new)
+        # A span's mask hides what no sequence holds, but what everyone sees must not be seen twice.
+        between = len(rest) > 0 and bool(np.any(everyone[int(rest[0]) : int(rest[-1])]))
+        return Look(_pieces(np.flatnonzero(everyone)), _span(rest, 1 if between or causal else _GATHER), causal)
 
     def columns(self, sequences: Sequence[int]) -> Columns:
         """What a pass that extends these sequences, already grown, must look at."""

@@ -119,10 +119,10 @@ class HfOptions:
             sequences share once, by torch's kernels), "eager" (the model's own code, slow). What config.json says of
             it is passed over.
         prefill_chunk: tokens a prefill step computes at once.
-        max_sequences: questions that can be answered at once.
+        max_sequences: questions that can be answered at once; fewer where recurrent states are large.
         kv_cells: tokens the KV cache may hold, those that questions share counted once. 0 means as many as the context
             window on a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window.
-            Models whose questions begin as copies of a document hold up to four context windows, or this if it is more.
+            Models whose questions copy a whole document hold up to four context windows, or this if it is more.
         threads: CPU threads; 0 means every core this process may use.
         rope_scaling: stretch the positions by ``rope_factor``: "linear" (divides them, as LongChat's and Vicuna's),
             "ntk" (fixed NTK: a larger base at every length), "dynamic" (transformers' dynamic NTK: a base that grows

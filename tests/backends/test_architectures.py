@@ -19,21 +19,22 @@ from lbx.engine.completing import complete
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey
 
-COPIES = "yes, by copies"
+STATES, COPIES = "yes, with states", "yes, by copies"
 CHOSEN = {  # family: the attention that transformers has for it, and how it shares, or why it cannot
     "llama": ("sdpa", "yes"),
     "mixtral": ("sdpa", "yes"),  # experts
-    "deepseek_v3": ("sdpa", "yes, by a mask"),  # latent attention
+    "deepseek_v3": ("sdpa", "yes"),  # latent attention
     "mistral3, with eyes": ("sdpa", "yes"),  # no class for text alone
-    "gemma2": ("eager", COPIES),  # soft-capping, windows
-    "gpt_oss": ("eager", COPIES),  # sinks, windows, experts
+    "gemma2": ("eager", "yes"),  # soft-capping, windows
+    "gpt_oss": ("eager", "yes"),  # sinks, windows, experts
     "bloom": ("eager", COPIES),  # ALiBi
-    "mamba": ("eager", COPIES),  # no attention at all; forgets between pieces of several tokens
-    "mamba2": ("eager", COPIES),
-    "bamba": ("sdpa", COPIES),  # recurrent first, so that its cache counts no tokens
-    "jamba": ("sdpa", COPIES),
-    "qwen3_5, with eyes": ("sdpa", COPIES),  # linear attention
-    "llama4": ("sdpa", COPIES),  # chunks
+    "mamba": ("eager", STATES),  # no attention at all; forgets between pieces of several tokens
+    "mamba2": ("eager", STATES),
+    "bamba": ("sdpa", STATES),  # recurrent first, so that its cache counts no tokens
+    "jamba": ("sdpa", STATES),
+    "qwen3_5, with eyes": ("sdpa", STATES),  # linear attention
+    "llama4": ("sdpa", "yes"),  # chunks
+    "glm_moe_dsa": ("sdpa", COPIES),  # an index of what to attend to
     "dynamic rope": ("sdpa", "depends on the length"),  # factors that outlive a prompt
 }
 

@@ -78,7 +78,7 @@ def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind,
         hidden = torch.rand(tokens, CELLS) < 0.5
         hidden[:, 3] = False
         mask = attention.make_mask(hidden, torch.float32)
-    ours, sums = attention._over(query, key, value, Part(cells, mask, kind == "causal"), 0.3)
+    ours, sums = attention._over(query, key, value, Part(cells, mask, kind == "causal"), attention._How(0.3))
     theirs, expected = plain(query, key[:, :, cells], value[:, :, cells], hidden, 0.3)
     assert ours.shape == (1, HEADS, tokens, value_size)
     assert (ours - theirs).abs().max() < 1e-5
@@ -110,13 +110,35 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
     assert (ours - theirs.transpose(1, 2)).abs().max() < tolerance
 
 
+@pytest.mark.parametrize(("softcap", "sinks"), [(None, None), (2.0, None), (None, torch.linspace(-2, 3, 6))])
+def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks):
+    """In rows of a batch, too: each is the one beside the other."""
+    from types import SimpleNamespace
+
+    from transformers.models.gemma2 import modeling_gemma2
+    from transformers.models.gpt_oss import modeling_gpt_oss
+
+    query, key, value = states(4, 40)
+    setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 4), [Part(slice(0, 25)), Part(slice(25, 40))])]))
+    batch = query.transpose(0, 2)
+    more = {"softcap": softcap, "s_aux": sinks, "scaling": 0.3}
+    ours, _ = attention._attention(SimpleNamespace(), batch, key, value, None, sliding_window=8, **more)
+    module = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, sinks=sinks, training=False)
+    eager = modeling_gemma2.eager_attention_forward if sinks is None else modeling_gpt_oss.eager_attention_forward
+    theirs, _ = eager(module, query, key, value, None, dropout=0.0, **more)
+    assert ours.shape == (4, 1, HEADS, SIZE)
+    assert (ours[:, 0] - theirs[0]).abs().max() < 1e-5
+
+
 def test_what_is_not_computed_here_is_refused():
     query, key, value = states(3, 3)
-    for more in ({"softcap": 30.0}, {"s_aux": torch.zeros(6)}, {"sliding_window": 8}):
-        with pytest.raises(ValueError, match=next(iter(more))):
-            attention._attention(None, query, key, value, None, **more)
-    with pytest.raises(ValueError, match="mask"):
-        attention._attention(None, query, key, value, torch.zeros(1, 1, 3, 3))
+    with pytest.raises(ValueError, match="where the cache says"):
+        attention._attention(None, query, key, value, None)
+    setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 3), [Part(slice(0, 3), None, True)])]))
+    attention._attention(None, query, key, value, None, sliding_window=8)
+    for mask, more in ((torch.zeros(1, 1, 3, 3), {}), (None, {"position_bias": torch.zeros(3)})):
+        with pytest.raises(ValueError, match="no mask or bias"):
+            attention._attention(None, query, key, value, mask, **more)
 
 
 # --- devices that are not there
@@ -140,7 +162,7 @@ def test_cudas_kernels_are_called_with_what_they_take(dtype, masked, value_size,
         query = torch.empty(1, 20, HEADS, SIZE, **on).transpose(1, 2)
         key, value = torch.empty(1, KV_HEADS, CELLS, SIZE, **on), torch.empty(1, KV_HEADS, CELLS, value_size, **on)
         mask = torch.empty(1, 1, 20, CELLS, **on) if masked else None
-        out, sums = attention._computed(attention._Heads(query, key, value, mask, False, 0.3))
+        out, sums = attention._computed(attention._Heads(query, key, value, mask, False, attention._How(0.3)))
     assert (out.shape, out.dtype) == ((1, HEADS, 20, value_size), dtype)
     assert (sums.shape, sums.dtype) == ((1, HEADS, 20), torch.float32)
     assert out.device == sums.device == torch.device("cuda:1")
@@ -199,7 +221,7 @@ def moved_to(device):
 def test_a_pass_over_two_devices_keeps_every_tensor_where_it_belongs(monkeypatch, dtype):
     """Single, causal, shared, scattered and masked parts. Only the copy of the logits to numpy cannot be faked."""
     with two_devices(monkeypatch, dtype) as model:
-        memory = HfSequences(model, 2, max_sequences=6, max_cells=250, max_step=200)
+        memory = HfSequences(model, max_sequences=6, max_cells=250, max_step=200)
         memory.extend([Extend(0, range(60), False)])
         memory.extend([Extend(5, [9] * 3, False)])
         memory.extend([Extend(0, [7], False)])
@@ -372,7 +394,7 @@ def test_a_device_map_changes_no_answer(tiny_hf, tmp_path):
         warnings.simplefilter("ignore")
         spread = load(card_for(tiny_hf, tmp_path, device_map="auto"))
     assert answers(spread) == answers(plain)
-    assert packing_of(spread._model).parts
+    assert packing_of(spread._model, pieces=True).parts
     plain.close()
     spread.close()
 
@@ -384,7 +406,7 @@ def test_accelerates_hooks_leave_the_packed_passes_alone(tiny_hf):
     tokens, own = [*range(10, 60)], [[7, 8, 9], [11]]
 
     def said():
-        memory = HfSequences(model.eval(), 2, max_sequences=4, max_cells=200, max_step=64)
+        memory = HfSequences(model.eval(), max_sequences=4, max_cells=200, max_step=64)
         memory.extend([Extend(0, tokens, False)])
         memory.fork(0, 50, [1, 2])
         return memory.extend([Extend(1, own[0], True), Extend(2, own[1], True)])

@@ -394,14 +394,36 @@ PACKED = {
     "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
     "opt": ("OPTConfig", {"word_embed_proj_dim": 64, "ffn_dim": 96}),
     "granite": ("GraniteConfig", {}),
-}
-COPIED = {
     "mistral-sliding": ("MistralConfig", {"sliding_window": 16}),
     "gemma2": ("Gemma2Config", {"head_dim": 16, "sliding_window": 16}),
     "gemma3": ("Gemma3TextConfig", {"head_dim": 16, "sliding_window": 16}),
+    "gpt-oss": (
+        "GptOssConfig",
+        {"head_dim": 16, "sliding_window": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "llama4": (
+        "Llama4TextConfig",
+        {
+            "head_dim": 16, "attention_chunk_size": 16, "layer_types": ["chunked_attention", "full_attention"],
+            "no_rope_layers": [1, 0], "floor_scale": 16, "num_local_experts": 4, "intermediate_size_mlp": 96,
+        },
+    ),
+    "deepseek-v3": (
+        "DeepseekV3Config",
+        {
+            "num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": 24, "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 16, "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+        },
+    ),
+}  # fmt: skip
+MAMBA2 = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 16}
+STATES = {
     "mamba": ("MambaConfig", {"state_size": 8}),
-    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}),
+    "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
+    "falcon-h1": ("FalconH1Config", MAMBA2 | {"mamba_d_ssm": 128, "head_dim": 16}),
 }
+COPIED = {"bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4})}
 SINGLE = {
     "phi3-longrope": (
         "Phi3Config",
@@ -430,6 +452,110 @@ def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
     backend = loaded(made(kind, *PACKED[kind], tiny_hf, tmp_path), tmp_path, max_sequences=8, kv_cells=700)
     memory = backend.sequences()
     print(f"{kind}: largest difference {wander(backend, memory, 12, 6, FLOAT32):.1e} of the range")
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_kinds_with_states_that_grow_in_a_batch(kind, tiny_hf, tmp_path):
+    backend = loaded(made(kind, *STATES[kind], tiny_hf, tmp_path), tmp_path, max_sequences=8, kv_cells=4000)
+    memory = backend.sequences()
+    assert (memory.forks_anywhere, memory.trunks, memory.max_sequences) == (False, 8, 16)
+    assert memory.copied_cells(100) == 0
+    print(f"{kind}: largest difference {wander(backend, memory, 12, 10, FLOAT32):.1e} of the range")
+    memory.drop(0)
+    fill(memory, 0, [3] * 20)
+    with pytest.raises(ValueError, match="has 20 tokens and is forked there, not at 10"):
+        memory.fork(0, 10, [1])
+    memory.fork(0, 20, range(1, 9))
+    passes = backend._model.get_input_embeddings().register_forward_hook(
+        lambda _, given, __: rows.append(given[0].shape)
+    )
+    rows: list = []
+    ours = memory.extend([Extend(s, [40 + s], True) for s in range(1, 9)])
+    passes.remove()
+    assert rows == [(8, 1)]
+    for s, logits in enumerate(ours, 1):
+        assert apart(logits, alone(backend, [*[3] * 20, 40 + s])) < FLOAT32
+    assert memory.length(0) == 20
+    backend.close()
+
+
+def test_states_take_at_most_a_part_of_the_memory(tiny_hf, tmp_path, monkeypatch):
+    from lbx.backends.hf import check
+
+    folder = made("mamba", *STATES["mamba"], tiny_hf, tmp_path)
+    backend = loaded(folder, tmp_path)
+    backend.sequences()
+    state = backend._packing.state_bytes
+    fill(backend._sequences, 0, [3, 4])
+    assert state == backend._sequences.state_bytes
+    # Of two layers: for each channel the last inputs of its convolution and eight numbers.
+    config = backend._model.config
+    assert state == 2 * config.intermediate_size * (config.conv_kernel + config.state_size) * 4
+    assert backend._sequences.max_sequences == 8 + 32
+    backend.close()
+    monkeypatch.setattr(check, "_STATES", 12 * state)
+    monkeypatch.setattr(check, "_WEIGHTS_PART", 1 << 40)
+    backend = loaded(folder, tmp_path)
+    assert backend.sequences().max_sequences == 8 + 4
+    backend.close()
+
+
+def test_a_failure_leaves_the_states_of_sequences_that_were_not_named(tiny_hf, tmp_path):
+    backend = loaded(made("falcon-h1", *STATES["falcon-h1"], tiny_hf, tmp_path), tmp_path, max_sequences=8)
+    memory = backend.sequences()
+    tokens = tokens_of(random.Random(6), 50)
+    fill(memory, 0, tokens)
+    memory.fork(0, 50, [1, 2, 3])
+    memory.extend([Extend(s, [40 + s], True) for s in (1, 2, 3)])
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    handle = backend._model.model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(KeyboardInterrupt):
+        memory.extend([Extend(1, [5], True), Extend(3, [6], True)])
+    handle.remove()
+    assert [memory.length(s) for s in range(4)] == [50, 0, 51, 0]
+    ours = memory.extend([Extend(0, [5], True), Extend(2, [6], True), Extend(1, [7, 8], True)])
+    for logits, told in zip(ours, ([*tokens, 5], [*tokens, 42, 6], [7, 8]), strict=True):
+        assert apart(logits, alone(backend, told)) < FLOAT32
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llama4"])
+def test_layers_that_do_not_see_everything_look_at_what_they_see(kind, tiny_hf, tmp_path):
+    """However long the document is, a sliding layer looks at its window only."""
+    backend = loaded(made(kind, *PACKED[kind], tiny_hf, tmp_path), tmp_path, max_sequences=8, kv_cells=2000)
+    memory = backend.sequences()
+    fill(memory, 0, tokens_of(random.Random(6), 1001))
+    memory.fork(0, 1001, range(1, 6))
+    looked = {}
+    for _ in range(3):
+        memory.extend([Extend(s, [20 + s], True) for s in range(1, 6)])
+        for reach, layout in memory._store.now.layouts.items():
+            looked[reach] = sum(cells(part.cells) for _, parts in layout.on(memory._device) for part in parts)
+    assert looked.pop(None) >= 1016 if kind == "llama4" else not looked.pop(None, None)
+    ((reach, seen),) = looked.items()
+    assert reach.tokens == 16
+    assert seen <= 16 + 5 * 3
+    backend.close()
+
+
+def cells(chosen) -> int:
+    return chosen.stop - chosen.start if isinstance(chosen, slice) else len(chosen)
+
+
+@pytest.mark.parametrize("window", [16, 4096])
+def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
+    """Longer than the trial's prompts, too."""
+    from lbx.backends.cells import Reach
+
+    monkeypatch.setattr(Reach, "first", lambda self, positions: positions * 0)
+    backend = loaded(made("wide", "MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)
+    assert not backend.sequences().forks_anywhere
+    assert "differ from single ones" in backend._packing.reason
+    assert backend._model.config.sliding_window == window
     backend.close()
 
 

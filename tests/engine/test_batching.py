@@ -111,17 +111,23 @@ def test_answers_are_those_of_one_at_a_time(
 @given(
     PROMPTS,
     st.integers(1, 9),
-    st.integers(2, 9),
+    st.integers(1, 8),
+    st.integers(1, 8),
     st.integers(1, 20),
     st.sampled_from([NOTHING_FOLLOWS, 0, 3, NO_LIMIT]),
 )
 def test_answers_are_the_same_where_the_trunk_is_never_cut(
-    prompts: list[list[int]], new: int, sequences: int, step: int, follow: int
+    prompts: list[list[int]], new: int, trunks: int, answers: int, step: int, follow: int
 ) -> None:
     """The toy refuses to fork a sequence anywhere but at its end."""
     requests = [request(n, prompt, new) for n, prompt in enumerate(prompts)]
     memory = ToyMemory(
-        max_sequences=sequences, max_step=step, max_cells=10_000, forks_anywhere=False, follow_limit=follow
+        max_sequences=trunks + answers,
+        trunks=trunks,
+        max_step=step,
+        max_cells=10_000,
+        forks_anywhere=False,
+        follow_limit=follow,
     )
     batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
     found = dict(batch.run())
@@ -129,7 +135,7 @@ def test_answers_are_the_same_where_the_trunk_is_never_cut(
         index: said(alone(one)) for index, one in enumerate(requests)
     }
     depth = max(map(len, batch.plan.returns()), default=0)
-    if sequences - 1 > depth and follow == NO_LIMIT:
+    if trunks > depth and follow == NO_LIMIT:
         assert batch.prompt_tokens == batch.plan.computed_tokens
     kept = sum(completion.cached_tokens for completion in found.values())
     assert kept == 0 or follow != NOTHING_FOLLOWS
@@ -141,14 +147,14 @@ def test_copies_make_room_for_a_longer_prompt() -> None:
     """Copies are left where the first prompt has room for them; the second one has less."""
     ends = {60: 1, 58: 32, 56: 1, 54: 1, 52: 1, 50: 1, 48: 1}
     requests = [request(n, [*[1] * begin, *[2] * rest], 10) for n, (begin, rest) in enumerate(ends.items())]
-    memory = ToyMemory(max_cells=400, forks_anywhere=False, copies=True)
+    memory = ToyMemory(max_cells=400, forks_anywhere=False, trunks=7, copies=True)
     assert len(dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
     assert not memory.sequences
 
 
 def test_where_tokens_follow_singly_long_texts_are_read_afresh() -> None:
     """A line of instructions before each of several documents is no beginning to go on from, token by token."""
-    memory = ToyMemory(max_step=600, max_cells=4000, forks_anywhere=False, copies=True, follow_limit=50)
+    memory = ToyMemory(max_step=600, max_cells=4000, forks_anywhere=False, trunks=7, copies=True, follow_limit=50)
     requests = [request(n, [*[1] * 10, *[2 + n // 2] * 500, 7, n], 3) for n in range(5)]
     requests.append(request(5, [1] * 10 + [5] * 30, 3))
     batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
@@ -156,13 +162,14 @@ def test_where_tokens_follow_singly_long_texts_are_read_afresh() -> None:
     assert batch.plan.tree_tokens == 10 + 3 * 500 + 5 + 3 + 30
 
 
-def test_two_documents_with_questions_that_share_their_words_are_read_once_without_a_cut() -> None:
+@pytest.mark.parametrize("trunks", [5, 7])
+def test_two_documents_with_questions_that_share_their_words_are_read_once_without_a_cut(trunks: int) -> None:
     begin, ends = [9] * 5, [[2, 3, 4], [2, 3, 5], [2, 6], [7]]
     requests = [
         request(n, [*begin, *[document] * 100, *end], 3)
         for n, (document, end) in enumerate((document, end) for document in (1, 8) for end in ends)
     ]
-    memory = ToyMemory(max_sequences=8, max_step=32, max_cells=2000, forks_anywhere=False)
+    memory = ToyMemory(max_sequences=8, trunks=trunks, max_step=32, max_cells=2000, forks_anywhere=False)
     batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
     assert len(dict(batch.run())) == 8
     assert batch.prompt_tokens == batch.plan.computed_tokens == batch.plan.tree_tokens

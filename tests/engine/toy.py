@@ -43,6 +43,7 @@ class ToyMemory:
     pass_price: int = 40_000
     grain: int = 1
     forks_anywhere: bool = True
+    trunks: int | None = None
     follow_limit: int = NO_LIMIT
     copies: bool = False
     fails_on: int | None = None
@@ -59,7 +60,7 @@ class ToyMemory:
             self.pass_price,
             self.grain,
             self.forks_anywhere,
-            2 if self.forks_anywhere else self.max_sequences - 1,
+            (2 if self.forks_anywhere else self.max_sequences - 1) if self.trunks is None else self.trunks,
             self.copies,
             self.follow_limit,
         )

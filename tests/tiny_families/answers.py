@@ -50,7 +50,7 @@ class Found:
         refused: why it does not load, a sentence; None: it does.
         cold, after, among: each answer alone, one after the other, and together.
         single: why prompts cannot share; None: they do.
-        how: "yes" part by part, "by a mask", or "by copies".
+        how: "yes" part by part, "with states" in a batch beside that, "by a mask", or "by copies".
         computed: tokens of prompts that were computed among others, as a part of their tree's.
     """
 
@@ -178,10 +178,14 @@ def look(folder: Path) -> Found:
 
 
 def _how(memory: Any) -> str:
+    from lbx.backends.hf.copies import HfCopies
+
     if memory.traits.single_reason is not None:
         return ""
-    if not memory.traits.forks_anywhere:
+    if isinstance(memory, HfCopies):
         return "yes, by copies"
+    if not memory.forks_anywhere:
+        return "yes, with states"
     return "yes" if memory._parts else "yes, by a mask"
 
 

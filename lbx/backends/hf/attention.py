@@ -2,7 +2,7 @@
 
 What many sequences share is seen whole by each of their new tokens: no mask is needed there, and query heads that
 share keys stand in one matrix. Only what is a sequence's own takes a mask, or is causal. The parts' results are put
-together by their log-sum-exps, which gives the softmax over all of them.
+together by their log-sum-exps, which gives the softmax over all of them. A sink is one more term of that sum.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ _PACKED_ROWS = 512
 
 # Weights that attention by hand holds at once, a head.
 _WEIGHTS_AT_ONCE = 1 << 24
-
-# What models hand to an attention besides, and this one does not compute.
-_FOREIGN = ("softcap", "s_aux", "position_bias", "sliding_window")
 
 
 class Part(NamedTuple):
@@ -66,20 +63,35 @@ class Layout:
 
 
 class InParts:
-    """While it lasts, a model that was loaded with "sdpa" computes its attention here.
+    """While it lasts, a model computes its attention here.
 
-    A cache says what the tokens see by the attribute ``LAYOUT`` on the keys that it hands out. Without it they are the
-    last tokens of one sequence, and see it up to themselves.
+    A cache says what the tokens see by the attribute ``LAYOUT`` on the keys that it hands out; where a model makes keys
+    of them, by ``layouts``, which has one for each layer.
     """
 
-    def __init__(self, model: Any) -> None:
+    _layouts: Sequence[Layout | None] = ()
+
+    def __init__(self, model: Any, layouts: Sequence[Layout | None] = ()) -> None:
         self._config = model.config.get_text_config(decoder=True)
+        self._given = layouts
+        self._before = self._config._attn_implementation
+        if self._before == PACKED_ATTENTION:  # an interruption has left it so
+            self._before = PLAIN_ATTENTION if getattr(model, "_supports_sdpa", False) else "eager"
 
     def __enter__(self) -> None:
         self._config._attn_implementation = PACKED_ATTENTION
+        InParts._layouts = self._given
 
     def __exit__(self, *_: object) -> None:
-        self._config._attn_implementation = PLAIN_ATTENTION
+        self._config._attn_implementation = self._before
+        InParts._layouts = ()
+
+    @classmethod
+    def layout(cls, module: Any, key: torch.Tensor) -> Layout | None:
+        """What the tokens of this layer's attention see."""
+        given: Layout | None = getattr(key, LAYOUT, None)
+        at = getattr(module, "layer_idx", None)
+        return cls._layouts[at] if given is None and at is not None and at < len(cls._layouts) else given
 
 
 def _attention(
@@ -90,51 +102,62 @@ def _attention(
     attention_mask: torch.Tensor | None,
     *,
     scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As transformers' own: query (1, heads, tokens, size), key and value (1, key heads, cells, size).
+    """As transformers' own: query (batch, heads, tokens, size), key and value (1, key heads, cells, size).
+
+    The rows of a batch are computed as if they stood side by side in one.
 
     Returns:
-        Shape (1, tokens, heads, value size), and no weights.
+        Shape (batch, tokens, heads, value size), and no weights.
     """
-    foreign = [name for name in _FOREIGN if kwargs.get(name) is not None]
-    if attention_mask is not None or foreign:
-        raise ValueError(f"attention in parts takes no {foreign[0] if foreign else 'mask'} of the model's own")
-    layout: Layout | None = getattr(key, LAYOUT, None)
-    tokens = query.shape[2]
-    groups = _continued(tokens, key.shape[2]) if layout is None else layout.on(query.device)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layout = InParts.layout(module, key)
+    if layout is None or attention_mask is not None or kwargs.get("position_bias") is not None:
+        raise ValueError("attention in parts looks where the cache says, and takes no mask or bias of the model's own")
+    batch, heads, tokens, size = query.shape
+    query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
+    groups = layout.on(query.device)
+    how = _How(size**-0.5 if scaling is None else scaling, softcap, s_aux)
     if len(groups) == 1:
-        return _seen(query, key, value, groups[0].parts, scale).transpose(1, 2).contiguous(), None
-    out = query.new_empty((1, tokens, query.shape[1], value.shape[-1]))
-    for rows, parts in groups:
-        out[:, rows] = _seen(query[:, :, rows], key, value, parts, scale).transpose(1, 2)
-    return out, None
+        out = _seen(query, key, value, groups[0].parts, how).transpose(1, 2).contiguous()
+    else:
+        out = query.new_empty((1, batch * tokens, heads, value.shape[-1]))
+        for rows, parts in groups:
+            out[:, rows] = _seen(query[:, :, rows], key, value, parts, how).transpose(1, 2)
+    return out.view(batch, tokens, heads, -1), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _attention)
 
 
-def _continued(tokens: int, cells: int) -> list[QueryRows]:
-    """The layout of one sequence's last tokens."""
-    if tokens == 1:
-        return [QueryRows(slice(0, 1), [Part(slice(0, cells))])]
-    before = [Part(slice(0, cells - tokens))] if cells > tokens else []
-    return [QueryRows(slice(0, tokens), [*before, Part(slice(cells - tokens, cells), causal=True)])]
+class _How(NamedTuple):
+    """What becomes of scores: they are multiplied, kept within a cap, and share their sum with one of no value.
+
+    Attributes:
+        sinks: shape (heads,): the scores of what has no value.
+    """
+
+    scale: float
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
 
 
 def _seen(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], scale: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], how: _How
 ) -> torch.Tensor:
     """Attention of the same tokens over all parts; shape (1, heads, tokens, value size)."""
-    out, total = _over(query, key, value, parts[0], scale)
-    if len(parts) == 1:
+    out, total = _over(query, key, value, parts[0], how)
+    if len(parts) == 1 and how.sinks is None:
         return out
     found = out.float()
     for part in parts[1:]:
-        out, lse = _over(query, key, value, part, scale)
+        out, lse = _over(query, key, value, part, how)
         found = torch.lerp(found, out.float(), torch.sigmoid(lse - total)[..., None])
         total = torch.logaddexp(total, lse)
+    if how.sinks is not None:
+        found = found * torch.sigmoid(total - how.sinks.float()[:, None])[..., None]
     return found.to(out.dtype)
 
 
@@ -146,11 +169,11 @@ class _Heads(NamedTuple):
     value: torch.Tensor
     mask: torch.Tensor | None
     causal: bool
-    scale: float
+    how: _How
 
 
 def _over(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, scale: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _How
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
     key, value = _selected(key, part.cells), _selected(value, part.cells)
@@ -159,12 +182,12 @@ def _over(
     shared = heads // kv_heads
     apart = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
     if part.causal or shared == 1 or apart:
-        return _computed(_Heads(query, key, value, mask, part.causal, scale))
+        return _computed(_Heads(query, key, value, mask, part.causal, how))
     # The query heads that share keys become rows of one head: each key is read once for all of them.
     if mask is not None:
         mask = mask.repeat(1, 1, shared, 1)
     rows = query.reshape(1, kv_heads, shared * tokens, size)
-    out, lse = _computed(_Heads(rows, key, value, mask, False, scale))
+    out, lse = _computed(_Heads(rows, key, value, mask, False, how))
     return out.reshape(1, heads, tokens, -1), lse.reshape(1, heads, tokens)
 
 
@@ -175,13 +198,13 @@ def _selected(cells: torch.Tensor, which: slice | torch.Tensor) -> torch.Tensor:
 def _computed(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
     """By the fastest kernel that gives log-sum-exps, too; torch offers them below its public functions only."""
     size, value_size, device = heads.query.shape[-1], heads.value.shape[-1], heads.query.device.type
-    if value_size > size or device not in ("cpu", "cuda"):
+    if value_size > size or heads.how.softcap or device not in ("cpu", "cuda"):
         return _by_hand(heads)
     if value_size < size:  # the kernels want one size
         heads = heads._replace(value=torch.nn.functional.pad(heads.value, (0, size - value_size)))
     if device == "cpu":
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            *heads[:3], 0.0, heads.causal, attn_mask=heads.mask, scale=heads.scale
+            *heads[:3], 0.0, heads.causal, attn_mask=heads.mask, scale=heads.how.scale
         )
     else:
         found = _by_flash(heads) or _by_efficient(heads) or _by_hand(heads)
@@ -191,7 +214,7 @@ def _computed(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
 def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
     """CUDA's flash attention; None where it cannot: a mask, float32, an old card."""
     can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
-    query, key, value, mask, causal, scale = heads
+    query, key, value, mask, causal, (scale, *_) = heads
     if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
         return None
     flash = torch.ops.aten._scaled_dot_product_flash_attention
@@ -205,7 +228,7 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
     It knows no shared keys, but strides of 0: key heads become the batch, and nothing is copied.
     """
     can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
-    query, key, value, mask, causal, scale = heads
+    query, key, value, mask, causal, (scale, *_) = heads
     _, number, tokens, size = query.shape
     kv_heads = key.shape[1]
     query = query.reshape(kv_heads, number // kv_heads, tokens, size)
@@ -221,7 +244,7 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
     """The same with plain matrix products, some tokens at a time."""
-    query, key, value, mask, causal, scale = heads
+    query, key, value, mask, causal, (scale, softcap, _) = heads
     _, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]
     query = query.reshape(kv_heads, number // kv_heads, tokens, size)
@@ -230,6 +253,8 @@ def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
     step = max(1, _WEIGHTS_AT_ONCE // cells)
     for at in range(0, tokens, step):
         scores = torch.matmul(query[:, :, at : at + step], keys).float() * scale
+        if softcap:
+            scores = torch.tanh(scores / softcap) * softcap
         if causal:
             order = torch.arange(cells, device=query.device)
             scores.masked_fill_(order > order[at : at + step, None], float("-inf"))

@@ -81,7 +81,7 @@ class HfBackend:
         self._model = None
 
     def _make_memory(self) -> HfSequences | HfCopies:
-        from lbx.backends.hf.check import layer_count, packing_of
+        from lbx.backends.hf.check import packing_of
         from lbx.backends.hf.copies import HfCopies
         from lbx.backends.hf.sequence_memory import HfSequences
 
@@ -89,11 +89,13 @@ class HfBackend:
         if packing.reason is None:
             return HfSequences(
                 self._model,
-                layer_count(self._model),
-                max_sequences=max(LEAST_SEQUENCES, self._max_sequences),
+                max_sequences=packing.sequences(
+                    max(LEAST_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0
+                ),
                 max_cells=self._kv_cells,
-                max_step=self._chunk,
+                max_step=self._chunk or self.info.context_window,
                 parts=packing.parts,
+                pieces=self._chunk > 0,
                 name=self.info.model,
             )
         return HfCopies(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
+    LinearAttentionLayer,
+)
 
+from lbx.backends.cells import Reach
 from lbx.backends.hf.attention import LAYOUT, Layout
 
 
@@ -20,16 +32,18 @@ class Pass:
         top: how many of them, from the first one, have ever been taken.
         written: where the new tokens' states go: a slice, or indices of shape (tokens,).
         seen: which cells attention is given: a slice, or indices of shape (columns,).
+        before: what a token's place in the row lacks to its position: one number, or shape (tokens,).
         columns: how many cells hold something that it may look at.
-        layout: what the new tokens see of them, where attention is computed part by part.
+        layouts: what the new tokens see of them, for each reach, where attention is computed part by part.
     """
 
     room: int
     top: int
     written: slice | torch.Tensor
     seen: slice | torch.Tensor
+    before: int | torch.Tensor
     columns: int
-    layout: Layout | None = None
+    layouts: Mapping[Reach | None, Layout] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> tuple[slice | torch.Tensor, slice | torch.Tensor]:
         """``written`` and ``seen`` on a layer's device; copied there once a pass where that is not the model's."""
@@ -41,13 +55,16 @@ class Pass:
 
 
 class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not typed
-    """The cells of one layer: keys and values of shape (1, heads, cells, head size)."""
+    """The cells of one layer: keys and values of shape (1, heads, cells, head size).
+
+    New tokens may come as one row, or as a batch of rows of one token each.
+    """
 
     is_sliding = False
 
-    def __init__(self, store: CellStore) -> None:
+    def __init__(self, store: CellStore, reach: Reach | None) -> None:
         super().__init__()
-        self._store = store
+        self._store, self.reach = store, reach
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         both = (key_states, value_states)
@@ -58,6 +75,10 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        key_states, value_states = (
+            states.transpose(0, 1).flatten(1, 2)[None] if len(states) > 1 else states
+            for states in (key_states, value_states)
+        )
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         now = self._store.now
@@ -72,13 +93,13 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
         self.keys[..., written, :] = key_states
         self.values[..., written, :] = value_states
         keys, values = _selected(self.keys, seen), _selected(self.values, seen)
-        if now.layout is not None:
-            setattr(keys, LAYOUT, now.layout)
+        if now.layouts:
+            setattr(keys, LAYOUT, now.layouts[self.reach])
         return keys, values
 
-    def get_seq_length(self) -> int:
+    def get_seq_length(self) -> int | torch.Tensor:
         """How many of the tokens seen came before those of this pass."""
-        return self._store.now.columns - self._store.new_tokens
+        return self._store.now.before
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._store.now.columns, 0
@@ -87,30 +108,78 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
         return -1
 
 
+class CellsAndStates(CellLayer, LinearAttentionAndFullAttentionLayer):  # type: ignore[misc]  # as above
+    """A layer that has both attention and a recurrent state."""
+
+    def __init__(self, store: CellStore, reach: Reach | None, states: int) -> None:
+        LinearAttentionLayer.__init__(self, states)
+        CellLayer.__init__(self, store, reach)
+
+    def lazy_initialization(self, *keys_and_values: torch.Tensor, **states: Any) -> None:
+        kind = CellLayer if keys_and_values else LinearAttentionLayer
+        kind.lazy_initialization(self, *keys_and_values, **states)
+
+
 class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
-    """A cache whose places are handed out from outside: before each pass, ``begin`` says which."""
+    """A cache whose places are handed out from outside: before each pass, ``begin`` says which.
 
-    def __init__(self, layers: int) -> None:
-        self.now = Pass(0, 0, slice(0, 0), slice(0, 0), 0)
-        self.new_tokens = 0
-        super().__init__(layers=[CellLayer(self) for _ in range(layers)])
+    Layers whose attention slides keep every cell, so that a sequence can begin anywhere in another one.
 
-    def begin(self, now: Pass, new_tokens: int) -> None:
-        self.now, self.new_tokens = now, new_tokens
+    Raises:
+        ValueError: the model has layers of another kind.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.now = Pass(0, 0, slice(0, 0), slice(0, 0), 0, 0)
+        kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
+        layers = DynamicCache(config=config).layers
+        chunked = [kind == "chunked_attention" for kind in kinds] or [False] * len(layers)
+        super().__init__(layers=[_cells_for(layer, self, *one) for layer, *one in zip(layers, chunked, strict=False)])
+
+    def begin(self, now: Pass) -> None:
+        self.now = now
+
+    @property
+    def cells(self) -> list[CellLayer]:
+        return [layer for layer in self.layers if isinstance(layer, CellLayer)]
+
+    @property
+    def states(self) -> list[LinearAttentionLayer]:
+        """The layers that keep a recurrent state of a sequence, whose batch is that of the pass."""
+        return [layer for layer in self.layers if isinstance(layer, LinearAttentionLayer)]
+
+    @property
+    def layouts(self) -> list[Layout | None]:
+        """What this pass's tokens see in each layer."""
+        given = self.now.layouts
+        return [given.get(layer.reach) if isinstance(layer, CellLayer) else None for layer in self.layers]
 
     @property
     def cell_bytes(self) -> int:
         """Size of a cell in all layers together; 0 before the first pass."""
         return sum(
             room.element_size() * room.shape[1] * room.shape[3]
-            for layer in self.layers
+            for layer in self.cells
             if layer.is_initialized
             for room in (layer.keys, layer.values)
         )
 
     @property
     def bytes(self) -> int:
-        return sum(room.nbytes for layer in self.layers if layer.is_initialized for room in (layer.keys, layer.values))
+        return sum(room.nbytes for layer in self.cells if layer.is_initialized for room in (layer.keys, layer.values))
+
+
+def _cells_for(layer: Any, store: CellStore, chunked: bool) -> Any:
+    """What takes the place of a layer of transformers' own cache."""
+    kind, window = type(layer), getattr(layer, "sliding_window", None)
+    reach = Reach(window, chunked) if window else None
+    if kind in (DynamicLayer, DynamicSlidingWindowLayer):
+        return CellLayer(store, reach)
+    if kind in (LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer):
+        return CellsAndStates(store, reach, layer.number_of_states)
+    if kind not in (LinearAttentionLayer, DummyLayer):
+        raise ValueError(f"its cache has layers of another kind ({kind.__name__})")
+    return layer
 
 
 def _grown(room: torch.Tensor, defined: int, cells: int) -> torch.Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from lbx.backends.hf.attention import PLAIN_ATTENTION
 from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_of, first_line, length_dependent, model_tokens
-from lbx.backends.hf.sequence_memory import HfSequences
+from lbx.backends.hf.sequence_memory import FORKS, HfSequences
 from lbx.backends.hf.single import Forward, rounding
 from lbx.backends.sequence_memory import Extend, SequenceMemory
 from lbx.errors import BackendError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
+_STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2
+_WINDOW = 8
+"""Windows and chunks while a model is tried, so that the tokens of the trial leave them behind."""
 
 
 class Packing(NamedTuple):
@@ -27,13 +31,22 @@ class Packing(NamedTuple):
 
     Attributes:
         reason: why it cannot, a clause; None: it can.
-        parts: whether attention is computed part by part (``lbx.backends.hf.attention``), for one sequence, too.
+        parts: whether attention is computed part by part (``lbx.backends.hf.attention``).
         single_reason: why not even a copy of a sequence can go on; None: it can.
+        state_bytes: what a sequence takes besides its tokens' keys and values.
     """
 
     reason: str | None
     parts: bool
     single_reason: str | None = None
+    state_bytes: int = 0
+
+    def sequences(self, answers: int, weights_bytes: int) -> int:
+        """How many sequences there may be, so that states take at most a quarter of the weights' memory, or a GiB."""
+        if not self.state_bytes:
+            return answers
+        room = max(_STATES, weights_bytes // _WEIGHTS_PART) // self.state_bytes
+        return FORKS + max(_FEWEST_ANSWERS, min(answers, room - FORKS))
 
 
 def packing_of(model: Any, *, pieces: bool) -> Packing:
@@ -48,26 +61,46 @@ def packing_of(model: Any, *, pieces: bool) -> Packing:
     if dependent:
         reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
         return Packing(reason, False, reason)
-    packing = _in_one_row(model)
+    packing = _in_one_row(model, pieces)
     if packing.reason is None:
         return packing
-    return packing._replace(
-        single_reason=_why_not(model, HfCopies(model, max_cells=256, max_step=64, pieces=pieces), "copied")
-    )
+    copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)
+    return packing._replace(single_reason=_why_not(model, copies, "copied"))
 
 
-def _in_one_row(model: Any) -> Packing:
-    layers = _layers(model)
-    other = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
-    if other or not layers:
-        return Packing(f"its layers do not all keep every token ({', '.join(other) or 'unknown'})", False)
-    if attention_of(model) == PLAIN_ATTENTION and _why_not(model, _row(model, parts=True), "packed") is None:
-        return Packing(None, True)
-    return Packing(_why_not(model, _row(model, parts=False), "packed"), False)
+def _in_one_row(model: Any, pieces: bool) -> Packing:
+    """Part by part, unless the card asks for another attention; by a mask where all layers keep every token."""
+    reason: str | None = "its card asks for another attention"
+    with _small_windows(model):
+        try:
+            row = _row(model, parts=True, pieces=pieces)
+        except ValueError as exc:
+            return Packing(first_line(exc), False)
+        if attention_of(model) == PLAIN_ATTENTION or not getattr(model, "_supports_sdpa", False):
+            reason = _why_not(model, row, "packed")
+    if reason is None:
+        return Packing(None, True, state_bytes=row.state_bytes)
+    if all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers):
+        reason = _why_not(model, _row(model, parts=False, pieces=pieces), "packed")
+    return Packing(reason, False)
 
 
-def _row(model: Any, *, parts: bool) -> HfSequences:
-    return HfSequences(model, layer_count(model), max_sequences=3, max_cells=64, max_step=64, parts=parts)
+@contextmanager
+def _small_windows(model: Any) -> Iterator[None]:
+    config = model.config.get_text_config(decoder=True)
+    names = ("sliding_window", "attention_chunk_size")
+    before = {name: size for name in names if isinstance(size := getattr(config, name, None), int) and size > _WINDOW}
+    try:
+        for name in before:
+            setattr(config, name, _WINDOW)
+        yield
+    finally:
+        for name, size in before.items():
+            setattr(config, name, size)
+
+
+def _row(model: Any, *, parts: bool, pieces: bool) -> HfSequences:
+    return HfSequences(model, max_sequences=3, max_cells=64, max_step=64, parts=parts, pieces=pieces)
 
 
 def _why_not(model: Any, memory: SequenceMemory, how: str) -> str | None:
@@ -78,14 +111,6 @@ def _why_not(model: Any, memory: SequenceMemory, how: str) -> str | None:
     if not difference <= rounding(model):
         return f"{how} logits differ from single ones by {difference:.2g} of their range"
     return None
-
-
-def layer_count(model: Any) -> int:
-    return len(_layers(model))
-
-
-def _layers(model: Any) -> list[Any]:
-    return list(DynamicCache(config=model.config).layers)
 
 
 def _difference(model: Any, memory: SequenceMemory) -> float:

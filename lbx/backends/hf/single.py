@@ -33,17 +33,29 @@ class Forward:
         takes = inspect.signature(model.forward).parameters
         self._cache = next((name for name in _CACHES if name in takes), _CACHES[0])
         self._positions = "position_ids" in takes
-        self._kept = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._keeps = "logits_to_keep" in takes
 
     def __call__(self, tokens: Sequence[int], cache: Any, held: int) -> Any:
         """Append tokens to a cache that holds so many; logits of shape (1, 1 or len(tokens), vocabulary)."""
-        device = input_device(self._model)
-        arguments: dict[str, Any] = {self._cache: cache, **self._kept}
-        if self._positions:  # a model whose first layer is recurrent would ask that one, which keeps no count
-            arguments["position_ids"] = torch.arange(held, held + len(tokens), device=device)[None]
-        ids = torch.tensor([tokens], dtype=torch.long, device=device)
+        ids = torch.tensor([tokens], dtype=torch.long)
         with torch.inference_mode():
-            return self._model(input_ids=ids, use_cache=True, **arguments).logits
+            return self.pass_over(ids, torch.arange(held, held + len(tokens))[None], cache, keep=1)
+
+    def pass_over(
+        self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, *, keep: int | list[int], **more: Any
+    ) -> Any:
+        """Logits of tokens at these positions, both of shape (batch, tokens).
+
+        Args:
+            keep: at how many of the last tokens, or at which, if the model can leave others out. A list, because
+                accelerate would carry a tensor to the first device of many, and it is used on the last.
+        """
+        device = input_device(self._model)
+        more = {name: value for name, value in more.items() if value is not None}
+        arguments: dict[str, Any] = {self._cache: cache, **({"logits_to_keep": keep} if self._keeps else {}), **more}
+        if self._positions:  # a model whose first layer is recurrent would ask that one, which keeps no count
+            arguments["position_ids"] = positions.to(device)
+        return self._model(input_ids=ids.to(device), use_cache=True, **arguments).logits
 
 
 def goes_in_pieces(model: Any, name: str) -> bool:

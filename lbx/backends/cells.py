@@ -32,11 +32,14 @@ class Look(NamedTuple):
             and at most one array of scattered ones.
         rest: cells that some of them see, a span or an array; None where there are none.
         causal: the rest are these tokens themselves in their order, each seeing those up to itself.
+        own: where each sequence has one token, the rest by sequence instead: shape (sequences, columns), -1 behind its
+            last.
     """
 
     everyone: tuple[tuple[int, int] | NDArray[np.int64], ...]
     rest: tuple[int, int] | NDArray[np.int64] | None
     causal: bool
+    own: NDArray[np.int64] | None = None
 
 
 class Reach(NamedTuple):
@@ -51,7 +54,7 @@ class Reach(NamedTuple):
     chunked: bool = False
 
     def first(self, positions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The first position that tokens at these positions see; not below 0 is not promised."""
+        """The first position that tokens at these positions see, or one below 0."""
         return positions // self.tokens * self.tokens if self.chunked else positions - (self.tokens - 1)
 
 
@@ -162,12 +165,20 @@ class CellTable:
         self._decoding = (asked, found)
         return found
 
-    def look(self, sequences: Sequence[int], new: NDArray[np.int64], ends: NDArray[np.int32] | None = None) -> Look:
+    def look(
+        self,
+        sequences: Sequence[int],
+        new: NDArray[np.int64],
+        ends: NDArray[np.int32] | None = None,
+        *,
+        apart: bool = False,
+    ) -> Look:
         """What the new cells of these sequences, already theirs, look at.
 
         Args:
             ends: where they do not see everything, the first position that each sequence's first new token sees, and
                 that its last one does: shape (2, sequences).
+            apart: whether sequences may look at what is their own by copies of it, side by side.
         """
         rows = self.owners[list(sequences), : self._top]
         everyone: NDArray[np.bool_] = np.all(rows, axis=0)
@@ -181,6 +192,10 @@ class CellTable:
             ordered = ordered and bool(ends[1][0] <= self.positions[new[0]])
         rest = np.flatnonzero(np.any(rows, axis=0) & ~everyone)
         causal = ordered and len(rest) == len(new)
+        if apart and len(sequences) == len(new) > 1:
+            own = _own(rows & ~everyone)
+            if own.size <= _GATHER * len(rest):
+                return Look(_pieces(np.flatnonzero(everyone)), None, causal, own)
         # A span's mask hides what no sequence holds, but what everyone sees must not be seen twice.
         between = len(rest) > 0 and bool(np.any(everyone[int(rest[0]) : int(rest[-1])]))
         return Look(_pieces(np.flatnonzero(everyone)), _span(rest, 1 if between or causal else _GATHER), causal)
@@ -237,6 +252,15 @@ class _Group:
     def shares(self, one: _Group, other: _Group) -> bool:
         """Whether most of what either shares would still be shared: what is not, needs a mask."""
         return self._shared > 0 and 2 * self._shared >= min(one._shared, other._shared)
+
+
+def _own(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The columns of each row that are True, -1 behind them."""
+    at, cells = np.nonzero(rows)
+    counts = np.bincount(at, minlength=len(rows))
+    found = np.full((len(rows), int(counts.max())), -1, dtype=np.int64)
+    found[np.arange(found.shape[1]) < counts[:, None]] = cells
+    return found
 
 
 def _pieces(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int64], ...]:

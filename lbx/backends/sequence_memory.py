@@ -73,7 +73,8 @@ class MemoryTraits:
         copies: whether a fork takes cells of its own for all its tokens.
         follow_limit: how many tokens may follow others before that costs as much as a long text: some models take them
             singly. ``NOTHING_FOLLOWS`` where prompts share nothing that is computed.
-        single_reason: why they do not, a clause; None: they do.
+        long_from: prompts of more tokens than this are computed otherwise from their first one on.
+        single_reason: why prompts share nothing, a clause; None: they do.
     """
 
     cheap_cells: int
@@ -83,6 +84,7 @@ class MemoryTraits:
     trunks: int = 2
     copies: bool = False
     follow_limit: int = NO_LIMIT
+    long_from: int = NO_LIMIT
     single_reason: str | None = None
 
 

@@ -94,16 +94,17 @@ class DecodeBatch:
     _free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = plan_prefixes([request.token_ids for request in self.requests], self.memory.traits.follow_limit)
-        capacity = capacity_of(self.memory)
-        answers, trunks = min(capacity.answers, self.answers or capacity.answers), self.memory.traits.trunks
+        traits, capacity = self.memory.traits, capacity_of(self.memory)
+        prompts = [request.token_ids for request in self.requests]
+        self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from)
+        answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
         self._admission = Admission(
             replace(capacity, answers=answers),
             [branch.length for branch in self.plan.branches],
             [branch.kept for branch in self.plan.branches],
             [budget(self.requests[branch.index]) for branch in self.plan.branches],
         )
-        if not self.memory.traits.forks_anywhere:
+        if not traits.forks_anywhere:
             self._returns = self.plan.returns()
         self._trunks, self._spare = [0], list(range(1, trunks))
         self._free = [*range(trunks, trunks + answers)][::-1]

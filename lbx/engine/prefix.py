@@ -64,11 +64,15 @@ class PrefixPlan:
         return found[::-1]
 
 
-def plan_prefixes(prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT) -> PrefixPlan:
+def plan_prefixes(
+    prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT, long_from: int = NO_LIMIT
+) -> PrefixPlan:
     """Order prompts, each of at least one token, as ids or packed. Equal ones keep the order in which they were given.
 
     Args:
-        follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have: of
+        follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have.
+        long_from: a prompt of more tokens than this is computed otherwise from its first one on. It shares what has
+            more tokens itself, and the others share with each other. Both are of
             ``lbx.backends.sequence_memory.MemoryTraits``.
 
     Raises:
@@ -80,8 +84,11 @@ def plan_prefixes(prompts: Sequence[Sequence[int] | bytes], follow_limit: int = 
     order = sorted(range(len(packed)), key=packed.__getitem__)
     lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
     common = [0, *(_common(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
-    longest = map(max, pairwise(lengths))
-    shared = [0, *(n if most - n <= follow_limit else 0 for n, most in zip(common[1:], longest, strict=True)), 0]
+    shared = [
+        n if most - n <= follow_limit and (most <= long_from or n - 1 > long_from) else 0  # the trunk may have one less
+        for n, most in zip(common[1:], map(max, pairwise(lengths)), strict=True)
+    ]
+    shared = [0, *shared, 0]
     branches: list[Branch] = []
     trunk = 0
     for place, (index, length) in enumerate(zip(order, lengths, strict=True)):

@@ -35,6 +35,7 @@ CHOSEN = {  # family: the attention that transformers has for it, and how it sha
     "qwen3_5, with eyes": ("sdpa", STATES),  # linear attention
     "llama4": ("sdpa", "yes"),  # chunks
     "glm_moe_dsa": ("sdpa", COPIES),  # an index of what to attend to
+    "longrope": ("sdpa", COPIES),
     "dynamic rope": ("sdpa", "depends on the length"),  # factors that outlive a prompt
 }
 

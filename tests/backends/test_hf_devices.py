@@ -50,7 +50,7 @@ def plain(query, key, value, hidden, scale):
     """Attention by its definition in float64, and its log-sum-exp; hidden has shape (tokens, cells)."""
     shared = query.shape[1] // key.shape[1]
     key, value = (states.double().repeat_interleave(shared, 1) for states in (key, value))
-    scores = (query.double() @ key.transpose(-1, -2) * scale).masked_fill(hidden, -math.inf)
+    scores = (query.double() @ key.transpose(-1, -2) * scale).masked_fill(torch.as_tensor(hidden), -math.inf)
     return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
@@ -108,6 +108,23 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
     assert ours.shape == (1, 20, HEADS, SIZE)
     assert ours.dtype == dtype
     assert (ours - theirs.transpose(1, 2)).abs().max() < tolerance
+
+
+@pytest.mark.parametrize("kernel", ["cpu", "hand"])
+def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
+    """Of different numbers, some shared; what stands behind a row's last cell is hidden."""
+    if kernel == "hand":
+        monkeypatch.setattr(attention, "_computed", attention._by_hand)
+    query, key, value = states(3, CELLS, SIZE - 4)
+    own = [[5], [7, 80, 3, 2], [2, 50]]
+    cells = torch.tensor([one + [0] * (4 - len(one)) for one in own])
+    hidden = torch.arange(4) >= torch.tensor([len(one) for one in own])[:, None]
+    mask = attention.make_mask(hidden, torch.float32).transpose(0, 2)
+    ours, sums = attention._over(query, key, value, Part(cells, mask), attention._How(0.3))
+    for token, seen in enumerate(own):
+        theirs, expected = plain(query[:, :, [token]], key[:, :, seen], value[:, :, seen], False, 0.3)
+        assert (ours[:, :, [token]] - theirs).abs().max() < 1e-5
+        assert (sums[:, :, [token]] - expected).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(("softcap", "sinks"), [(None, None), (2.0, None), (None, torch.linspace(-2, 3, 6))])

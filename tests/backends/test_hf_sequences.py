@@ -18,6 +18,7 @@ from lbx.backends import load, resolve_model
 from lbx.backends.loop import Decoding
 from lbx.backends.options import HfOptions
 from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.engine.batching import DecodeBatch
 from lbx.engine.completing import complete, complete_all
 from lbx.engine.work import not_shared
 from lbx.errors import BackendError, UsageError
@@ -424,14 +425,7 @@ STATES = {
     "falcon-h1": ("FalconH1Config", MAMBA2 | {"mamba_d_ssm": 128, "head_dim": 16}),
 }
 COPIED = {"bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4})}
-SINGLE = {
-    "phi3-longrope": (
-        "Phi3Config",
-        {"sliding_window": None, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE},
-        "longrope",
-    ),
-    "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC}, "dynamic"),
-}
+PHI3_LONG = {"sliding_window": None, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE}
 
 
 def made(name: str, config_name: str, extra, tiny_hf: Path, folder: Path) -> Path:
@@ -459,8 +453,7 @@ def test_kinds_that_are_packed(kind, tiny_hf, tmp_path):
 def test_kinds_with_states_that_grow_in_a_batch(kind, tiny_hf, tmp_path):
     backend = loaded(made(kind, *STATES[kind], tiny_hf, tmp_path), tmp_path, max_sequences=8, kv_cells=4000)
     memory = backend.sequences()
-    assert (memory.forks_anywhere, memory.trunks, memory.max_sequences) == (False, 8, 16)
-    assert memory.copied_cells(100) == 0
+    assert (memory.traits.forks_anywhere, memory.traits.trunks, memory.max_sequences) == (False, 8, 16)
     print(f"{kind}: largest difference {wander(backend, memory, 12, 10, FLOAT32):.1e} of the range")
     memory.drop(0)
     fill(memory, 0, [3] * 20)
@@ -487,12 +480,12 @@ def test_states_take_at_most_a_part_of_the_memory(tiny_hf, tmp_path, monkeypatch
     backend = loaded(folder, tmp_path)
     backend.sequences()
     state = backend._packing.state_bytes
-    fill(backend._sequences, 0, [3, 4])
-    assert state == backend._sequences.state_bytes
+    fill(backend._memory, 0, [3, 4])
+    assert state == backend._memory.state_bytes
     # Of two layers: for each channel the last inputs of its convolution and eight numbers.
     config = backend._model.config
     assert state == 2 * config.intermediate_size * (config.conv_kernel + config.state_size) * 4
-    assert backend._sequences.max_sequences == 8 + 32
+    assert backend._memory.max_sequences == 8 + 32
     backend.close()
     monkeypatch.setattr(check, "_STATES", 12 * state)
     monkeypatch.setattr(check, "_WEIGHTS_PART", 1 << 40)
@@ -553,7 +546,7 @@ def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_pat
 
     monkeypatch.setattr(Reach, "first", lambda self, positions: positions * 0)
     backend = loaded(made("wide", "MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)
-    assert not backend.sequences().forks_anywhere
+    assert not backend.sequences().traits.forks_anywhere
     assert "differ from single ones" in backend._packing.reason
     assert backend._model.config.sliding_window == window
     backend.close()
@@ -575,21 +568,39 @@ def test_kinds_whose_sequences_are_copied(kind, tiny_hf, tmp_path):
     backend.close()
 
 
-@pytest.mark.parametrize("kind", SINGLE)
-def test_kinds_that_are_answered_one_at_a_time(kind, tiny_hf, tmp_path):
-    config_name, extra, words = SINGLE[kind]
-    backend = loaded(made(kind, config_name, extra, tiny_hf, tmp_path), tmp_path)
+def test_dynamic_embeddings_are_asked_one_at_a_time(tiny_hf, tmp_path):
+    backend = loaded(made("dynamic", "LlamaConfig", {"rope_parameters": DYNAMIC}, tiny_hf, tmp_path), tmp_path)
     reason = backend.sequences().traits.single_reason
-    assert words in reason
+    assert "dynamic" in reason
     assert not_shared(backend, batching=True) == reason
     assert not_shared(backend, batching=False) is None
-    print(f"{kind}: {reason}")
     requests = questions(backend, tokens_of(random.Random(4), 500), 4, 6)
     alone = [complete(backend, request) for request in requests]
     for batching in (False, True):
         found = dict(complete_all(backend, requests, batching=batching))
         assert [found[n].output_ids for n in range(4)] == [one.output_ids for one in alone]
         assert {one.cached_tokens for one in found.values()} == {0}
+    backend.close()
+
+
+def test_longrope_shares_among_long_prompts_and_among_short_ones(tiny_hf, tmp_path):
+    """All of a long prompt is turned by other factors than a short one, what both begin with, too."""
+    backend = loaded(made("longrope", "Phi3Config", PHI3_LONG, tiny_hf, tmp_path), tmp_path)
+    document = tokens_of(random.Random(4), 300)
+    short = questions(backend, document[:150], 3, 6)
+    requests = [*short, *questions(backend, document, 3, 6), *questions(backend, document[:260], 2, 6)]
+    batch = DecodeBatch(backend.sequences(), requests, backend.tokenizer, backend.eos_ids)
+    found = dict(batch.run())
+    for number, request in enumerate(requests):
+        tokens = list(request.token_ids)
+        for token in found[number].output_ids:
+            expected = alone(backend, tokens)
+            gap = float(expected.max() - expected[token]) / np.ptp(expected)
+            assert gap < FLOAT32
+            tokens.append(token)
+    kept = [found[number].cached_tokens for number in range(len(requests))]
+    assert sorted(kept) == [0, 0, 150, 150, 260, 260, 300, 300]
+    assert sum(kept) == sum(map(len, (request.token_ids for request in requests))) - batch.prompt_tokens
     backend.close()
 
 

@@ -162,6 +162,16 @@ def test_where_tokens_follow_singly_long_texts_are_read_afresh() -> None:
     assert batch.plan.tree_tokens == 10 + 3 * 500 + 5 + 3 + 30
 
 
+def test_long_prompts_share_what_is_long_itself_and_short_ones_with_each_other() -> None:
+    begin = [1] * 20
+    ends = [[2] * 5, [3], [4] * 30 + [5], [4] * 30 + [6], [4] * 5 + [7] * 30]
+    prompts = [begin + end for end in ends]
+    kept = {branch.index: branch.kept for branch in plan_prefixes(prompts, long_from=30).branches}
+    assert kept == {0: 0, 1: 20, 2: 0, 3: 50, 4: 0}
+    equal = plan_prefixes([[1] * 31, [1] * 31, [1] * 32, [1] * 32], long_from=30).branches
+    assert [branch.kept for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
+
+
 @pytest.mark.parametrize("trunks", [5, 7])
 def test_two_documents_with_questions_that_share_their_words_are_read_once_without_a_cut(trunks: int) -> None:
     begin, ends = [9] * 5, [[2, 3, 4], [2, 3, 5], [2, 6], [7]]

@@ -27,8 +27,9 @@ class Part(NamedTuple):
     """Some cells, and how new tokens look at them.
 
     Attributes:
-        cells: a slice, or indices of shape (columns,).
-        mask: shape (1, 1, tokens, columns), added to the scores; None: nothing is hidden.
+        cells: a slice, or indices of shape (columns,); or of shape (tokens, columns): each token has its own.
+        mask: shape (1, 1, tokens, columns), added to the scores; None: nothing is hidden. Of tokens that have their own
+            cells (tokens, 1, 1, columns).
         causal: the cells are the tokens themselves in their order; each sees those up to itself.
     """
 
@@ -176,6 +177,8 @@ def _over(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _How
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
+    if isinstance(part.cells, torch.Tensor) and part.cells.ndim == 2:
+        return _over_own(query, key, value, part, how)
     key, value = _selected(key, part.cells), _selected(value, part.cells)
     _, heads, tokens, size = query.shape
     kv_heads, mask = key.shape[1], part.mask
@@ -189,6 +192,23 @@ def _over(
     rows = query.reshape(1, kv_heads, shared * tokens, size)
     out, lse = _computed(_Heads(rows, key, value, mask, False, how))
     return out.reshape(1, heads, tokens, -1), lse.reshape(1, heads, tokens)
+
+
+def _over_own(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _How
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same where each token has cells of its own: the tokens become a batch."""
+    assert isinstance(part.cells, torch.Tensor) and part.mask is not None
+    _, heads, tokens, size = query.shape
+    kv_heads = key.shape[1]
+    key, value = (
+        states[0].index_select(1, part.cells.flatten()).view(kv_heads, *part.cells.shape, -1).transpose(0, 1)
+        for states in (key, value)
+    )
+    rows = query[0].transpose(0, 1).reshape(tokens, kv_heads, heads // kv_heads, size)
+    mask = part.mask.expand(-1, -1, heads // kv_heads, -1)
+    out, lse = _computed(_Heads(rows, key, value, mask, False, how))
+    return out.reshape(tokens, heads, -1).transpose(0, 1)[None], lse.reshape(tokens, heads).T[None]
 
 
 def _selected(cells: torch.Tensor, which: slice | torch.Tensor) -> torch.Tensor:
@@ -245,25 +265,25 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
 def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
     """The same with plain matrix products, some tokens at a time."""
     query, key, value, mask, causal, (scale, softcap, _) = heads
-    _, number, tokens, size = query.shape
+    batch, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]
-    query = query.reshape(kv_heads, number // kv_heads, tokens, size)
-    keys, values = key.transpose(0, 1).transpose(-1, -2), value.transpose(0, 1)
+    query = query.reshape(batch, kv_heads, number // kv_heads, tokens, size)
+    keys, values = key[:, :, None].transpose(-1, -2), value[:, :, None]
     outs, sums = [], []
     step = max(1, _WEIGHTS_AT_ONCE // cells)
     for at in range(0, tokens, step):
-        scores = torch.matmul(query[:, :, at : at + step], keys).float() * scale
+        scores = torch.matmul(query[:, :, :, at : at + step], keys).float() * scale
         if softcap:
             scores = torch.tanh(scores / softcap) * softcap
         if causal:
             order = torch.arange(cells, device=query.device)
             scores.masked_fill_(order > order[at : at + step, None], float("-inf"))
         if mask is not None:
-            scores += mask[:, :, at : at + step]
+            scores += mask[:, :, None, at : at + step]
         lse = scores.logsumexp(-1)
         outs.append(torch.matmul((scores - lse[..., None]).exp_().to(value.dtype), values))
         sums.append(lse)
-    return torch.cat(outs, 2).reshape(1, number, tokens, -1), torch.cat(sums, 2).reshape(1, number, tokens)
+    return torch.cat(outs, 3).reshape(batch, number, tokens, -1), torch.cat(sums, 3).reshape(batch, number, tokens)
 
 
 def make_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -17,6 +17,7 @@ from lbx.backends.hf.library import (
     attention_of,
     go_offline,
     length_dependent,
+    long_from,
     quiet,
     read_tokenizer,
     refuse_without_tokenizer,
@@ -85,7 +86,9 @@ class HfBackend:
         from lbx.backends.hf.copies import HfCopies
         from lbx.backends.hf.sequence_memory import HfSequences
 
-        self._packing = packing = packing_of(self._model, pieces=self._chunk > 0)
+        # longrope takes prompts whole, so that all of one is turned alike; what follows may have any number of tokens.
+        pieces = self._chunk > 0 or long_from(self._model.config) is not None
+        self._packing = packing = packing_of(self._model, pieces=pieces)
         if packing.reason is None:
             return HfSequences(
                 self._model,
@@ -95,14 +98,14 @@ class HfBackend:
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
                 parts=packing.parts,
-                pieces=self._chunk > 0,
+                pieces=pieces,
                 name=self.info.model,
             )
         return HfCopies(
             self._model,
             max_cells=max(self._kv_cells, _COPIES * self.info.context_window),
             max_step=self._chunk or self.info.context_window,
-            pieces=self._chunk > 0,
+            pieces=pieces,
             single_reason=packing.single_reason,
             name=self.info.model,
         )

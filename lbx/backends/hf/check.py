@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
 from lbx.backends.hf.copies import HfCopies
-from lbx.backends.hf.library import attention_of, first_line, length_dependent, model_tokens
+from lbx.backends.hf.library import attention_of, first_line, length_dependent, long_from, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
 from lbx.backends.hf.single import Forward, rounding
 from lbx.backends.sequence_memory import Extend, SequenceMemory
@@ -58,10 +58,10 @@ def packing_of(model: Any, *, pieces: bool) -> Packing:
         pieces: whether several tokens may follow others in one pass.
     """
     dependent = length_dependent(model.config)
-    if dependent:
-        reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
+    reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
+    if dependent and not long_from(model.config):
         return Packing(reason, False, reason)
-    packing = _in_one_row(model, pieces)
+    packing = Packing(reason, False) if dependent else _in_one_row(model, pieces)
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)

@@ -15,7 +15,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from lbx.backends.hf.cache import GrowingLayer, make_cache
-from lbx.backends.hf.library import first_line, give_back_memory, length_dependent
+from lbx.backends.hf.library import first_line, give_back_memory, length_dependent, long_from
 from lbx.backends.hf.single import Forward, forget_lengths
 from lbx.backends.sequence_memory import (
     NO_FOREIGN_CELLS,
@@ -72,6 +72,7 @@ class HfCopies:
             trunks=self.max_sequences - 1,  # an answer's copy of a whole sequence is dear, and nothing is won by it
             copies=True,
             follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else _SINGLY,
+            long_from=long_from(model.config) or NO_LIMIT,
             single_reason=single_reason,
         )
         self._by_length = bool(length_dependent(model.config))

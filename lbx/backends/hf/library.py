@@ -146,3 +146,16 @@ def length_dependent(config: Any) -> list[str]:
     tables = [rope, *rope.values()] if isinstance(rope, dict) else []
     kinds = {str(table.get("rope_type")) for table in tables if isinstance(table, dict)}
     return sorted(kinds & set(_LENGTH_DEPENDENT))
+
+
+def long_from(config: Any) -> int | None:
+    """The length beyond which longrope turns all of a prompt's tokens by its long factors; None where nothing does."""
+    text = config.get_text_config(decoder=True)
+    rope = getattr(text, "rope_parameters", None)
+    tables = [rope, *rope.values()] if isinstance(rope, dict) else []
+    found = [
+        table.get("original_max_position_embeddings") or getattr(text, "original_max_position_embeddings", None)
+        for table in tables
+        if isinstance(table, dict) and table.get("rope_type") == "longrope"
+    ]
+    return int(found[0]) if len(found) == 1 and found[0] else None

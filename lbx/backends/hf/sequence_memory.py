@@ -318,11 +318,16 @@ class HfSequences:
             if reach:
                 last = start + np.cumsum(lengths) - 1
                 edges = reach.first(np.stack([positions[last - lengths + 1], positions[last]]))
-            look = self._table.look([item.sequence for item in group], cells[start:stop], edges)
+            look = self._table.look(
+                [item.sequence for item in group], cells[start:stop], edges, apart=self._device.type == "cpu"
+            )
             parts = [Part(self._chosen(piece)) for piece in look.everyone]
             if look.rest is not None:
                 mask = None if look.causal else self._mask(group, positions[start:stop], look.rest, reach)
                 parts.append(Part(self._chosen(look.rest), mask, look.causal))
+            if look.own is not None:
+                own = torch.from_numpy(look.own).to(self._device)
+                parts.append(Part(own.clamp(0), make_mask(own < 0, self._model.dtype).transpose(0, 2)))
             rows.append(QueryRows(slice(start, stop), parts))
             start = stop
         return Layout(rows)

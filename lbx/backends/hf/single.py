@@ -115,6 +115,6 @@ def forget_lengths(model: Any) -> None:
         for name, factors in [*module.named_buffers(recurse=False), *vars(module).items()]:
             if name.endswith("original_inv_freq"):
                 now = getattr(module, name.replace("original_", ""))
-                setattr(module, name.replace("original_", ""), factors.to(now.device))
+                setattr(module, name.replace("original_", ""), factors.to(now.device, copy=True))  # some write into it
             elif name.endswith("max_seq_len_cached"):
                 setattr(module, name, module.original_max_seq_len)

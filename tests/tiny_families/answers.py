@@ -184,7 +184,7 @@ def _how(memory: Any) -> str:
         return ""
     if isinstance(memory, HfCopies):
         return "yes, by copies"
-    if not memory.forks_anywhere:
+    if not memory.traits.forks_anywhere:
         return "yes, with states"
     return "yes" if memory._parts else "yes, by a mask"
 

@@ -44,7 +44,7 @@ bench-engine *args: setup
 bench-growth figure *args: setup
     python -m bench.growth {{ figure }} {{ args }}
 
-# sliding, hybrid and recurrent models: questions that share a document by copies of it, against each one cold
+# models of every kind of layer: questions that share a document against each one cold, many answers against one by one
 bench-copies *args: setup
     python -m bench.copies {{ args }}
 

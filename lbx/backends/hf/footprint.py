@@ -57,14 +57,17 @@ def _numbers_in(path: Path) -> int:
 
 
 def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
-    """What a token takes in the cache of all layers; None where the layers do not all keep keys and values of it."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
+    """What a token takes in the cache of all layers; None where they do not all keep keys and values of it.
+
+    Those whose attention slides do, as ``lbx.backends.hf.cells`` has it.
+    """
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
     text = config.get_text_config(decoder=True)
     if any(getattr(text, mark, None) for mark in _MADE_ELSEWHERE):
         return None
     layers = DynamicCache(config=config).layers
-    if not layers or any(type(layer) is not DynamicLayer for layer in layers):
+    if not layers or any(type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers):
         return None
     heads = getattr(text, "num_attention_heads", None)
     hidden = getattr(text, "hidden_size", None)

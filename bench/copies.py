@@ -1,14 +1,14 @@
-"""What sharing wins on transformers, whatever a model's layers keep: questions on one document, and decoding of many.
+"""What sharing wins, whatever a model's layers keep: questions on one document, and decoding of many.
 
     python -m bench.copies [--questions 16] [--document 8192] [--question 64] [--new-tokens 16]
                            [--answers 32] [--answer-tokens 256] [KIND...]
 
-Random models of about 25 million parameters, one thread: full (Llama), sliding (Gemma 3, five layers of six see 512
-tokens), hybrid (LFM2, convolutions and attention), recurrent (Mamba 2). Prints CPU seconds of answering: questions that
-share the document against each one cold, then answers to as many questions together against one after the other, both
-on the document read once. Beside them the prompt tokens computed as a part of the distinct ones, and how many answers
-are equal. Exit code 1 where one is not, or more than 1.02 of the distinct tokens were computed. --answers 0 leaves the
-second table out.
+Random models of about 25 million parameters, one thread, on transformers: full (Llama), sliding (Gemma 3, five layers
+of six see 512 tokens), hybrid (LFM2, convolutions and attention), recurrent (Mamba 2); on llama.cpp: gguf (a Llama in
+F16). Prints CPU seconds of answering: questions that share the document against each one cold, then answers to as many
+questions together against one after the other, both on the document read once. Beside them the prompt tokens computed
+as a part of the distinct ones, and how many answers are equal. Exit code 1 where one is not, or more than 1.02 of the
+distinct tokens were computed. --answers 0 leaves the second table out.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ import random
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.figures import MOST_COMPUTED, table
+from bench.model import Shape, make_gguf, make_hf
 from lbx.backends import Backend, load, resolve_model
 from lbx.engine.batching import DecodeBatch
 from lbx.engine.completing import complete
 from lbx.records import Completion, Request, SampleKey
 
 _VOCABULARY = 8192
+_GGUF = "gguf"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": (
@@ -65,9 +68,17 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 def main() -> int:
     args = _arguments()
     cold, many, good = [], [], True
-    for kind in args.kinds or KINDS:
+    for kind in args.kinds or [*KINDS, _GGUF]:
         with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
-            backend = load(resolve_model(str(_made(kind, Path(folder))), threads=1))
+            window = args.document + args.question + max(args.new_tokens, args.answer_tokens)
+            cells = window + max(args.questions, args.answers) * (args.question + args.answer_tokens)
+            card = resolve_model(str(_made(kind, Path(folder))), threads=1)
+            card = replace(
+                card,
+                context_window=window,
+                options=replace(card.options, kv_cells=cells, max_sequences=args.answers + 2),
+            )
+            backend = load(card)
             try:
                 row, equal = _against_cold(kind, backend, _requests(args, args.questions, args.new_tokens))
                 cold.append(row)
@@ -87,18 +98,21 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all without")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join([*KINDS, _GGUF])}; all without")
     numbers = {"questions": 16, "document": 8192, "question": 64, "new-tokens": 16, "answers": 32, "answer-tokens": 256}
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value, metavar="N")
     args = parser.parse_args()
-    if unknown := set(args.kinds) - KINDS.keys():
+    if unknown := set(args.kinds) - KINDS.keys() - {_GGUF}:
         parser.error(f"there is no kind {', '.join(sorted(unknown))}")
     return args
 
 
 def _made(kind: str, folder: Path) -> Path:
-    """A random model's folder, with a tokenizer of single words."""
+    """A random model's folder, with a tokenizer of single words; or its file."""
+    if kind == _GGUF:
+        make_hf(folder, [" ".join(f"w{n}" for n in range(100_000))], Shape(_VOCABULARY, context=65_536))
+        return make_gguf(folder)
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -139,12 +153,17 @@ def _against_cold(kind: str, backend: Backend, requests: list[Request]) -> tuple
     end = time.process_time()
     equal = sum(shared[n].output_ids == said.output_ids for n, said in cold.items())
     computed = batch.prompt_tokens / batch.plan.tree_tokens
-    parameters = sum(numbers.numel() for numbers in backend._model.parameters())  # type: ignore[attr-defined]
     cells = [
-        kind, f"{parameters / 1e6:.0f} M", f"{end - middle:.1f}", f"{middle - begin:.1f}",
+        kind, f"{_parameters(backend) / 1e6:.0f} M", f"{end - middle:.1f}", f"{middle - begin:.1f}",
         f"{(end - middle) / (middle - begin):.2f}", f"{computed:.3f}", f"{equal} of {len(requests)}",
     ]  # fmt: skip
     return cells, equal == len(requests) and computed <= MOST_COMPUTED
+
+
+def _parameters(backend: Any) -> int:
+    if backend.info.name == "llamacpp":
+        return int(backend._lib.llama_model_n_params(backend._model))
+    return sum(numbers.numel() for numbers in backend._model.parameters())
 
 
 def _against_one_by_one(kind: str, backend: Backend, requests: list[Request]) -> tuple[list[str], bool]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.options import OPTIONS
+from lbx.backends.kinds import OPTIONS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BOS, EOS = "<s>", "</s>"

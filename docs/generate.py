@@ -23,7 +23,7 @@ from typing import Any
 import typer
 
 from lbx.backends.cards import Chat, Weights
-from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS
+from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
 from lbx.cli.main import app
 from lbx.records import Sampling
 from lbx.store import Store

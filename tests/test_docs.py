@@ -235,7 +235,7 @@ def test_the_example_card_shows_every_key(tmp_path: Path) -> None:
     from dataclasses import fields
 
     from lbx.backends.cards import Chat, Weights
-    from lbx.backends.options import EMBEDDING_OPTIONS, OPTIONS
+    from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
     from lbx.records import Sampling
 
     text = (ROOT / "models" / "example.toml").read_text("utf-8")

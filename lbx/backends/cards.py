@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lbx.backends.options import KINDS, Kind, Options
+from lbx.backends.kinds import KINDS, Kind, Options
 from lbx.backends.sampling import RANGES, out_of_range
 from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError

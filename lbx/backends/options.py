@@ -1,6 +1,5 @@
-"""What a model card's ``[options]`` may hold: one frozen dataclass for each backend, checked when made.
-
-``OPTIONS`` are those of models that write text, ``EMBEDDING_OPTIONS`` those of models that turn text into vectors.
+"""What the card of a model that writes text may hold under ``[options]``: a frozen dataclass for each backend, checked
+when made.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ DTYPES = (AUTO, "float32", "bfloat16", "float16")
 ATTENTIONS = (AUTO, "sdpa", "eager")
 QUANTIZATIONS = ("", "4bit")
 DEVICE_MAPS = ("", "auto", "balanced", "balanced_low_0", "sequential")
-POOLINGS = ("", "mean", "last", "cls")
-PADDING_SIDES = ("auto", "left", "right")
 MOST_THREADS = 512  # llama.cpp's own limit
 MOST_ROPE_FACTOR = 1024
 MOST_SEQUENCES = 256  # llama.cpp's own limit
@@ -85,13 +82,13 @@ class LlamaOptions:
     batch_invariant: bool | None = None
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "prefill_chunk", "max_sequences")
-        _at_least(self, 0, "threads", "yarn_original_context", "kv_cells", "rope_freq_base", "rope_freq_scale")
-        _at_least(self, -1, "n_gpu_layers")
+        at_least(self, 1, "prefill_chunk", "max_sequences")
+        at_least(self, 0, "threads", "yarn_original_context", "kv_cells", "rope_freq_base", "rope_freq_scale")
+        at_least(self, -1, "n_gpu_layers")
         if self.max_sequences > MOST_SEQUENCES:
             raise UsageError(f"max_sequences = {self.max_sequences} is too large: it must be at most {MOST_SEQUENCES}.")
-        _one_of(self, CACHE_TYPES, "cache_type_k", "cache_type_v")
-        _one_of(self, ROPE_SCALINGS, "rope_scaling")
+        one_of(self, CACHE_TYPES, "cache_type_k", "cache_type_v")
+        one_of(self, ROPE_SCALINGS, "rope_scaling")
         if self.cache_type_v.startswith("q") and not self.flash_attention:
             raise UsageError(
                 f"cache_type_v = {self.cache_type_v!r} needs flash attention.",
@@ -146,8 +143,8 @@ class HfOptions:
     extend_context: bool = False
 
     def __post_init__(self) -> None:
-        _check_device(self.device)
-        _one_of(self, HF_ROPE_SCALINGS, "rope_scaling")
+        check_device(self.device)
+        one_of(self, HF_ROPE_SCALINGS, "rope_scaling")
         if bool(self.rope_scaling) != bool(self.rope_factor):
             raise UsageError(
                 "rope_scaling and rope_factor go together.",
@@ -155,17 +152,17 @@ class HfOptions:
             )
         if self.rope_scaling and not 1 <= self.rope_factor <= MOST_ROPE_FACTOR:
             raise UsageError(f"rope_factor = {self.rope_factor} is not a number of 1 to {MOST_ROPE_FACTOR}.")
-        _one_of(self, DEVICE_MAPS, "device_map")
+        one_of(self, DEVICE_MAPS, "device_map")
         if self.device_map and self.device != "auto":
             raise UsageError(
                 f"device = {self.device!r} and device_map = {self.device_map!r} exclude each other.",
                 fix="Leave device out: a device map takes every GPU there is.",
             )
-        _one_of(self, QUANTIZATIONS, "quantization")
-        _one_of(self, DTYPES, "dtype")
-        _one_of(self, ATTENTIONS, "attention")
-        _at_least(self, 1, "prefill_chunk", "max_sequences")
-        _at_least(self, 0, "kv_cells", "threads")
+        one_of(self, QUANTIZATIONS, "quantization")
+        one_of(self, DTYPES, "dtype")
+        one_of(self, ATTENTIONS, "attention")
+        at_least(self, 1, "prefill_chunk", "max_sequences")
+        at_least(self, 0, "kv_cells", "threads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +204,12 @@ class EndpointOptions:
 
     def __post_init__(self) -> None:
         _check_url(self.url)
-        _one_of(self, APIS, "api")
-        _one_of(self, SERVERS, "server")
+        one_of(self, APIS, "api")
+        one_of(self, SERVERS, "server")
         if not self.timeout_s > 0:
             raise UsageError(f"timeout_s = {self.timeout_s} is not a number of seconds above 0.")
-        _at_least(self, 0, "retries")
-        _at_least(self, 1, "concurrency")
+        at_least(self, 0, "retries")
+        at_least(self, 1, "concurrency")
         if not 0 <= self.pause_s <= MOST_PAUSE_S:
             raise UsageError(f"pause_s = {self.pause_s} is not a number of seconds from 0 to {MOST_PAUSE_S}.")
         _check_extra_body(self.extra_body)
@@ -224,193 +221,6 @@ class EndpointOptions:
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentenceTransformersOptions:
-    """Options of embedding models on sentence-transformers.
-
-    Attributes:
-        device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
-        dtype: float32 by default, on a GPU too, because LongBench Pro's published numbers were made with it
-            (sentence-transformers 3.1 and transformers 4.51 load in float32); bfloat16 takes half of the memory.
-        attention: "sdpa" or "eager".
-        batch_tokens: how many tokens, padding included, are computed at once; a longer text is a batch of its own.
-        padding_side: "auto" pads a last-token model on the left, as LongBench Pro does, and others on the right.
-        max_length: cut texts to so many tokens, at their end; 0 means the model's own maximum.
-        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps what the model's folder says.
-        query_prefix: put before a query when retrieving; "" means the model's own prompt for queries, if it has one.
-        document_prefix: put before every other text. Leave it empty for LongBench Pro's summaries.
-        threads: CPU threads; 0 means every core this process may use.
-    """
-
-    device: str = "auto"
-    dtype: str = "float32"
-    attention: str = "sdpa"
-    batch_tokens: int = 8192
-    padding_side: str = "auto"
-    max_length: int = 0
-    pooling: str = ""
-    query_prefix: str = ""
-    document_prefix: str = ""
-    threads: int = 0
-
-    def __post_init__(self) -> None:
-        _check_device(self.device)
-        _one_of(self, DTYPES[1:], "dtype")
-        _one_of(self, ATTENTIONS[1:], "attention")
-        _at_least(self, 1, "batch_tokens")
-        _one_of(self, PADDING_SIDES, "padding_side")
-        _one_of(self, POOLINGS, "pooling")
-        _at_least(self, 0, "max_length", "threads")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlamaEmbeddingOptions:
-    """Options of embedding models on llama.cpp.
-
-    Attributes:
-        prefill_chunk: tokens computed at once, where the model can be computed in pieces (causal, last token).
-        flash_attention: use flash attention; off by default, as for models that write text.
-        n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
-        threads: CPU threads; 0 means every core this process may use.
-        repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
-        max_length: cut texts to so many tokens, at their end; 0 means the model's own maximum.
-        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps what the model file says.
-        append_eos: end every text with the end-of-sequence token, where the model file forgets to ask for it.
-        query_prefix: put before a query when retrieving.
-        document_prefix: put before every other text.
-    """
-
-    prefill_chunk: int = 512
-    flash_attention: bool = False
-    n_gpu_layers: int = -1
-    threads: int = 0
-    repack: bool = True
-    max_length: int = 0
-    pooling: str = ""
-    append_eos: bool = False
-    query_prefix: str = ""
-    document_prefix: str = ""
-
-    def __post_init__(self) -> None:
-        _at_least(self, 1, "prefill_chunk")
-        _at_least(self, -1, "n_gpu_layers")
-        _at_least(self, 0, "threads", "max_length")
-        _one_of(self, POOLINGS, "pooling")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointEmbeddingOptions:
-    """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``).
-
-    Attributes:
-        url: address of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
-        model: its name on the server; "" where the server has only one. Vectors are kept under the card's name and
-            this one: name the card anew when the server gets other weights under an old name.
-        api_key_env: name of the environment variable that holds the key; "" sends none.
-        timeout_s: seconds the server may take for one answer, waiting in its queue included.
-        retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
-        batch_texts: texts of one request.
-        max_characters: cut texts to so many characters, at their end; 0 sends them whole, and one that is too long for
-            the model is refused by most servers.
-        dimensions: ask for vectors of so many numbers, where the model can; 0 means its own.
-        query_prefix: put before a query when retrieving.
-        document_prefix: put before every other text.
-    """
-
-    url: str = ""
-    model: str = ""
-    api_key_env: str = ""
-    timeout_s: float = 300.0
-    retries: int = 5
-    batch_texts: int = 32
-    max_characters: int = 0
-    dimensions: int = 0
-    query_prefix: str = ""
-    document_prefix: str = ""
-
-    def __post_init__(self) -> None:
-        _ = self.connection  # which is checked as it is made
-        _at_least(self, 1, "batch_texts")
-        _at_least(self, 0, "max_characters", "dimensions")
-
-    @property
-    def connection(self) -> EndpointOptions:
-        """The same as of a model that writes text."""
-        return EndpointOptions(
-            url=self.url,
-            model=self.model,
-            api_key_env=self.api_key_env,
-            timeout_s=self.timeout_s,
-            retries=self.retries,
-            concurrency=1,
-        )
-
-
-Options = (
-    LlamaOptions
-    | HfOptions
-    | ScriptedOptions
-    | EndpointOptions
-    | SentenceTransformersOptions
-    | LlamaEmbeddingOptions
-    | EndpointEmbeddingOptions
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """What lbx knows of a backend before its library is loaded.
-
-    Attributes:
-        options: what a card's ``[options]`` may hold.
-        load: "module:function", imported when a model is loaded.
-        library, extra: what it imports, and the extra of lbx that installs it; "" for none.
-        embeds: its models turn texts into vectors; the others write text.
-        gguf: its weights are a GGUF file.
-        remote: a server has the weights; the card may have a tokenizer.
-    """
-
-    options: type[Options]
-    load: str
-    library: str = ""
-    extra: str = ""
-    embeds: bool = False
-    gguf: bool = False
-    remote: bool = False
-
-
-KINDS: dict[str, Kind] = {
-    "llamacpp": Kind(
-        options=LlamaOptions, load="lbx.backends.llama.backend:load", library="llama_cpp", extra="llama", gguf=True
-    ),
-    "hf": Kind(options=HfOptions, load="lbx.backends.hf.backend:load", library="transformers", extra="hf"),
-    "scripted": Kind(options=ScriptedOptions, load="lbx.backends.scripted:load"),
-    "endpoint": Kind(options=EndpointOptions, load="lbx.backends.endpoint.backend:load", remote=True),
-    "sentence_transformers": Kind(
-        options=SentenceTransformersOptions,
-        load="lbx.backends.hf.embedding:load",
-        library="sentence_transformers",
-        extra="hf",
-        embeds=True,
-    ),
-    "llamacpp_embedding": Kind(
-        options=LlamaEmbeddingOptions,
-        load="lbx.backends.llama.embedding:load",
-        library="llama_cpp",
-        extra="llama",
-        embeds=True,
-        gguf=True,
-    ),
-    "endpoint_embedding": Kind(
-        options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
-    ),
-}
-"""Every backend, by the name that cards give it. A new one is its row here, its options above, and its module."""
-
-OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
-EMBEDDING_OPTIONS = {name: kind.options for name, kind in KINDS.items() if kind.embeds}
-
-
 def thread_count(wanted: int) -> int:
     """How many threads to use: as asked, or one for each core that this process may run on (Slurm and cgroups bind)."""
     if wanted:
@@ -418,7 +228,8 @@ def thread_count(wanted: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise UsageError for a name that torch has not."""
     name, _, number = device.partition(":")
     if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
         raise UsageError(f"device = {device!r} is none of auto, cpu, cuda, cuda:N.")
@@ -454,13 +265,15 @@ def _check_extra_body(table: dict[str, Any]) -> None:
         raise UsageError(f"extra_body cannot be sent as JSON: {exc}.", fix="Write dates as text.") from exc
 
 
-def _at_least(options: Options, least: int, *names: str) -> None:
+def at_least(options: object, least: int, *names: str) -> None:
+    """Raise UsageError for an option that is smaller."""
     for name in names:
         if not (value := getattr(options, name)) >= least:
             raise UsageError(f"{name} = {value} is too small: it must be at least {least}.")
 
 
-def _one_of(options: Options, choices: tuple[str, ...], *names: str) -> None:
+def one_of(options: object, choices: tuple[str, ...], *names: str) -> None:
+    """Raise UsageError for an option that is none of the choices."""
     for name in names:
         if (value := getattr(options, name)) not in choices:
             raise UsageError(f"{name} = {value!r} is none of {', '.join(c or repr('') for c in choices)}.")

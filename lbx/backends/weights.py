@@ -10,14 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.options import (
-    KINDS,
-    MOST_THREADS,
-    OPTIONS,
-    EndpointEmbeddingOptions,
-    EndpointOptions,
-    ScriptedOptions,
-)
+from lbx.backends.embedding_options import EndpointEmbeddingOptions
+from lbx.backends.kinds import KINDS, OPTIONS
+from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.counting import CountingBackend, with_small_cache
-from lbx.backends.options import EndpointEmbeddingOptions, EndpointOptions
+from lbx.backends.embedding_options import EndpointEmbeddingOptions
+from lbx.backends.options import EndpointOptions
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.engine.retrieving import Finder, Retrieval, rules_of
 from lbx.engine.settings import RunSettings

@@ -12,12 +12,8 @@ from pathlib import Path
 import pytest
 
 from lbx.backends import KINDS, read_card
-from lbx.backends.options import (
-    HfOptions,
-    LlamaEmbeddingOptions,
-    LlamaOptions,
-    SentenceTransformersOptions,
-)
+from lbx.backends.embedding_options import LlamaEmbeddingOptions, SentenceTransformersOptions
+from lbx.backends.options import HfOptions, LlamaOptions
 from lbx.errors import UsageError
 from lbx.records import Sampling
 

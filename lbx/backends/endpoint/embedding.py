@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
+from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.server import find_out
-from lbx.backends.options import EndpointEmbeddingOptions
 from lbx.backends.text import encodable
 from lbx.errors import BackendError
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
+from lbx.backends.embedding_options import SentenceTransformersOptions
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import choose_device, first_line, go_offline, quiet, refuse_without_tokenizer, warnings_if
-from lbx.backends.options import SentenceTransformersOptions, thread_count
+from lbx.backends.options import thread_count
 from lbx.backends.text import encodable
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
+from lbx.backends.embedding_options import LlamaEmbeddingOptions
 from lbx.backends.llama.library import check_gguf, library, load_model, log
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes, kv_cache_bytes
-from lbx.backends.options import LlamaEmbeddingOptions, LlamaOptions, thread_count
+from lbx.backends.options import LlamaOptions, thread_count
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 

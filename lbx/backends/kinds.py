@@ -1,0 +1,75 @@
+"""Every backend: what a card for it may hold, and what loads it.
+
+``OPTIONS`` are those of models that write text, ``EMBEDDING_OPTIONS`` those of models that turn text into vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lbx.backends.embedding_options import EndpointEmbeddingOptions, LlamaEmbeddingOptions, SentenceTransformersOptions
+from lbx.backends.options import EndpointOptions, HfOptions, LlamaOptions, ScriptedOptions
+
+Options = (
+    LlamaOptions
+    | HfOptions
+    | ScriptedOptions
+    | EndpointOptions
+    | SentenceTransformersOptions
+    | LlamaEmbeddingOptions
+    | EndpointEmbeddingOptions
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What lbx knows of a backend before its library is loaded.
+
+    Attributes:
+        options: what a card's ``[options]`` may hold.
+        load: "module:function", imported when a model is loaded.
+        library, extra: what it imports, and the extra of lbx that installs it; "" for none.
+        embeds: its models turn texts into vectors; the others write text.
+        gguf: its weights are a GGUF file.
+        remote: a server has the weights; the card may have a tokenizer.
+    """
+
+    options: type[Options]
+    load: str
+    library: str = ""
+    extra: str = ""
+    embeds: bool = False
+    gguf: bool = False
+    remote: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "llamacpp": Kind(
+        options=LlamaOptions, load="lbx.backends.llama.backend:load", library="llama_cpp", extra="llama", gguf=True
+    ),
+    "hf": Kind(options=HfOptions, load="lbx.backends.hf.backend:load", library="transformers", extra="hf"),
+    "scripted": Kind(options=ScriptedOptions, load="lbx.backends.scripted:load"),
+    "endpoint": Kind(options=EndpointOptions, load="lbx.backends.endpoint.backend:load", remote=True),
+    "sentence_transformers": Kind(
+        options=SentenceTransformersOptions,
+        load="lbx.backends.hf.embedding:load",
+        library="sentence_transformers",
+        extra="hf",
+        embeds=True,
+    ),
+    "llamacpp_embedding": Kind(
+        options=LlamaEmbeddingOptions,
+        load="lbx.backends.llama.embedding:load",
+        library="llama_cpp",
+        extra="llama",
+        embeds=True,
+        gguf=True,
+    ),
+    "endpoint_embedding": Kind(
+        options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
+    ),
+}
+"""Every backend, by the name that cards give it. A new one is its row here, its options, and its module."""
+
+OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
+EMBEDDING_OPTIONS = {name: kind.options for name, kind in KINDS.items() if kind.embeds}

@@ -24,7 +24,7 @@ from typing import Any
 
 from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
-from lbx.backends.loop import Decoding, check_fits
+from lbx.backends.decoding import Decoding, check_fits
 from lbx.backends.tables import check_keys, from_table, typed
 from lbx.backends.text import encodable
 from lbx.backends.weights import fingerprint

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from lbx.backends.loop import Decoding, Watch
+from lbx.backends.decoding import Decoding, Watch
 from lbx.backends.sequence_memory import Extend, SequenceMemory
 from lbx.engine.admission import Admission, capacity_of
 from lbx.engine.prefix import Branch, PrefixPlan, plan_prefixes

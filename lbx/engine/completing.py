@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lbx.backends.base import Backend, LocalBackend, Outcome
-from lbx.backends.loop import Watch, check_fits
+from lbx.backends.decoding import Watch, check_fits
 from lbx.engine.admission import capacity_of
 from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.errors import PromptError

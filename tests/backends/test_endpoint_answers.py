@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lbx.backends.cards import Chat
+from lbx.backends.decoding import Decoding
 from lbx.backends.endpoint.answers import Reply, completion, read_reply, stopped_early
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
-from lbx.backends.loop import Decoding
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.errors import BackendError
 from lbx.records import Request, SampleKey

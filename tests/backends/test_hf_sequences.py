@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
 from lbx.backends import load, resolve_model
-from lbx.backends.loop import Decoding
+from lbx.backends.decoding import Decoding
 from lbx.backends.options import HfOptions
 from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
 from lbx.engine.batching import DecodeBatch

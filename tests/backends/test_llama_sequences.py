@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
+from lbx.backends.decoding import Decoding
 from lbx.backends.llama.blocks import Blocks
 from lbx.backends.llama.layout import GRAIN, PassSize, pass_size
 from lbx.backends.llama.loose import LooseCells
-from lbx.backends.loop import Decoding
 from lbx.backends.options import LlamaOptions
 from lbx.backends.sequence_memory import Extend
 from lbx.engine.admission import capacity_of

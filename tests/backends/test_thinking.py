@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pieces import PieceTokenizer
 
-from lbx.backends.loop import Decoding, check_fits
+from lbx.backends.decoding import Decoding, check_fits
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.errors import PromptError
 from lbx.reasoning import Marks, split_reasoning

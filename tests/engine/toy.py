@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lbx.backends.loop import Decoding
+from lbx.backends.decoding import Decoding
 from lbx.backends.scripted import ByteTokenizer
 from lbx.backends.sequence_memory import NO_LIMIT, Extend, MemoryTraits
 from lbx.errors import BackendError

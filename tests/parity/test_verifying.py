@@ -22,7 +22,7 @@ from engine_parts import (
 
 from lbx.backends import Backend, load, read_card
 from lbx.backends.base import LocalBackend
-from lbx.backends.loop import Decoding
+from lbx.backends.decoding import Decoding
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.completing import complete
 from lbx.engine.selection import EVERYTHING

@@ -22,13 +22,13 @@ from typing import Any
 
 from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
+from lbx.backends.decoding import check_fits
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.request_queue import RequestQueue
 from lbx.backends.endpoint.server import Facts, find_out
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
-from lbx.backends.loop import check_fits
 from lbx.backends.options import EndpointOptions
 from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError, LbxError, PromptError, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pieces import PieceTokenizer
 
-from lbx.backends.loop import Decoding, check_fits
+from lbx.backends.decoding import Decoding, check_fits
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.backends.text import Stops, encodable, stop_ids
 from lbx.errors import PromptError

@@ -16,7 +16,8 @@ same CPU cores. What is told apart:
     x loop     how many times as long "llamacpp-reuse" took, the best that twenty lines do: llama-cpp-python's own
                class, document after document, which keeps the longest prefix of the question before
 
-Exit code 1: lbx answered otherwise in batches than alone, or computed more than 1.02 of the tree; nobody asserts times.
+Exit code 1: lbx answered otherwise in batches than alone (but for rounded weights on llama.cpp, where no card asks for
+that), or computed more than 1.02 of the tree; nobody asserts times.
 The bound of a mix depends on the documents; the tasks whole have the one that is printed for them.
 """
 
@@ -234,7 +235,7 @@ def _report(
         print(f"Of {', '.join(SLOW)} every {args.sample}th prompt was timed and scaled by prompt tokens.")
     if args.json:
         args.json.write_text(json.dumps(_figures(job, plan, found), indent=1))
-    return _verdict(plan, found, said)
+    return _verdict(plan, found, said, rounded=args.smollm2)
 
 
 def _equal(args: argparse.Namespace, said: dict[str, list[str]], name: str, other: str) -> str:
@@ -261,8 +262,13 @@ def _figures(job: Job, plan: PrefixPlan, found: dict[str, Standing]) -> dict[str
     }
 
 
-def _verdict(plan: PrefixPlan, found: dict[str, Standing], said: dict[str, list[str]]) -> int:
-    """Goals beside what was reached; 1 where lbx did not say the same, or computed too much."""
+def _verdict(plan: PrefixPlan, found: dict[str, Standing], said: dict[str, list[str]], *, rounded: bool) -> int:
+    """Goals beside what was reached; 1 where lbx did not say the same, or computed too much.
+
+    Args:
+        rounded: llama.cpp's weights are in a format whose answers may differ at near-ties, as long as no card asks for
+            ``batch_invariant``.
+    """
     failed = False
     for (name, other), goal in GOALS.items():
         if name in found and other in found:
@@ -280,7 +286,7 @@ def _verdict(plan: PrefixPlan, found: dict[str, Standing], said: dict[str, list[
             print(f"{backend}-lbx computed {share:.3f} of the tree, goal at most {MOST_COMPUTED}: FAILED")
             failed = True
         alone = said.get(f"{backend}-lbx-alone")
-        if alone is not None and alone != said[f"{backend}-lbx"]:
+        if alone is not None and alone != said[f"{backend}-lbx"] and not (rounded and backend == "llamacpp"):
             print(f"{backend}-lbx answered otherwise in batches than alone: FAILED")
             failed = True
     return int(failed)

@@ -83,6 +83,7 @@ class DecodeBatch:
     plan: PrefixPlan = field(init=False)
     prompt_tokens: int = 0
     _admission: Admission = field(init=False)
+    _shared: list[int] = field(init=False)  # of each prompt with the one before, in the memory
     _place: int = 0  # of the next prompt to branch off
     _trunks: list[int] = field(init=False)  # the last one grows; the others wait at lengths that it returns to
     _spare: list[int] = field(init=False)  # for more trunks
@@ -98,10 +99,11 @@ class DecodeBatch:
         prompts = [request.token_ids for request in self.requests]
         self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from)
         answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
+        self._shared = [branch.kept for branch in self.plan.branches]
         self._admission = Admission(
             replace(capacity, answers=answers),
             [branch.length for branch in self.plan.branches],
-            [branch.kept for branch in self.plan.branches],
+            self._shared,
             [budget(self.requests[branch.index]) for branch in self.plan.branches],
         )
         if not traits.forks_anywhere:
@@ -158,6 +160,9 @@ class DecodeBatch:
             self._place += 1
 
     def _admits(self, place: int) -> bool:
+        if not self.memory.traits.forks_anywhere:  # there may have been no sequence, or no room, for a copy
+            copies, kept = map(self.memory.length, self._trunks), self.plan.branches[place].kept
+            self._shared[place] = max((length for length in copies if length <= kept), default=0)
         waiting = sum(len(answer.waiting) for answer in self._active)
         made = {answer.place: answer.made for answer in self._active}
         return self._admission.admits(place, made, self.memory.used_cells + waiting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,17 @@ def test_copies_make_room_for_a_longer_prompt() -> None:
     memory = ToyMemory(max_cells=400, forks_anywhere=False, trunks=7, copies=True)
     assert len(dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
     assert not memory.sequences
+
+
+@pytest.mark.parametrize("cells", [81, 125, 150, 1000])
+def test_prompts_that_share_less_in_memory_than_in_text_do_not_overflow_it(cells: int) -> None:
+    """Six lengths to return to, and three sequences for copies: what else prompts share is computed twice, and held."""
+    memory = ToyMemory(8, cells, pass_price=NO_FOREIGN_CELLS, forks_anywhere=False, trunks=4)
+    prompts = [[*[1] * begin, 2] for begin in (60, 50, 40, 30, 20, 10)]
+    requests = [replace(request(n, prompt, 20), stop=(), min_new_tokens=20) for n, prompt in enumerate(prompts)]
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
+    assert len(dict(batch.run())) == len(requests)
+    assert batch.prompt_tokens > batch.plan.computed_tokens
 
 
 def test_where_tokens_follow_singly_long_texts_are_read_afresh() -> None:

@@ -86,9 +86,12 @@ class Store:
         with uninterrupted():
             self._connection, made = connect(path, read_only, beside)
             try:
-                if made:  # there is nothing in it to look for
-                    self._migrate(0)
-                else:
+                try:
+                    if made:  # there is nothing in it to look for
+                        self._migrate(0)
+                except StoreError:
+                    made = False  # unless another process made it, too
+                if not made:
                     self._prepare(read_only)
             except BaseException as exc:
                 self._connection.close()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -158,6 +159,24 @@ def test_a_file_that_is_no_database(path: Path) -> None:
     path.write_text("hello " * 1000)
     with pytest.raises(StoreError, match="not a results file"):
         Store(path)
+
+
+def test_a_file_that_another_process_makes_just_then_is_opened_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lbx.store.opening as under_test
+
+    opened = under_test.open_database
+
+    def later(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        monkeypatch.undo()
+        fill(path, "r1")
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(under_test, "open_database", later)
+    with Store(path) as store:
+        assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
+        assert store.query("SELECT count(*) FROM lbx_schema").rows == [(len(MIGRATIONS),)]
 
 
 def test_an_empty_file_is_taken_as_new(path: Path) -> None:

@@ -99,7 +99,7 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
     try:
         known = json.loads(place.read_text("utf-8"))
         return {str(file): int(known[str(file)]) for file in files}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         done = _run("scores", library, *files)
     if done is not None and done.returncode == 0:
         found: dict[str, int] = json.loads(done.stdout)

@@ -210,6 +210,12 @@ def test_scores_are_asked_for_once_and_again_for_a_changed_file(sound, memory, t
     os.utime(files[0], (0, 0))
     assert list(trials(library, files)) == first
     assert asked.count("scores") == 2
+    damage = ("", "[1]", "{}", "null", *(json.dumps({str(file): value for file in files}) for value in ("x", 1e999)))
+    for number, text in enumerate(damage, 3):
+        for place in memory.with_name("cpu-scores").iterdir():
+            place.write_text(text)
+        assert list(trials(library, files)) == first
+        assert asked.count("scores") == number
 
 
 def test_a_trial_that_says_nothing_of_the_code_is_not_remembered(sound, memory, tmp_path, monkeypatch):

@@ -347,6 +347,24 @@ def test_layers_that_slide_keep_windows_and_not_the_whole_text(tiny_gguf, tmp_pa
     backend.close()
 
 
+def test_layers_that_slide_have_room_for_what_all_hold_where_windows_take_more_than_the_text(tiny_gguf, tmp_path):
+    """Sixteen windows of 64 tokens are more than 256: nothing that sequences share is held twice then."""
+    from llama_kinds import write_kind
+
+    path = write_kind("gemma3", tiny_gguf, tmp_path / "gemma3.gguf", attention__sliding_window=64)
+    backend = loaded(path, 256, prefill_chunk=16)
+    document = tokens(100)
+    prompts = [(*document[:length], *tokens(1, length)) for length in range(30, 101, 10)]
+    requests = [Request(SampleKey("a", "b", str(n)), ids, 14) for n, ids in enumerate(prompts)]
+    batch = DecodeBatch(backend.sequences(), requests, backend.tokenizer, frozenset())
+    found = dict(batch.run())
+    assert len(found) == len(requests)
+    for place, request in enumerate(requests):
+        alone = DecodeBatch(backend.sequences(), [request], backend.tokenizer, frozenset(), answers=1)
+        assert said(found[place]) == said(dict(alone.run())[0])
+    backend.close()
+
+
 @pytest.fixture(scope="module")
 def wide_gguf(tmp_path_factory) -> Path:
     """Rows of 256 weights, which the block formats need."""

@@ -28,7 +28,8 @@ class ContextSize(NamedTuple):
             window only, can be copied as it stands.
         pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
             where it cannot.
-        slides: whether some layers keep little more than the window that their attention sees.
+        slides: whether some layers keep little more than the window that their attention sees. They keep everything
+            where that takes no more cells.
         stacked: whether llama.cpp holds one sequence alone, of which those of the engine are first parts.
     """
 
@@ -100,7 +101,8 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
             fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
         )
     if llama_cpp.llama_model_n_swa(model):
-        return ContextSize(cells, cells, as_it_stands, keeps_prefix=False, pass_size=None, slides=True)
+        room = ContextSize(cells, cells, as_it_stands, keeps_prefix=False, pass_size=None, slides=True)
+        return room._replace(slides=_windows(llama_cpp, model, options, room) < cells)
     sequences = min(max(LEAST_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     size = pass_size(metadata(llama_cpp, model, "general.file_type"))
@@ -136,8 +138,12 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
 
 def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
     """Size of the KV cache; 0 where that is not known."""
-    windows = llama_cpp.llama_model_n_swa(model) * room.all_sequences + options.prefill_chunk
-    return kv_cache_bytes(llama_cpp, model, options, room.cells, min(room.cells, windows))
+    return kv_cache_bytes(llama_cpp, model, options, room.cells, _windows(llama_cpp, model, options, room))
+
+
+def _windows(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
+    """Tokens that layers keep whose attention slides; 0: all."""
+    return llama_cpp.llama_model_n_swa(model) * room.all_sequences + options.prefill_chunk if room.slides else 0
 
 
 def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
@@ -184,7 +190,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     params.type_k = _number_type(llama_cpp, options.cache_type_k)
     params.type_v = _number_type(llama_cpp, options.cache_type_v)
     params.offload_kqv = options.offload_kqv
-    params.swa_full = False
+    params.swa_full = not room.slides
     params.no_perf = True
     if options.rope_scaling:
         params.rope_scaling_type = getattr(llama_cpp, f"LLAMA_ROPE_SCALING_TYPE_{options.rope_scaling.upper()}")

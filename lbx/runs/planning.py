@@ -20,7 +20,7 @@ from lbx.engine.planning.outlook import Outlook, look_ahead
 from lbx.engine.selection import Selection
 from lbx.engine.summarizing import guessed
 from lbx.engine.workers.devices import VISIBLE, share_out
-from lbx.errors import BackendError, DoesNotFitError
+from lbx.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, load_model, load_to_count
@@ -88,7 +88,7 @@ def plan_each(
             try:
                 yield (outlook := ahead(card))
                 yield from map(ahead, _in_other_dtype(card, outlook))
-            except BackendError as error:
+            except (BackendError, EndpointError) as error:
                 log.info(f"{card.name} is left out: {error}")
 
 

@@ -86,9 +86,12 @@ def test_a_plan_says_which_format_is_faster(lbx: Lbx, bundle: Path, card: Path, 
     assert {one["total"]["prompt_tokens"] for one in found["against"]} == {found["total"]["prompt_tokens"]}
     assert all(one["time"]["total_s"] > 0 for one in found["against"])
     (tmp_path / "page.gguf").write_text("<html>")
-    done = lbx(*command, "--against", tmp_path / "page.gguf")
+    gone = tmp_path / "gone.toml"
+    gone.write_text('name = "gone"\nbackend = "endpoint"\n[options]\nurl = "http://127.0.0.1:9/v1"\nretries = 0\n')
+    done = lbx(*command, "--against", tmp_path / "page.gguf", "--against", gone)
     assert re.search(r"Fastest here: \S+ on (hf|llamacpp)( in \w+)?, \d+\.\d times as fast as", said(done.stdout))
     assert "page is left out:" in said(done.stderr)
+    assert "gone is left out: The model server http://127.0.0.1:9/v1 does not answer" in said(done.stderr)
     unknown = lbx(*command, "--no-calibrate")
     assert "Which is faster is unknown" in unknown.stdout
     fails(lbx(*command, "--against", "nothing"), 2, "nothing")

@@ -87,6 +87,18 @@ def plan(length: int = 6000, most: int = 1000, tokens: int = 0) -> RunPlan:
     return RunPlan([tasks], [], requests)
 
 
+@pytest.mark.parametrize("limits", [{"grain": 32}, {"forks_anywhere": False, "copies": True}])
+@pytest.mark.parametrize("cells", [128, 160, 256, 320, 512])
+def test_small_memories_are_measured_with_as_many_answers_as_they_hold(
+    clock: Clock, cells: int, limits: dict[str, int]
+) -> None:
+    memory = TimedMemory(clock, 1.0, max_sequences=32, max_step=256, max_cells=cells, **limits)
+    costs = calibrate(TimedBackend(clock, memory), plan(length=cells // 4, most=10), batching=True)
+    assert costs is not None
+    assert costs.step_s > 0
+    assert not memory.sequences
+
+
 def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
     memory = TimedMemory(clock, 1.0, max_sequences=12, max_cells=20_000, max_step=CHUNK)
     backend = TimedBackend(clock, memory)

@@ -237,9 +237,16 @@ def _measure_decoding(
         room = memory.max_cells - memory.used_cells
         step_s = answers * measured.decode[0][0] if measured.decode else 0.0  # at most
         steps = _STEPS if step_s * (_STEPS + 1) <= clock.left else 1
-        if answers * (steps + 1) <= room and (len(measured.decode) < 2 or clock.has(step_s * (steps + 1))):
+        room //= _own_cells(memory, steps + 1)
+        if answers <= room and (len(measured.decode) < 2 or clock.has(step_s * (steps + 1))):
             seen = memory.used_cells + answers * steps / 2
             measured.decode.append((_timed_steps(memory, tokens, answers, steps), answers, answers * seen))
+
+
+def _own_cells(memory: SequenceMemory, tokens: int) -> int:
+    """Cells of an answer of so many tokens to the trunk, besides those that it shares with it."""
+    traits, length = memory.traits, memory.length(_TRUNK)
+    return -(-((length if traits.copies else length % traits.grain) + tokens) // traits.grain) * traits.grain
 
 
 def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, steps: int) -> float:

@@ -268,8 +268,8 @@ class DecodeBatch:
             answer.next_token = answer.decoding.take(logits)
             answer.made += 1
             if answer.next_token is None:
-                self._active.remove(answer)
                 self.memory.drop(answer.sequence)
+                self._active.remove(answer)
                 self._free.append(answer.sequence)
                 yield (
                     answer.branch.index,

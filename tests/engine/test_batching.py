@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +17,7 @@ from lbx.engine.admission import joining_pays
 from lbx.engine.batching import BatchFailedError, DecodeBatch
 from lbx.engine.completing import complete_all
 from lbx.engine.prefix import common_prefix, plan_prefixes
+from lbx.errors import BackendError
 from lbx.records import Completion, Request, SampleKey
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
@@ -284,6 +285,28 @@ def test_a_failing_model_says_who_is_left() -> None:
     assert sorted([*done, *failure.value.unanswered]) == list(range(10))
     assert 5 in failure.value.unanswered
     assert not memory.sequences
+
+
+@dataclass
+class FailsToForget(ToyMemory):
+    """Whose first answer that ends cannot be dropped."""
+
+    failures: int = 1
+
+    def drop(self, sequence: int) -> None:
+        if self.failures and sequence > 1 and self.length(sequence):
+            self.failures = 0
+            raise BackendError("the model failed")
+        super().drop(sequence)
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_an_answer_that_ends_with_a_failure_is_asked_again(count: int) -> None:
+    requests = [request(n, [1, 2, 3, n], 3) for n in range(10, 10 + count)]
+    found = dict(complete_all(ToyBackend(FailsToForget()), requests, batching=True))
+    assert {n: said(one) for n, one in found.items() if isinstance(one, Completion)} == {
+        n: said(alone(one)) for n, one in enumerate(requests)
+    }
 
 
 class ToyBackend:

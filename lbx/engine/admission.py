@@ -102,7 +102,9 @@ def joining_pays(
     """Whether a prompt should join answers that grow now, rather than wait until some of them have ended.
 
     Together they take fewer passes, each of which has a price whatever is in it. In return every token of a pass
-    attends to every cell in use, and looks in vain at those that are not its own sequence's.
+    attends to every cell in use, and looks in vain at those that are not its own sequence's: n answers cost a pass as
+    many looks as n x n times their own cells. Prompts that wait share a pass's price later, too; so a further one is
+    worth joining as long as that makes all of them cheaper, which saves 2 / (n + 1) of the passes it takes along.
 
     Args:
         new: tokens of the prompt that must be computed.
@@ -117,5 +119,5 @@ def joining_pays(
     together = min(longest - riding, budget)  # passes that all answers grow in
     others = len(growing)
     in_vain = min(new, riding * max_step) * strangers + riding * others * new // 2
-    in_vain += together * (strangers + others * new)
-    return in_vain <= (riding + together) * pass_price
+    in_vain += together * (strangers + others * (new + together))
+    return in_vain * (others + 1) <= 2 * (riding + together) * pass_price

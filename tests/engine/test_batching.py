@@ -261,6 +261,8 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
         (DOCUMENT, DOCUMENT, [ANSWER], GPU, True),  # where a step for one answer is as long as one for many
         (DOCUMENT, DOCUMENT, [ANSWER], NO_FOREIGN_CELLS, True),
         (QUESTION, 15 * (QUESTION + ANSWER), [ANSWER] * 15, CPU, True),  # the next question on one document
+        (QUESTION, 40 * (QUESTION + ANSWER), [ANSWER] * 40, CPU, False),  # one of many, better answered by half of them
+        (QUESTION, 15 * (QUESTION + 2000), [ANSWER] * 15, CPU, False),  # beside answers that have become long
         (4000, 4000, [ANSWER], CPU, False),  # on one document that was cut for each question elsewhere
         (300, 300, [ANSWER], CPU, True),  # short documents
         (300, 300, [2], CPU, True),

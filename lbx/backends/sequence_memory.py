@@ -18,6 +18,8 @@ LEAST_SEQUENCES = 3
 """Two take turns as the trunk, from which answers branch off."""
 NO_LIMIT = 2**62
 NOTHING_FOLLOWS = -1
+SINGLY = 256
+"""So many tokens, computed one by one, take about as long as a document: the ``follow_limit`` of models that must."""
 NO_FOREIGN_CELLS = 2**62
 """The price of a pass beside which strangers' cells cost nothing."""
 

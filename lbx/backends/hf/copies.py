@@ -1,8 +1,8 @@
 """Many sequences, each with a cache of its own, where cells cannot be shared. Imported only with transformers.
 
-Recurrent states, sliding windows and the like say nothing of how they were at an earlier token. So a sequence begins as
-a copy of another one as it stands. What a copy can take along without computing or copying it, it does: keys and values
-that are only ever added to.
+For what no other memory takes (see ``lbx.backends.hf.check``): a sequence begins as a copy of another one as it stands,
+because what it holds may say nothing of how it was at an earlier token. What a copy can take along without computing or
+copying it, it does: keys and values that are only ever added to.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lbx.backends.sequence_memory import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,
     NOTHING_FOLLOWS,
+    SINGLY,
     Extend,
     MemoryTraits,
     check_items,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from lbx.backends.sampling import Logits
 
 SEQUENCES = 8
-_SINGLY = 256
-"""So many single tokens take about as long as a document."""
 _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
 """Layers whose new tokens leave what was there as it is, for whoever else holds it."""
 
@@ -71,7 +70,7 @@ class HfCopies:
             forks_anywhere=False,
             trunks=self.max_sequences - 1,  # an answer's copy of a whole sequence is dear, and nothing is won by it
             copies=True,
-            follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else _SINGLY,
+            follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else SINGLY,
             long_from=long_from(model.config) or NO_LIMIT,
             single_reason=single_reason,
         )

@@ -26,6 +26,7 @@ from lbx.backends.memory import available_bytes
 from lbx.backends.sequence_memory import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,
+    SINGLY,
     Extend,
     MemoryTraits,
     check_items,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 _PASS_TOKENS = {False: 8, True: 256}  # as many take as long as starting a pass does: on a CPU, on a GPU
-_SINGLY = 256
-"""So many single tokens take about as long as a document."""
 FORKS = 8
 """So many sequences with states wait until a later prompt begins as they do."""
 _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card."
@@ -89,7 +88,7 @@ class HfSequences:
             price,
             forks_anywhere=forks_anywhere,
             trunks=2 if forks_anywhere else min(FORKS, max(1, max_sequences // 2)),
-            follow_limit=NO_LIMIT if pieces else _SINGLY,
+            follow_limit=NO_LIMIT if pieces else SINGLY,
         )
         self._table = CellTable(max_sequences, max_cells)
         self.max_sequences, self.max_cells = max_sequences, max_cells

@@ -14,7 +14,8 @@ from lbx.backends.sequence_memory import LEAST_SEQUENCES
 from lbx.errors import BackendError, DoesNotFitError
 
 _TIP_ANSWERS = 8
-"""Answers that grow at once there: each takes a whole state, or a window of every layer that slides."""
+"""Answers that grow at once where sequences are copied as they stand: each takes a whole state, or a window of every
+layer that slides."""
 
 
 class ContextSize(NamedTuple):
@@ -114,14 +115,17 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
 
 
 def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
-    """Whether cells are laid out and passes padded for that, but for GPUs, of which it says what it always said.
+    """Whether cells are laid out and passes padded for that; where the card leaves it open, if an answer that grows
+    alone takes little longer for it.
 
-    Where the card leaves it open: if an answer that grows alone takes little longer for it.
+    On a GPU neither is done whatever this says; it is part of a run's name there, which must not move.
     """
+    if on_gpu(llama_cpp, options):
+        return options.batch_invariant is not False
     if llama_cpp.llama_model_n_swa(model):
         return False
-    if options.batch_invariant is not None or on_gpu(llama_cpp, options):
-        return options.batch_invariant is not False
+    if options.batch_invariant is not None:
+        return options.batch_invariant
     return pass_size(metadata(llama_cpp, model, "general.file_type")) == PAIRS
 
 

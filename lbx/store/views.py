@@ -5,6 +5,9 @@ metric version of a task counts; older ones stay in ``scores``, ``task_results``
 through the views, say which of which benchmark first:
 
     SET VARIABLE lbx_metric_versions = MAP {'longbench': 1};
+
+Averages are made in the order of their samples: in the order in which threads come, the last digit would differ from
+call to call.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ VIEWS: dict[str, str] = {
                 SELECT max(n.metric_version) FROM task_results n
                 WHERE n.run_id = t.run_id AND n.benchmark = t.benchmark AND n.task = t.task))
         ), live AS (
-            SELECT run_id, benchmark, task, metric, metric_version, count(*) AS n, avg(score) AS score,
+            SELECT run_id, benchmark, task, metric, metric_version, count(*) AS n,
+                   avg(score ORDER BY sample_id, iteration) AS score,
                    NULL::DOUBLE AS official, bool_or(headline) AS headline, NULL::INTEGER AS position,
                    bool_or(partial IS NOT NULL) AS partial, NULL::INTEGER AS task_position
             FROM newest_scores s
@@ -165,7 +169,7 @@ VIEWS: dict[str, str] = {
                    count(error) AS failed, count(*) FILTER (WHERE truncated) AS truncated
             FROM generations GROUP BY ALL
         ), means AS (
-            SELECT run_id, benchmark, avg(score) AS score, sum(n)::BIGINT AS n
+            SELECT run_id, benchmark, avg(score ORDER BY task, metric) AS score, sum(n)::BIGINT AS n
             FROM task_scores WHERE headline GROUP BY ALL
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n, s.score,
@@ -177,7 +181,7 @@ VIEWS: dict[str, str] = {
     "length_curve": f"""
         SELECT s.run_id, r.model, r.backend, {_MODE}, s.benchmark, s.task, s.metric, a.length_unit,
                (2 ** ceil(log2(greatest(a.length, 1))))::BIGINT AS length_up_to,
-               count(*) AS n, avg(s.score) AS score, {_COVERAGE}
+               count(*) AS n, avg(s.score ORDER BY s.sample_id, s.iteration) AS score, {_COVERAGE}
         FROM newest_scores s
         JOIN runs r USING (run_id)
         JOIN samples a USING (benchmark, task, sample_id)
@@ -230,7 +234,8 @@ VIEWS: dict[str, str] = {
             WHERE g.error IS NULL
         )
         SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,
-               avg(a.score) AS score_a, avg(b.score) AS score_b, avg(b.score) - avg(a.score) AS difference,
+               avg(a.score ORDER BY sample_id, iteration) AS score_a,
+               avg(b.score ORDER BY sample_id, iteration) AS score_b, score_b - score_a AS difference,
                count(*) FILTER (WHERE a.output = b.output) AS same_outputs,
                count(DISTINCT sample_id) AS samples, any_value(c.bundle_samples) AS bundle_samples,
                {_PART.format(samples="count(DISTINCT sample_id)", every="any_value(c.bundle_samples)")} AS coverage

@@ -55,7 +55,7 @@ _COMMANDS = {
     "show": "show_commands",
     "metadata": "result_commands",
     "report": "report_commands",
-    "sql": "report_commands",
+    "sql": "sql_commands",
     "parity": "parity_commands",
     "merge": "cluster_commands",
     "status": "cluster_commands",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lbx.layout import Bundle
     from lbx.parity.measuring import Parity, Side
     from lbx.parity.prompts import ParityPrompt
-    from lbx.report.reports import Column
+    from lbx.report.shapes import Column
 
 _LIMIT = 10
 
@@ -148,7 +148,7 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) 
 def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
     from lbx.parity.summary import by_task, to_json
     from lbx.report import render
-    from lbx.report.reports import Report
+    from lbx.report.shapes import Report
     from lbx.store import Table
 
     if as_json:
@@ -171,7 +171,7 @@ def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
 
 
 def _logit_columns() -> tuple[Column, ...]:
-    from lbx.report.reports import Column
+    from lbx.report.shapes import Column
 
     return (
         Column("task", "task"),
@@ -188,7 +188,7 @@ def _logit_columns() -> tuple[Column, ...]:
 
 
 def _answer_columns() -> tuple[Column, ...]:
-    from lbx.report.reports import Column
+    from lbx.report.shapes import Column
 
     return (
         Column("task", "task"),

@@ -1,21 +1,20 @@
-"""``lbx report`` and ``lbx sql``."""
+"""``lbx report``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.options import ReportFormat, Results, SqlFormat
-from lbx.cli.output import answer_json, answer_text, note, stdout
+from lbx.cli.options import ReportFormat, Results
+from lbx.cli.output import answer_json, answer_text, stdout
 from lbx.errors import UsageError
-from lbx.paths import part_of
 from lbx.report.reports import REPORTS
 
 if TYPE_CHECKING:
-    from lbx.store import Store, Table
+    pass
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
@@ -56,7 +55,9 @@ def report(
     Example: lbx report results.duckdb length_curve --format markdown
     """
     from lbx.report import render
+    from lbx.report.reference import beside, figures_beside
     from lbx.report.reports import read
+    from lbx.report.shapes import Wanted
     from lbx.store import Store
 
     if view is not None and view not in REPORTS:
@@ -64,11 +65,18 @@ def report(
     if view is None and output_format is ReportFormat.CSV:
         raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(REPORTS)}.")
     names = [view] if view else list(_DEFAULT_VIEWS)
+    published = references is not None or against is not None
+    if published and not {"paper", "reference"} & set(names):
+        raise UsageError(
+            "Only the reports paper and reference show published figures.",
+            fix="Ask for one of them, or name no report.",
+        )
     with Store(results, read_only=True) as store:
         store.use_metric_versions(_versions(versions or ()))
-        tables = {name: read(store, name, runs or ()) for name in names}
-        if references or against is not None:
-            tables |= _with_published(store, tables, references or (), against or (), runs or ())
+        wanted = Wanted(runs=runs or (), models=against or (), references=references or ())
+        tables = {name: read(store, name, wanted) for name in names}
+        if published and "paper" in tables:
+            tables["paper"] = beside(tables["paper"], figures_beside(store, wanted))
     if output_format is ReportFormat.JSON:
         answer_json(render.json_text(tables[view] if view else tables))
         return
@@ -89,24 +97,6 @@ def report(
             stdout().print(render.rich_table(REPORTS[name].title, made))
 
 
-def _with_published(
-    store: Store, tables: Mapping[str, Table], references: Sequence[Path], models: Sequence[str], runs: Sequence[str]
-) -> dict[str, Table]:
-    """The reports paper and reference with published figures: those of the files, or without any the package's."""
-    from lbx.report.reference import beside, chosen, published, read_reference
-    from lbx.report.reports import answered_benchmarks, published_beside
-
-    if not tables.keys() & {"paper", "reference"}:
-        raise UsageError(
-            "Only the reports paper and reference show published figures.",
-            fix="Ask for one of them, or name no report.",
-        )
-    figures = [figure for path in references for figure in read_reference(path)] if references else published()
-    if "reference" in tables:
-        return {"reference": published_beside(store, figures, models, runs)}
-    return {"paper": beside(tables["paper"], chosen(figures, answered_benchmarks(store, runs), models))}
-
-
 def _versions(named: Sequence[str]) -> dict[str, int]:
     """{"longbench": 1} from "longbench=1"."""
     found = {}
@@ -116,45 +106,3 @@ def _versions(named: Sequence[str]) -> dict[str, int]:
             raise UsageError(f"--metric-version is BENCHMARK=N, e.g. longbench=1, not {text!r}.")
         found[benchmark] = int(version)
     return found
-
-
-def sql(
-    results: Results,
-    query: Annotated[str, typer.Argument(help="One SQL query; docs/results.md lists tables and views.")],
-    output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write (parquet).")] = None,
-) -> None:
-    """Query a results file with SQL, read-only.
-
-    Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json
-    """
-    from lbx.report import render
-    from lbx.store import Store
-
-    if output_format is SqlFormat.PARQUET:
-        if output is None:
-            raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
-        with Store(results, read_only=True, beside=[part_of(output)]) as store:
-            rows = store.export_parquet(query, output)
-        note(f"{rows:,} rows in {output}")
-        return
-    with Store(results, read_only=True) as store:
-        table = store.ask(query)
-    if output_format is SqlFormat.JSON:
-        text = render.json_text(table) + "\n"
-    elif output_format is SqlFormat.CSV:
-        text = render.csv_text(table)
-    else:
-        stdout().print(render.rich_table("", render.plain_columns(table)))
-        return
-    if output is None:
-        answer_text(text)
-    elif output.exists() and not output.is_file():
-        output.write_text(text, "utf-8")  # a device or a pipe
-    else:
-        part = part_of(output)
-        try:
-            part.write_text(text, "utf-8")
-            part.replace(output)
-        finally:
-            part.unlink(missing_ok=True)

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from lbx.errors import UsageError
 from lbx.inputs import read_input
-from lbx.store import Table
+from lbx.report.shapes import Wanted
+from lbx.store import Store, Table
 
 PUBLISHED = "published"
 """The folder of the package with the figures that it has; where each comes from stands in its README."""
@@ -144,6 +145,23 @@ def chosen(figures: Iterable[Figure], benchmarks: Collection[str], models: Seque
                 fix=f"It has: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}.",
             )
     return [one for one in found if not models or any(part.casefold() in one.model.casefold() for part in models)]
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The report ``reference``: published figures of the benchmarks that the runs answer.
+
+    Raises:
+        UsageError: a file cannot be read, or there is no such model.
+    """
+    return Table(Figure._fields, figures_beside(store, wanted))
+
+
+def figures_beside(store: Store, wanted: Wanted) -> list[Figure]:
+    """Those of the files or, without any, of the package, on the benchmarks that the runs answer. Raises UsageError."""
+    figures = [one for path in wanted.references for one in read_reference(path)] if wanted.references else published()
+    held = store.query("SELECT DISTINCT benchmark, run_id FROM generations ORDER BY ALL").rows
+    answered = dict.fromkeys(benchmark for benchmark, run in held if not wanted.runs or run in wanted.runs)
+    return chosen(figures, answered, wanted.models)
 
 
 def beside(table: Table, figures: Iterable[Figure]) -> Table:

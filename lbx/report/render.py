@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lbx.report.reports import Column, Report
+from lbx.report.shapes import Column, Report
 from lbx.store import Table
 from lbx.visible import cell, json_escaped, one_line, visible
 

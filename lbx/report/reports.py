@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lbx.report.shapes import ALL, Column, Report, Wanted
+
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
-    from lbx.report.reference import Figure
     from lbx.store import Store, Table
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column as people see it.
-
-    Attributes:
-        name: in the view.
-        heading: in the table.
-        kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number".
-        optional: left out of a table where no row has it.
-    """
-
-    name: str
-    heading: str
-    kind: str = "text"
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One report.
-
-    Attributes:
-        order: what its rows are sorted by, as SQL.
-        pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
-            run, unless the columns are the runs themselves.
-        rows: the query that gives them, without an order; the view of the report's own name where it is empty.
-        run_columns: the columns that ``--run`` filters by.
-    """
-
-    title: str
-    order: str
-    columns: Sequence[Column]
-    pivot: tuple[str, Column] | None = None
-    rows: str = ""
-    run_columns: Sequence[str] = ("run_id",)
-
 
 _WHO = (Column("model", "model"), Column("backend", "backend"), Column("mode", "mode", optional=True))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
@@ -224,6 +186,7 @@ REPORTS: dict[str, Report] = {
             Column("figure", "figure", "number"),
             Column("source", "source"),
         ),
+        made_by="reference",
     ),
     "verification": Report(
         "Answers decoded together, asked again one by one",
@@ -242,45 +205,22 @@ REPORTS: dict[str, Report] = {
 }
 
 
-def read(store: Store, name: str, runs: Sequence[str] = ()) -> Table:
-    """The rows of one view, of all runs or of those named; of ``reference`` those that the package has.
+def read(store: Store, name: str, wanted: Wanted = ALL) -> Table:
+    """One report's rows.
 
     Raises:
-        UsageError: there is no such run.
+        UsageError: there is no such run, or something else that is asked for.
     """
-    if name == "reference":
-        from lbx.report.reference import published
-
-        return published_beside(store, published(), (), runs)
-    view = REPORTS[name]
-    where = ""
-    if runs:
-        from lbx.store.runs import check_runs
-
-        check_runs(store, runs)
-        marks = ", ".join("?" for _ in runs)
-        where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in view.run_columns)
-    rows = view.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
-    return store.query(f"{rows}{where} ORDER BY {view.order}", [*runs] * len(view.run_columns))
-
-
-def published_beside(store: Store, figures: Iterable[Figure], models: Sequence[str], runs: Sequence[str]) -> Table:
-    """The report ``reference``: published figures of the benchmarks that the runs answer.
-
-    Raises:
-        UsageError: there is no such run, or no such model.
-    """
-    from lbx.report.reference import chosen
-    from lbx.store import Table
-
-    found = chosen(figures, answered_benchmarks(store, runs), models)
-    return Table([column.name for column in REPORTS["reference"].columns], found)
-
-
-def answered_benchmarks(store: Store, runs: Sequence[str]) -> list[str]:
-    """Those of all runs, or of those named. Raises UsageError: there is no such run."""
     from lbx.store.runs import check_runs
 
-    check_runs(store, runs)
-    held = store.query("SELECT DISTINCT benchmark, run_id FROM generations ORDER BY ALL").rows
-    return list(dict.fromkeys(benchmark for benchmark, run in held if not runs or run in runs))
+    report = REPORTS[name]
+    check_runs(store, wanted.runs)
+    if report.made_by:
+        table: Table = import_module(f"lbx.report.{report.made_by}").table(store, wanted)
+        return table
+    where = ""
+    if wanted.runs:
+        marks = ", ".join("?" for _ in wanted.runs)
+        where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in report.run_columns)
+    rows = report.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
+    return store.query(f"{rows}{where} ORDER BY {report.order}", [*wanted.runs] * len(report.run_columns))

@@ -161,7 +161,7 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
 
     with Store(out, read_only=True) as store:
         for name, view in REPORTS.items():
-            rows = read(store, name, ())
+            rows = read(store, name)
             render.csv_text(rows)
             made = render.cells(view, rows)
             assert render.markdown(view.title, made).startswith("## ")

@@ -12,7 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from lbx.report import render
-from lbx.report.reports import REPORTS, Column, Report
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import Column, Report
 from lbx.store import Table
 
 NASTY = "<b>\"x\" & 'y'</b>{0}|\\ \n</td>"

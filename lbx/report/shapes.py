@@ -1,0 +1,64 @@
+"""What a report is: its columns, how they are shown, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as people see it.
+
+    Attributes:
+        name: in the view.
+        heading: in the table.
+        kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number".
+        optional: left out of a table where no row has it.
+    """
+
+    name: str
+    heading: str
+    kind: str = "text"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report.
+
+    Attributes:
+        order: what its rows are sorted by, as SQL.
+        pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
+            run, unless the columns are the runs themselves.
+        rows: the query that gives them, without an order; the view of the report's own name where it is empty.
+        run_columns: the columns that ``--run`` filters by.
+        made_by: the module of ``lbx.report`` whose ``table(store, wanted)`` makes the rows, where no query can.
+    """
+
+    title: str
+    order: str
+    columns: Sequence[Column]
+    pivot: tuple[str, Column] | None = None
+    rows: str = ""
+    run_columns: Sequence[str] = ("run_id",)
+    made_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of a report.
+
+    Attributes:
+        runs: only these; all without any.
+        models: published models, each by a part of its name; all without any.
+        references: files with published figures, in place of those that the package has.
+    """
+
+    runs: Sequence[str] = ()
+    models: Sequence[str] = ()
+    references: Sequence[Path] = ()
+
+
+ALL = Wanted()

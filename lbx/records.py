@@ -7,9 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lbx.errors import UsageError
+
+if TYPE_CHECKING:
+    from lbx.statistics.estimates import Estimate
 
 
 def sha256_text(text: str) -> str:
@@ -300,12 +303,14 @@ class ScoredSample:
     Attributes:
         iteration: which of several answers to the sample, from 0.
         partial: whether any of the values lacks a part.
+        cluster: what its questions share, as the hash of a document; "" where nobody knows.
     """
 
     sample: Sample
     scores: Mapping[str, float]
     iteration: int = 0
     partial: bool = False
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +322,7 @@ class TaskScore:
         score: in 0..1.
         official: as the benchmark's own script prints it; None where that has no such number, or not from these rows.
         partial: whether any of the scores lacks a part.
+        estimate: the samples' part in ``score``, which its interval is made of.
     """
 
     metric: str
@@ -324,6 +330,7 @@ class TaskScore:
     score: float
     official: float | None
     partial: bool = False
+    estimate: Estimate | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +341,7 @@ class GroupScore:
         grouping: what the groups go by: "overall", "category", "length", "language", "domain" ...
         name: the group: "single-document QA", "8k", "en"; "all" under "overall".
         metric: which number of the group: "average", "accuracy", "pass@3" ...
-        n, score, official, partial: as of ``TaskScore``.
+        n, score, official, partial, estimate: as of ``TaskScore``.
     """
 
     grouping: str
@@ -344,6 +351,7 @@ class GroupScore:
     score: float
     official: float | None = None
     partial: bool = False
+    estimate: Estimate | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lbx.records import GroupScore, ScoredSample, TaskScore
+from lbx.statistics.estimates import Estimate, Stratum
 
 
 def ordered_sum(values: Iterable[float]) -> float:
@@ -23,8 +26,6 @@ def mean(values: Sequence[float], scale: float = 1) -> float:
 
 def numpy_percent(values: Sequence[float], digits: int) -> float:
     """100 x numpy's mean (pairwise sums), rounded numpy's way: 21.425 becomes 21.42 where Python makes it 21.43."""
-    import numpy as np
-
     return float(np.round(100 * np.mean(values), digits))
 
 
@@ -33,9 +34,18 @@ def task_score(name: str, rows: Iterable[ScoredSample], metric: str, digits: int
 
     Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
     """
-    values = [row.scores[metric] for row in rows if metric in row.scores]
+    rows = [row for row in rows if metric in row.scores]
+    values = [row.scores[metric] for row in rows]
     official = round(mean(values, 100), digits) if values and digits is not None else None
-    return [TaskScore(name, len(values), mean(values), official)] if values else []
+    return [TaskScore(name, len(values), mean(values), official, estimate=estimate(rows, values))] if values else []
+
+
+def estimate(rows: Sequence[ScoredSample], values: Iterable[float]) -> Estimate:
+    """The mean of the rows' values. A row whose document nobody knows stands alone."""
+    samples = tuple(f"{row.sample.task}/{row.sample.sample_id}" for row in rows)
+    clusters = tuple(row.cluster or sample for row, sample in zip(rows, samples, strict=True))
+    stratum = Stratum(1.0, samples, clusters, np.fromiter(values, float, len(samples)))
+    return Estimate((stratum,), all(row.cluster for row in rows))
 
 
 def numbers(
@@ -56,6 +66,7 @@ class Average:
         percent: the mean of the parts' official figures, which are rounded, itself not rounded.
         whole: whether no part is missing.
         partial: whether any score lacks a part.
+        estimate: as of ``TaskScore``; None where a part has none.
     """
 
     n: int
@@ -63,6 +74,7 @@ class Average:
     percent: float
     whole: bool
     partial: bool
+    estimate: Estimate | None
 
     @classmethod
     def of(cls, parts: Sequence[TaskScore | Average], *, whole: bool) -> Average | None:
@@ -75,12 +87,19 @@ class Average:
             percent=mean([_percent(part) for part in parts]),
             whole=whole and all(part.whole for part in parts if isinstance(part, Average)),
             partial=any(part.partial for part in parts),
+            estimate=average([part.estimate for part in parts]),
         )
 
     def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> GroupScore:
         """As a number of the report: ``official`` with so many digits, None where a part is missing."""
         official = round(self.percent, digits) if self.whole else None
-        return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial)
+        return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial, self.estimate)
+
+
+def average(parts: Sequence[Estimate | None]) -> Estimate | None:
+    """The mean of numbers, each counting alike; None where one is not known."""
+    known = [part for part in parts if part is not None]
+    return Estimate.average(known) if len(known) == len(parts) else None
 
 
 def _percent(part: TaskScore | Average) -> float:

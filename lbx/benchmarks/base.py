@@ -57,6 +57,8 @@ class Benchmark(ABC):
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()
     """Which of "cot", "no_context" and "rag" it knows; thinking is the model's matter, so every family takes it."""
+    clustered_by: ClassVar[str] = "document"
+    """What ``cluster`` goes by, in a word."""
     retrieval: ClassVar[RetrievalRules] = RetrievalRules()
     """What its authors retrieve with."""
 
@@ -143,6 +145,22 @@ class Benchmark(ABC):
         Args:
             similarity: the largest cosine between the texts of ``compared``; None where no embedding model was asked.
         """
+
+    def cluster(self, sample: Sample, document: str) -> str:
+        """What questions share that depend on each other: by default their document. "" where nobody knows.
+
+        Args:
+            document: its hash; "" where an imported file does not hold it.
+        """
+        return document
+
+    def counts(self, row: ScoredSample) -> bool:
+        """Whether the official number counts an answer at all."""
+        return True
+
+    def scores_if(self, metrics: Iterable[str], value: float) -> dict[str, float]:
+        """The metrics of an answer that is not there, were it wholly wrong (0.0) or wholly right (1.0)."""
+        return dict.fromkeys(metrics, value)
 
     @abstractmethod
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:

@@ -26,7 +26,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.aggregates import Average, mean, numbers, task_score
+import numpy as np
+
+from lbx.benchmarks.aggregates import Average, average, estimate, mean, numbers, task_score
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.leval_predictions import LEvalFormat
 from lbx.benchmarks.leval_prompts import (
@@ -250,17 +252,21 @@ def _rouge_scores(output: str, reference: str) -> list[Score]:
 
 
 def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
-    # Officially each F is a percentage before the mean is taken.
-    figures = {
-        metric: [row.scores[metric] * 100 for row in rows if metric in row.scores] for metric in METRICS["rouge"][1:]
-    }
-    if not all(figures.values()):
+    names = METRICS["rouge"][1:]
+    rows = [row for row in rows if all(metric in row.scores for metric in names)]
+    if not rows:
         return []
+    # Officially each F is a percentage before the mean is taken.
+    figures = {metric: [row.scores[metric] * 100 for row in rows] for metric in names}
     means = {metric: mean(values) for metric, values in figures.items()}
     together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
-    n = len(figures["rouge1"])
+    # Linearised: a row moves the geometric mean of means by the mean of what it moves each of them by, relatively.
+    moved = [np.array(figures[metric]) / means[metric] if means[metric] else np.zeros(len(rows)) for metric in names]
+    values = {"geometric_mean": together / 3 * sum(moved, np.zeros(len(rows))), **figures}
     return [
-        TaskScore(metric, n, value / 100, round(value, 4))
+        TaskScore(
+            metric, len(rows), value / 100, round(value, 4), estimate=estimate(rows, np.asarray(values[metric]) / 100)
+        )
         for metric, value in {"geometric_mean": together, **means}.items()
     ]
 
@@ -270,10 +276,9 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
         return []
     n = max(part.n for part in parts) if parts[0].metric == "loyalty" else sum(part.n for part in parts)
     score = mean([part.score for part in parts])
-    return [
-        TaskScore("exact_match", n, score, mean([part.official for part in parts if part.official is not None])),
-        *parts,
-    ]
+    official = mean([part.official for part in parts if part.official is not None])
+    whole = TaskScore("exact_match", n, score, official, estimate=average([part.estimate for part in parts]))
+    return [whole, *parts]
 
 
 def _sample(task: str, asked: LEvalQuestion) -> Sample:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lbx.benchmarks.aggregates import mean, numbers, numpy_percent, task_score
+from lbx.benchmarks.aggregates import numbers, numpy_percent, task_score
 from lbx.benchmarks.base import Benchmark, named_apart
 from lbx.benchmarks.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.longbench_answers import (
@@ -226,15 +226,11 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
 
 
 def _buckets(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-    groups: dict[str, list[float]] = {bucket: [] for bucket in BUCKETS}
+    groups: dict[str, list[ScoredSample]] = {bucket: [] for bucket in BUCKETS}
     for row in rows:
-        if metric in row.scores:
-            groups[BUCKETS[(row.sample.length >= 4000) + (row.sample.length >= 8000)]].append(row.scores[metric])
-    return [
-        TaskScore(f"{metric}/{bucket}", len(values), mean(values), numpy_percent(values, 2))
-        for bucket, values in groups.items()
-        if values
-    ]
+        groups[BUCKETS[(row.sample.length >= 4000) + (row.sample.length >= 8000)]].append(row)
+    found = [one for bucket, group in groups.items() for one in task_score(f"{metric}/{bucket}", group, metric, None)]
+    return [replace(one, official=numpy_percent(one.estimate.values.tolist(), 2)) for one in found if one.estimate]
 
 
 def _data(bundle: Bundle, task: str) -> Source | None:

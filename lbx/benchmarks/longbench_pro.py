@@ -18,9 +18,10 @@ and a reference that is no text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, named_apart
 from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.longbench_pro_data import Data, find_data
@@ -160,11 +161,10 @@ class LongBenchPro(Benchmark):
         """
         found = []
         for metric in METRICS[TASKS[task].metric]:
-            values = [row.scores[metric] for row in rows if metric in row.scores]
-            if not values or (metric == "summary" and len(values) < len(rows)):
-                continue
             partial = metric == "rouge_l" and any(row.partial for row in rows)
-            found.append(TaskScore(metric, len(values), mean(values), None, partial))
+            for one in task_score(metric, rows, metric, None):
+                if metric != "summary" or one.n == len(rows):
+                    found.append(replace(one, partial=partial))
         return found
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.aggregates import estimate, mean
 from lbx.records import GroupScore, Sample, ScoredSample
 
 PASS_SUMMARY = 0.65
@@ -57,10 +57,17 @@ _PROPERTIES: dict[str, Callable[[Sample], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ScoredAnswer:
-    sample: Sample
-    iteration: int
+    row: ScoredSample
     value: float
     partial: bool
+
+    @property
+    def sample(self) -> Sample:
+        return self.row.sample
+
+    @property
+    def iteration(self) -> int:
+        return self.row.iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,13 @@ class _Counted:
     Attributes:
         items: every row, by its question's place in the data, then by iteration.
         averages: one for each question, over its iterations.
+        answers: what the averages are made of: every row where each question has as many, else the averages.
         best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
     """
 
     items: Sequence[_ScoredAnswer]
     averages: Sequence[_ScoredAnswer]
+    answers: Sequence[_ScoredAnswer]
     best: Sequence[Sequence[_ScoredAnswer]]
 
 
@@ -93,11 +102,11 @@ def report(rows: Iterable[ScoredSample]) -> list[GroupScore]:
     if not counted.items:
         return []
     official = _missing(counted) is None
-    found = _overall("average", counted.averages, official)
+    found = _overall("average", counted.averages, official, answers=counted.answers)
     for place in range(len(counted.best)):
         items = [item for item in counted.items if item.iteration == place]
         found += _overall(f"iteration {place + 1}", items, official)
-    found += _by_category("average", counted.averages, official)
+    found += _by_category("average", counted.averages, official, answers=counted.answers)
     for n, best in enumerate(counted.best, 1):
         found += _overall(f"bon@{n}", best, official)
         found += _by_category(f"bon@{n}", best, official)
@@ -116,18 +125,14 @@ def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[ScoredSample]
 
 
 def _count(rows: Iterable[ScoredSample]) -> _Counted:
-    items = [
-        _ScoredAnswer(row.sample, row.iteration, value, row.partial)
-        for row in rows
-        if (value := headline(row)) is not None
-    ]
+    items = [_ScoredAnswer(row, value, row.partial) for row in rows if (value := headline(row)) is not None]
     questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
     for item in items:
         questions.setdefault((item.sample.task, item.sample.sample_id), []).append(item)
     iterations = max((item.iteration for item in items), default=-1) + 1
-    return _Counted(
-        items, [_average(rows) for rows in questions.values()], [_best(items, n) for n in range(iterations)]
-    )
+    averages = [_average(rows) for rows in questions.values()]
+    even = len(items) == iterations * len(averages)
+    return _Counted(items, averages, items if even else averages, [_best(items, n) for n in range(iterations)])
 
 
 def headline(row: ScoredSample) -> float | None:
@@ -137,7 +142,7 @@ def headline(row: ScoredSample) -> float | None:
 
 def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:
     value = mean([row.value for row in rows])
-    return _ScoredAnswer(rows[0].sample, 0, value, any(row.partial for row in rows))
+    return _ScoredAnswer(rows[0].row, value, any(row.partial for row in rows))
 
 
 def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
@@ -151,13 +156,13 @@ def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
             partial.add(key)  # the whole value of another iteration might have been the better one
         if key not in best or item.value > best[key].value:
             best[key] = item
-    return [_ScoredAnswer(item.sample, item.iteration, item.value, key in partial) for key, item in best.items()]
+    return [_ScoredAnswer(item.row, item.value, key in partial) for key, item in best.items()]
 
 
 def _passed(item: _ScoredAnswer) -> _ScoredAnswer:
     summary = "T4" in _PROPERTIES["primary_task"](item.sample)
     passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
-    return _ScoredAnswer(item.sample, item.iteration, float(passed), item.partial)
+    return _ScoredAnswer(item.row, float(passed), item.partial)
 
 
 def _missing(counted: _Counted) -> str | None:
@@ -171,21 +176,36 @@ def _missing(counted: _Counted) -> str | None:
     return None
 
 
-def _overall(metric: str, items: Sequence[_ScoredAnswer], official: bool) -> list[GroupScore]:
-    return [_group("overall", "all", metric, items, official)] if items else []
+def _overall(
+    metric: str, items: Sequence[_ScoredAnswer], official: bool, *, answers: Sequence[_ScoredAnswer] = ()
+) -> list[GroupScore]:
+    return [_group("overall", "all", metric, items, official, answers=answers)] if items else []
 
 
-def _by_category(metric: str, items: Sequence[_ScoredAnswer], official: bool) -> list[GroupScore]:
+def _by_category(
+    metric: str, items: Sequence[_ScoredAnswer], official: bool, *, answers: Sequence[_ScoredAnswer] = ()
+) -> list[GroupScore]:
     found = []
     for grouping, names in CATEGORIES.items():
         for name in names:
-            chosen = [item for item in items if _PROPERTIES[grouping](item.sample) == name]
+            chosen, of_these = ([one for one in rows if _PROPERTIES[grouping](one.sample) == name]
+                                for rows in (items, answers))  # fmt: skip
             if chosen:
-                found.append(_group(grouping, name, metric, chosen, official))
+                found.append(_group(grouping, name, metric, chosen, official, answers=of_these))
     return found
 
 
-def _group(grouping: str, name: str, metric: str, items: Sequence[_ScoredAnswer], official: bool) -> GroupScore:
+def _group(
+    grouping: str,
+    name: str,
+    metric: str,
+    items: Sequence[_ScoredAnswer],
+    official: bool,
+    *,
+    answers: Sequence[_ScoredAnswer],
+) -> GroupScore:
     value = mean([item.value for item in items])
     partial = any(item.partial for item in items)
-    return GroupScore(grouping, name, metric, len(items), value, value if official and not partial else None, partial)
+    made_of = estimate([item.row for item in answers or items], [item.value for item in answers or items])
+    official_value = value if official and not partial else None
+    return GroupScore(grouping, name, metric, len(items), value, official_value, partial, made_of)

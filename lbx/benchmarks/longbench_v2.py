@@ -176,13 +176,21 @@ class LongBenchV2(Benchmark):
             Score("empty", float(output == "")),
         ]
 
+    def counts(self, row: ScoredSample) -> bool:
+        """result.py leaves empty outputs out."""
+        return not row.scores.get("empty")
+
+    def scores_if(self, metrics: Iterable[str], value: float) -> dict[str, float]:
+        """Right or wrong, the answer is one."""
+        return {**dict.fromkeys(metrics, value), "empty": 0.0}
+
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then the same compensated.
 
         Empty outputs are no part of these; ``accuracy_all`` is over every row, empty ones wrong, and ``empty`` is
         their share. A group without questions, over which the official script stumbles, is left out.
         """
-        said = [row for row in rows if not row.scores.get("empty")]
+        said = [row for row in rows if self.counts(row)]
         found = []
         for metric in ("accuracy", "compensated"):
             found += task_score(metric, said, metric, 1)
@@ -196,7 +204,7 @@ class LongBenchV2(Benchmark):
         Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
         decimal, and so has the paper's table of domains; it has none of sub-domains.
         """
-        said = [row for row in tasks.get(TASK, ()) if not row.scores.get("empty")]
+        said = [row for row in tasks.get(TASK, ()) if self.counts(row)]
         found = _group("overall", "all", said)
         for name, belongs in _GROUPS.items():
             grouping = "difficulty" if name in ("easy", "hard") else "length"
@@ -250,7 +258,9 @@ def _ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def _group(grouping: str, name: str, rows: Sequence[ScoredSample], *, official: bool = True) -> list[GroupScore]:
     return [
-        GroupScore(grouping, name, metric, found.n, found.score, found.official if official else None)
+        GroupScore(
+            grouping, name, metric, found.n, found.score, found.official if official else None, estimate=found.estimate
+        )
         for metric in ("accuracy", "compensated")
         for found in task_score(metric, rows, metric, 1)
     ]

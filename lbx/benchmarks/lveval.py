@@ -63,6 +63,7 @@ class LVEval(Benchmark):
     name = "lveval"
     metric_version = 1
     recipe = "bundle/lveval.toml"
+    clustered_by = "question"
     known_tasks = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
     predictions = LVEvalFormat(name, known_tasks)
 
@@ -136,6 +137,10 @@ class LVEval(Benchmark):
         if kind.metric == "f1":
             return [Score("f1", (f1.qa_f1_zh if kind.language == "zh" else f1.qa_f1)(output, [reference]))]
         return _keyword_f1(kind, output, reference, sample.meta.get("answer_keywords"))
+
+    def cluster(self, sample: Sample, document: str) -> str:
+        """The question, which comes back at five lengths, each time in another document."""
+        return sample.question
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then the others."""

@@ -20,10 +20,10 @@ import random
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from lbx.benchmarks.aggregates import mean
+from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
 from lbx.errors import BundleError, UsageError
@@ -252,21 +252,20 @@ class Needle(Benchmark):
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Mean recall over all lengths and depths; ``official`` is the same in percent."""
-        values = [row.scores["recall"] for row in rows]
-        score = mean(values) if values else 0.0
-        return [TaskScore("recall", len(values), score, 100 * score)]
+        return [replace(one, official=100 * one.score) for one in task_score("recall", rows, "recall", None)]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """Mean recall by "kind", "language", "length" (words and characters apart), "depth", and "overall"."""
-        found: dict[tuple[str, str], list[float]] = {}
+        found: dict[tuple[str, str], list[ScoredSample]] = {}
         rows = [row for scored in tasks.values() for row in scored]
         rows.sort(key=lambda row: (row.sample.length_unit, row.sample.length, row.sample.meta["depth"]))
         for grouping in ("kind", "language", "length", "depth", "overall"):
             for row in rows:
-                found.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row.scores["recall"])
+                found.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row)
         return [
-            GroupScore(grouping, name, "recall", len(values), mean(values), 100 * mean(values))
-            for (grouping, name), values in found.items()
+            GroupScore(grouping, name, "recall", one.n, one.score, 100 * one.score, estimate=one.estimate)
+            for (grouping, name), members in found.items()
+            for one in task_score("recall", members, "recall", None)
         ]
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from lbx.benchmarks.aggregates import Average, mean
+from lbx.benchmarks.aggregates import Average, mean, task_score
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.files import while_unchanged
 from lbx.benchmarks.own_definition import (
@@ -102,11 +103,9 @@ class OwnBenchmark(Benchmark):
         """The mean of each metric; ``official`` is the same in percent."""
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         order = rows[0].sample.meta.get("metrics", []) if rows else []
-        values = {
-            metric: [row.scores[metric] for row in rows if metric in row.scores]
-            for metric in sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
-        }
-        return [TaskScore(metric, len(found), mean(found), mean(found, 100)) for metric, found in values.items()]
+        ordered = sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
+        found = [one for metric in ordered for one in task_score(metric, rows, metric, None)]
+        return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in found if one.estimate]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The mean of the tasks' headlines: by language where there are several, and overall."""

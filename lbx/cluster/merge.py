@@ -11,8 +11,8 @@ from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.summaries import Summaries
+from lbx.engine.adding_up import add_up
 from lbx.engine.planning.shards import ShardPlan
-from lbx.engine.scoring import add_up
 from lbx.errors import StoreError, UsageError
 from lbx.records import SampleKey
 from lbx.store import Store

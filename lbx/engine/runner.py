@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from lbx.engine.adding_up import add_up
 from lbx.engine.executors import Executor
 from lbx.engine.jobs import JobSize, PendingSample, make_jobs
-from lbx.engine.scoring import add_up, catch_up, score_rows
+from lbx.engine.scoring import catch_up, score_rows
 from lbx.engine.work import Agenda
 from lbx.records import SampleKey, Task
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted

@@ -1,7 +1,7 @@
 """Several results files as one: each table by its primary key, one file at a time, inside DuckDB.
 
 The same row in two files is one row; two rows under one key that differ are refused by name, with the columns that do.
-What adds up over samples (``task_results``, ``group_results``) is taken only of runs that lie in one file: of joined
+What adds up over samples (``_ADDED_UP``) is taken only of runs that lie in one file: of joined
 runs it must be added up anew.
 """
 
@@ -43,7 +43,7 @@ _UNEQUAL = {
     ),
 }
 """How columns are compared that older versions of lbx left empty, or without token ids."""
-_ADDED_UP = ("task_results", "group_results")
+_ADDED_UP = ("task_results", "length_results", "group_results", "benchmark_results")
 
 
 @dataclass(slots=True)

@@ -158,6 +158,50 @@ SYSTEM_PROMPTS = "ALTER TABLE generations ADD COLUMN system_prompt VARCHAR;"
 
 RUN_METADATA = "ALTER TABLE runs ADD COLUMN metadata JSON;"
 
+_SURENESS = (
+    "low DOUBLE",
+    "high DOUBLE",
+    "se DOUBLE",
+    "df DOUBLE",
+    "clusters INTEGER",
+    "cluster_by VARCHAR",
+    "method VARCHAR",
+    "within DOUBLE",
+)
+_LEFT_OPEN = (
+    "answered INTEGER",
+    "asked INTEGER",
+    "failed_as_0 DOUBLE",
+    "failed_as_1 DOUBLE",
+)
+_OF_INTERVALS, _OF_NUMBERS = ", ".join(_SURENESS), ", ".join((*_SURENESS, *_LEFT_OPEN))
+
+INTERVALS = (
+    "".join(
+        f"ALTER TABLE {table} ADD COLUMN {column};"
+        for table in ("task_results", "group_results")
+        for column in (*_SURENESS, *_LEFT_OPEN)
+    )
+    + f"""
+CREATE TABLE benchmark_results (
+    run_id VARCHAR, benchmark VARCHAR, metric_version INTEGER,
+    n INTEGER NOT NULL,
+    score DOUBLE,
+    {_OF_NUMBERS},
+    PRIMARY KEY (run_id, benchmark, metric_version)
+);
+CREATE TABLE length_results (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, metric VARCHAR, metric_version INTEGER,
+    length_unit VARCHAR, position INTEGER,
+    length_up_to BIGINT,
+    n INTEGER NOT NULL,
+    score DOUBLE,
+    {_OF_INTERVALS},
+    PRIMARY KEY (run_id, benchmark, task, metric, metric_version, length_unit, position)
+);
+"""
+)
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -168,5 +212,6 @@ MIGRATIONS: tuple[str, ...] = (
     OUTPUT_IDS,
     SYSTEM_PROMPTS,
     RUN_METADATA,
+    INTERVALS,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

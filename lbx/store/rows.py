@@ -26,6 +26,9 @@ def as_json(value: object) -> str:
     return text
 
 
+NO_DOCUMENT = sha256_text("")
+"""The document's hash where an imported file does not hold the document."""
+
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
@@ -154,8 +157,46 @@ class ScoreRow(TableRow):
     partial: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SureRow(TableRow):
+    """What a number says of how sure it is, in the unit of its score.
+
+    Attributes:
+        low, high: of the 95% interval; None where ``method`` says why.
+        se, df: its standard error, and the degrees of freedom of that.
+        clusters: of how many documents (``cluster_by``: "document", "question", or "sample" where nobody knows).
+        method: "t", "wilson", "one cluster", "all alike" or "no number".
+        within: the share of se squared that more answers to the same samples would take away; None with one each.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+    df: float | None = None
+    clusters: int | None = None
+    cluster_by: str | None = None
+    method: str | None = None
+    within: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberRow(SureRow):
+    """And what failures leave open of it.
+
+    Attributes:
+        answered, asked: samples that the number counts, and that were asked.
+        failed_as_0, failed_as_1: the number, were what it does not count all wrong, or all right; None where an
+            import does not say what failed.
+    """
+
+    answered: int | None = None
+    asked: int | None = None
+    failed_as_0: float | None = None
+    failed_as_1: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class ResultRow(TableRow):
+class ResultRow(NumberRow):
     """One row of ``task_results``: a number of a task, as the official script adds it up.
 
     ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does.
@@ -176,7 +217,7 @@ class ResultRow(TableRow):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRow(TableRow):
+class GroupRow(NumberRow):
     """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks."""
 
     run_id: str
@@ -190,6 +231,39 @@ class GroupRow(TableRow):
     official: float | None
     partial: bool
     position: int
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRow(NumberRow):
+    """One row of ``benchmark_results``: the mean of the headlines of a benchmark's tasks, which is lbx's own number."""
+
+    run_id: str
+    benchmark: str
+    metric_version: int
+    n: int
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRow(SureRow):
+    """One row of ``length_results``: a task's headline over the samples of one length.
+
+    Attributes:
+        length_unit: of the document as its benchmark counts, or "prompt tokens" of the model before truncation.
+        length_up_to: the power of two up to which, from half of it on; None where lengths are not known.
+        position: orders a task's lengths.
+    """
+
+    run_id: str
+    benchmark: str
+    task: str
+    metric: str
+    metric_version: int
+    length_unit: str
+    position: int
+    length_up_to: int | None
+    n: int
+    score: float | None
 
 
 @dataclass(frozen=True, slots=True)

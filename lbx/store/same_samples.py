@@ -10,10 +10,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from lbx.records import sha256_text
-
-_UNKNOWN = sha256_text("")
-"""The document's hash where an imported file does not hold the document."""
+from lbx.store.rows import NO_DOCUMENT
 
 _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
@@ -47,7 +44,7 @@ def other_sample(
         FROM ({new_rows}) new
         JOIN samples old USING (benchmark, task, sample_id)
         WHERE (old.context_sha256 <> new.context_sha256
-               AND '{_UNKNOWN}' NOT IN (old.context_sha256, new.context_sha256))
+               AND '{NO_DOCUMENT}' NOT IN (old.context_sha256, new.context_sha256))
            OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
            OR (old."references"::VARCHAR <> new."references"::VARCHAR
                AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
@@ -60,11 +57,11 @@ def other_sample(
 
 def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()) -> None:
     """Take what the file does not know of its samples from rows that do."""
-    unknown_things = f"context_sha256 = '{_UNKNOWN}' OR \"references\"::VARCHAR = '[]' OR question = ''"
+    unknown_things = f"context_sha256 = '{NO_DOCUMENT}' OR \"references\"::VARCHAR = '[]' OR question = ''"
     if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
         return
     for unknown, columns in (
-        (f"old.context_sha256 = '{_UNKNOWN}' AND new.context_sha256 <> '{_UNKNOWN}'", _ALL_OF_A_SAMPLE),
+        (f"old.context_sha256 = '{NO_DOCUMENT}' AND new.context_sha256 <> '{NO_DOCUMENT}'", _ALL_OF_A_SAMPLE),
         (
             "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
             ('"references"', "question", "meta"),

@@ -27,12 +27,16 @@ from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
 from lbx.store.queries import check_query
 from lbx.store.rows import (
+    NO_DOCUMENT,
+    BenchmarkRow,
     GenerationRow,
     GroupRow,
+    LengthRow,
     ResultRow,
     RunRow,
     SampleRow,
     ScoreRow,
+    SureRow,
     Table,
     as_json,
     identity,
@@ -45,6 +49,19 @@ T = TypeVar("T")
 
 _TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
 _BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
+_TABLE_OF: Mapping[type[SureRow], str] = {
+    ResultRow: "task_results",
+    LengthRow: "length_results",
+    GroupRow: "group_results",
+    BenchmarkRow: "benchmark_results",
+}
+_ADDED_UP = {
+    "task_results": _TASK_VERSION,
+    "length_results": _TASK_VERSION,
+    "group_results": _BENCHMARK_VERSION,
+    "benchmark_results": _BENCHMARK_VERSION,
+}
+"""{table of numbers: what makes a row of it out of date}."""
 _FAILED = "error IS NOT NULL"
 _EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
 
@@ -284,11 +301,14 @@ class Store:
         scored: set[tuple[str, str, str, int]],
     ) -> None:
         """Numbers made of rows that are no more: of every metric version where an answer changed, else of one."""
-        _delete(connection, "task_results", ("run_id", "benchmark", "task"), answered)
-        _delete(connection, "group_results", ("run_id", "benchmark"), {key[:2] for key in answered})
-        _delete(connection, "task_results", _TASK_VERSION, scored)
         runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
-        _delete(connection, "group_results", _BENCHMARK_VERSION, runs)
+        for table, key in _ADDED_UP.items():
+            if key == _TASK_VERSION:
+                _delete(connection, table, ("run_id", "benchmark", "task"), answered)
+                _delete(connection, table, key, scored)
+            else:
+                _delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
+                _delete(connection, table, key, runs)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Hold new samples against those of the same names, and complete these."""
@@ -303,18 +323,17 @@ class Store:
             )
         complete_samples(connection, rows, parameters)
 
-    def write_results(self, results: Sequence[ResultRow], groups: Sequence[GroupRow] = ()) -> None:
-        """Replace tasks' numbers, and a benchmark's numbers over them.
+    def write_results(self, results: Sequence[ResultRow | LengthRow | GroupRow | BenchmarkRow]) -> None:
+        """Replace tasks' numbers, or a benchmark's numbers over them.
 
         Old numbers of the same task (or benchmark) and metric version go first: today's may be fewer.
         """
         with self.transaction() as connection:
-            tasks = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in results}
-            _delete(connection, "task_results", _TASK_VERSION, tasks)
-            runs = {(row.run_id, row.benchmark, row.metric_version) for row in groups}
-            _delete(connection, "group_results", _BENCHMARK_VERSION, runs)
-            insert(connection, "task_results", results)
-            insert(connection, "group_results", groups)
+            for kind, table in _TABLE_OF.items():
+                rows = [row for row in results if isinstance(row, kind)]
+                key = _ADDED_UP[table]
+                _delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
+                insert(connection, table, rows)
 
     def forget_answers(self, run_id: str, *, failed: bool, empty: bool) -> int:
         """Forget which of a run's answers failed, or hold nothing but white space, with their scores and the numbers
@@ -440,14 +459,17 @@ class Store:
             self._connection.execute(f"DETACH {name}")
             raise
 
-    def samples(self, run_id: str, benchmark: str, task: str) -> Iterator[dict[str, Any]]:
-        """A run's answered samples with their outputs, in the data's order: what adding up and scoring again need."""
+    def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
+        """A run's answered samples with their outputs, or those that failed, in the data's order: what adding up and
+        scoring again need. ``document`` is its hash; "" where nobody knows it.
+        """
         table = self.query(
-            """
+            f"""
             SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
-                   g.iteration, g.output
+                   g.iteration, g.output, g.original_tokens,
+                   CASE WHEN a.context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE a.context_sha256 END AS document
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-            WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS NULL
+            WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS {"NOT " if failed else ""}NULL
             ORDER BY a.position, a.sample_id, g.iteration
             """,
             [run_id, benchmark, task],

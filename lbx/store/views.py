@@ -33,7 +33,31 @@ _ADDED_COVERAGE = """
     CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END AS bundle_samples"""
 _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL"
 
+# How sure a number is; what the unanswered leave open.
+_SURE = "{t}.low, {t}.high, {t}.clusters, {t}.cluster_by, {t}.method, {t}.se, {t}.df, {t}.within"
+_OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
+
+# Rows of a table of numbers whose metric version is wanted, or the newest where none is.
+_NEWEST = "{t}.metric_version = coalesce({wanted}, (SELECT max(n.metric_version) FROM {table} n WHERE {same}))"
+
+
+def _newest(table: str, alias: str, *key: str) -> str:
+    same = " AND ".join(f"n.{name} = {alias}.{name}" for name in key)
+    return _NEWEST.format(t=alias, wanted=_WANTED.format(benchmark=f"{alias}.benchmark"), table=table, same=same)
+
+
+# Of a number whose own script prints percent, or (LongBench Pro's report) 0 to 1.
+_UNIT = "CASE WHEN abs({t}.official - 100 * {t}.score) <= abs({t}.official - {t}.score) THEN 100 ELSE 1 END"
+_IN_OFFICIAL_UNITS = f"""{_UNIT} * {{t}}.low AS low, {_UNIT} * {{t}}.high AS high, {{t}}.clusters, {{t}}.cluster_by,
+                   {{t}}.method, {_UNIT} * {{t}}.se AS se, {{t}}.df, {{t}}.within"""
+
 _LONGEST_VALUE, _LONGEST_WORDS = 24, 80
+
+
+def _known(condition: str) -> str:
+    """How many rows a condition holds for; NULL where it is known of none."""
+    return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
+
 
 VIEWS: dict[str, str] = {
     # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
@@ -67,18 +91,12 @@ VIEWS: dict[str, str] = {
         FROM told t LEFT JOIN differing d USING (run_id)
     """,
     "newest_scores": f"""
-        SELECT s.* FROM scores s
-        WHERE s.metric_version = coalesce({_WANTED.format(benchmark="s.benchmark")}, (
-            SELECT max(n.metric_version) FROM scores n
-            WHERE n.run_id = s.run_id AND n.benchmark = s.benchmark AND n.task = s.task))
+        SELECT s.* FROM scores s WHERE {_newest("scores", "s", "run_id", "benchmark", "task")}
     """,
     # A task's own numbers where it has been added up; a plain mean, with no official number, while it runs.
     "task_scores": f"""
         WITH results AS (
-            SELECT t.* FROM task_results t
-            WHERE t.metric_version = coalesce({_WANTED.format(benchmark="t.benchmark")}, (
-                SELECT max(n.metric_version) FROM task_results n
-                WHERE n.run_id = t.run_id AND n.benchmark = t.benchmark AND n.task = t.task))
+            SELECT t.* FROM task_results t WHERE {_newest("task_results", "t", "run_id", "benchmark", "task")}
         ), live AS (
             SELECT run_id, benchmark, task, metric, metric_version, count(*) AS n,
                    avg(score ORDER BY sample_id, iteration) AS score,
@@ -91,7 +109,8 @@ VIEWS: dict[str, str] = {
         )
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
                u.headline, u.metric_version, r.backend, u.position, u.task_position, {_MODE},
-               coalesce(u.partial, false) AS partial, {_COVERAGE}, d.differs_in
+               coalesce(u.partial, false) AS partial, {_COVERAGE}, d.differs_in,
+               {_SURE.format(t="u")}, {_OPEN.format(t="u")}
         FROM (SELECT * FROM results UNION ALL BY NAME SELECT * FROM live) u
         JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
         LEFT JOIN coverage c USING (run_id, benchmark, task)
@@ -99,11 +118,10 @@ VIEWS: dict[str, str] = {
     # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
     "group_scores": f"""
         SELECT g.run_id, r.model, g.benchmark, g."grouping", g.name, g.metric, g.n, g.score, g.official, g.partial,
-               g.metric_version, r.backend, g.position, {_MODE}, {_COVERAGE}
+               g.metric_version, r.backend, g.position, {_MODE}, {_COVERAGE},
+               {_SURE.format(t="g")}, {_OPEN.format(t="g")}
         FROM group_results g JOIN runs r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
-        WHERE g.metric_version = coalesce({_WANTED.format(benchmark="g.benchmark")}, (
-            SELECT max(n.metric_version) FROM group_results n
-            WHERE n.run_id = g.run_id AND n.benchmark = g.benchmark))
+        WHERE {_newest("group_results", "g", "run_id", "benchmark")}
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"""
@@ -126,14 +144,14 @@ VIEWS: dict[str, str] = {
         FROM (
             SELECT t.run_id, t.benchmark,
                    t.task || CASE WHEN t.headline THEN '' ELSE ', ' || substr(t.metric, length(h.head) + 2) END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position
+                   t.official, 0 AS part, t.task_position AS place, t.position, {_IN_OFFICIAL_UNITS.format(t="t")}
             FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
             WHERE t.headline OR starts_with(t.metric, h.head || '/')
             UNION ALL
             SELECT run_id, benchmark,
                    "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0
-            FROM group_scores WHERE official IS NOT NULL
+                   official, 1, position, 0, {_IN_OFFICIAL_UNITS.format(t="g")}
+            FROM group_scores g WHERE official IS NOT NULL
         ) l JOIN named n USING (run_id)
     """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
@@ -143,14 +161,13 @@ VIEWS: dict[str, str] = {
                    count(*) FILTER (WHERE error_type = 'EmptyPromptError') AS empty_prompts,
                    count(*) FILTER (WHERE error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError')
                        AS failed,
-                   count(*) FILTER (WHERE bos_tokens > 1) AS doubled_bos,
+                   {_known("bos_tokens > 1")} AS doubled_bos,
                    count(*) FILTER (WHERE reasoning_closed = false) AS reasoning_unclosed,
-                   count(*) FILTER (WHERE finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false)
-                       AS answers_cut,
+                   {_known("finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false")} AS answers_cut,
                    count(*) FILTER (WHERE stop_in_reasoning) AS stop_in_reasoning,
-                   count(*) FILTER (WHERE truncated) AS truncated,
-                   coalesce(sum(tokens_cut), 0)::BIGINT AS tokens_cut,
-                   count(*) FILTER (WHERE reference_cut) AS reference_cut
+                   {_known("truncated")} AS truncated,
+                   CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut,
+                   CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE reference_cut) END AS reference_cut
             FROM generations GROUP BY ALL
         ), judged AS (
             SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,
@@ -166,40 +183,52 @@ VIEWS: dict[str, str] = {
     "leaderboard": f"""
         WITH made AS (
             SELECT run_id, benchmark, count(DISTINCT task) AS tasks, count(*) AS generations,
-                   count(error) AS failed, count(*) FILTER (WHERE truncated) AS truncated
+                   count(error) AS failed, {_known("truncated")} AS truncated
             FROM generations GROUP BY ALL
         ), means AS (
             SELECT run_id, benchmark, avg(score ORDER BY task, metric) AS score, sum(n)::BIGINT AS n
             FROM task_scores WHERE headline GROUP BY ALL
         )
-        SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n, s.score,
-               m.failed, m.truncated, r.status, {_MODE}, {_COVERAGE}, d.differs_in
+        SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n,
+               coalesce(b.score, s.score) AS score,
+               m.failed, m.truncated, r.status, {_MODE}, {_COVERAGE}, d.differs_in,
+               {_SURE.format(t="b")}, {_OPEN.format(t="b")}
         FROM made m JOIN runs r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
+        LEFT JOIN (
+            SELECT b.* FROM benchmark_results b WHERE {_newest("benchmark_results", "b", "run_id", "benchmark")}
+        ) b USING (run_id, benchmark)
         JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
     """,
-    # Lengths fall into buckets by powers of two: a length of 1,000 stands under "up to 1,024".
+    # Lengths fall into bins by powers of two: 1,000 stands under "up to 1,024", and what nobody knows under NULL. A
+    # task that is still being answered has a plain mean by the documents' lengths.
     "length_curve": f"""
-        SELECT s.run_id, r.model, r.backend, {_MODE}, s.benchmark, s.task, s.metric, a.length_unit,
-               (2 ** ceil(log2(greatest(a.length, 1))))::BIGINT AS length_up_to,
-               count(*) AS n, avg(s.score ORDER BY s.sample_id, s.iteration) AS score, {_COVERAGE}
-        FROM newest_scores s
-        JOIN runs r USING (run_id)
-        JOIN samples a USING (benchmark, task, sample_id)
-        LEFT JOIN coverage c USING (run_id, benchmark, task)
-        WHERE s.headline
-        GROUP BY ALL
+        WITH made AS (
+            SELECT l.* FROM length_results l WHERE {_newest("length_results", "l", "run_id", "benchmark", "task")}
+        ), live AS (
+            SELECT s.run_id, s.benchmark, s.task, s.metric, a.length_unit,
+                   CASE WHEN a.length > 0 THEN (2 ** ceil(log2(a.length)))::BIGINT END AS length_up_to,
+                   count(*) AS n, avg(s.score ORDER BY s.sample_id, s.iteration) AS score
+            FROM newest_scores s JOIN samples a USING (benchmark, task, sample_id)
+            WHERE s.headline AND NOT EXISTS (
+                SELECT 1 FROM made m WHERE m.run_id = s.run_id AND m.benchmark = s.benchmark AND m.task = s.task)
+            GROUP BY ALL
+        )
+        SELECT u.run_id, r.model, r.backend, {_MODE}, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
+               u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
+        FROM (SELECT * FROM made UNION ALL BY NAME SELECT * FROM live) u
+        JOIN runs r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
     """,
     "truncation": f"""
-        SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, count(*) AS n,
-               count(*) FILTER (WHERE g.truncated) AS truncated,
-               coalesce(avg(g.truncated::INTEGER), 0) AS share,
-               max(g.original_tokens) AS longest_prompt,
-               coalesce(avg(coalesce(g.tokens_cut, g.original_tokens - g.prompt_tokens)) FILTER (WHERE g.truncated), 0)
-                   AS mean_tokens_cut,
-               count(*) FILTER (WHERE g.finish_reason = 'length') AS answers_cut
-        FROM generations g JOIN runs r USING (run_id)
-        WHERE g.error IS NULL
-        GROUP BY ALL
+        SELECT g.run_id, r.model, r.backend, {_MODE}, g.* EXCLUDE (run_id)
+        FROM (
+            SELECT run_id, benchmark, task, count(*) AS n, {_known("truncated")} AS truncated,
+                   avg(truncated::INTEGER) AS share, max(original_tokens) AS longest_prompt,
+                   CASE WHEN count(truncated) > 0 THEN coalesce(
+                       avg(coalesce(tokens_cut, original_tokens - prompt_tokens)) FILTER (WHERE truncated), 0) END
+                       AS mean_tokens_cut,
+                   {_known("finish_reason = 'length'")} AS answers_cut
+            FROM generations WHERE error IS NULL GROUP BY ALL
+        ) g JOIN runs r USING (run_id)
     """,
     "failures": f"""
         SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, g.sample_id, g.iteration, g.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import signal
@@ -19,6 +20,7 @@ from same_rows import same_rows
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.engine.planning.shards import read_shards
 from lbx.store.migrations import MIGRATIONS, OUTPUT_IDS
+from lbx.store.rows import NumberRow
 
 Answers = Callable[[float], Path]
 
@@ -67,7 +69,13 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     assert sorted(left) == ["one.duckdb", "one.duckdb.log"], "scratch folders are tidied away"
 
 
-NEW = {"generations": ("output_ids", "system_prompt"), "runs": ("metadata",)}
+SURENESS = tuple(field.name for field in dataclasses.fields(NumberRow))
+NEW = {
+    "generations": ("output_ids", "system_prompt"),
+    "runs": ("metadata",),
+    "task_results": SURENESS,
+    "group_results": SURENESS,
+}
 """{table: columns that the version before did not have}."""
 
 
@@ -82,11 +90,13 @@ def by_an_older_lbx(path: Path) -> None:
             rows = connection.execute(f"{kept} ORDER BY ALL").fetchall()
             connection.execute(f"CREATE TEMP TABLE held_{table} AS {kept}")
             connection.execute(f"DROP TABLE {table}")
-            connection.execute(re.search(rf"CREATE TABLE {table} .*?;", steps[0], re.DOTALL).group())
+            connection.execute(re.search(rf"CREATE TABLE {table} .*?;", "".join(steps), re.DOTALL).group())
             for step in re.findall(rf"ALTER TABLE {table} .*?;", "".join(steps)):
                 connection.execute(step)
             connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM held_{table}")
             assert connection.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall() == rows
+        for table in ("benchmark_results", "length_results"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("DELETE FROM lbx_schema WHERE version > ?", [len(steps)])
 
 

@@ -17,6 +17,7 @@ from lbx.records import Chunk
 from lbx.store import GroupRow, ResultRow, SessionRow, Store
 from lbx.store.caches import EmbeddedText, keep_retrieved, keep_vectors
 from lbx.store.merging import Merging, merge_files
+from lbx.store.rows import BenchmarkRow, LengthRow
 from lbx.store.runs import metadata, set_metadata
 from lbx.store.sessions import keep_sessions
 from lbx.store.verifications import VerificationRow, keep_verifications
@@ -60,8 +61,12 @@ def make_shard(path: Path, ids: Sequence[str], run_id: str, began: datetime, sta
         keep_vectors(store, [EmbeddedText("m", "0" * 64, b"1234")])
         keep_sessions(store, [SessionRow(run_id, 1, 0, RUN.hardware, started_at=began, status=status)])
         store.write_results(
-            [ResultRow(run_id, "needle", "single_en", "recall", 1, len(ids), 0.3, 33.0, True, 0)],
-            [GroupRow(run_id, "needle", "overall", "all", "average", 1, len(ids), 0.3, 33.0, False, 0)],
+            [
+                ResultRow(run_id, "needle", "single_en", "recall", 1, len(ids), 0.3, 33.0, True, 0),
+                LengthRow(run_id, "needle", "single_en", "recall", 1, "words", 0, 1024, len(ids), 0.3),
+                GroupRow(run_id, "needle", "overall", "all", "average", 1, len(ids), 0.3, 33.0, False, 0),
+                BenchmarkRow(run_id, "needle", 1, len(ids), 0.3),
+            ]
         )
         store.finish_run(run_id, status)
     return path

@@ -112,7 +112,7 @@ def test_every_report_works_on_it(path: Path) -> None:
         assert (first["run_id"], first["n"], first["truncated"], first["tokens_cut"], first["mode"]) == (
             "r1", 2, 1, 0, None,
         )  # fmt: skip
-        assert (second["failed"], second["empty_prompts"], second["doubled_bos"]) == (1, 0, 0)
+        assert (second["failed"], second["empty_prompts"], second["doubled_bos"]) == (1, 0, None)
         (cut,) = [row for row in made["truncation"].dicts() if row["run_id"] == "r1"]
         assert (cut["truncated"], cut["mean_tokens_cut"], cut["longest_prompt"]) == (1, 50, 140)
         assert [row["line"] for row in made["paper"].dicts()] == ["qasper"]

@@ -1,0 +1,286 @@
+"""Numbers from scores: of tasks, of lengths, over tasks, each with how sure it is and what failures leave open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from lbx.benchmarks.aggregates import Average
+from lbx.benchmarks.base import Benchmark
+from lbx.records import GroupScore, ScoredSample, TaskScore
+from lbx.statistics.estimates import interval
+from lbx.store import GroupRow, ResultRow, Store
+from lbx.store.rows import BenchmarkRow, LengthRow, stored_sample
+
+PROMPT_TOKENS = "prompt tokens"
+"""The unit of a length that the model's own tokenizer counts, before truncation."""
+
+Numbers = Callable[[Sequence[ScoredSample]], Sequence[TaskScore]]
+
+
+@dataclass(slots=True)
+class Answers:
+    """A task's answers.
+
+    Attributes:
+        rows: those that are scored, in the data's order.
+        tokens: of each one's prompt before truncation; None where nobody counted.
+        failed: those that are not there, without scores.
+    """
+
+    rows: list[ScoredSample] = field(default_factory=list)
+    tokens: list[int | None] = field(default_factory=list)
+    failed: list[ScoredSample] = field(default_factory=list)
+
+    def filled(self, benchmark: Benchmark, value: float) -> list[ScoredSample]:
+        """All rows, with this score for what failed and for what the official number does not count."""
+        metrics = dict.fromkeys(metric for row in self.rows for metric in row.scores)
+        scores = benchmark.scores_if(metrics, value)
+        found = [row if benchmark.counts(row) else replace(row, scores=scores) for row in self.rows]
+        return [*found, *(replace(row, scores=scores) for row in self.failed)]
+
+    @property
+    def samples(self) -> int:
+        """How many there are of which more than the name is known."""
+        return len({row.sample.sample_id for row in (*self.rows, *self.failed)})
+
+    def complete(self, benchmark: Benchmark) -> bool:
+        return not self.failed and all(benchmark.counts(row) for row in self.rows)
+
+
+def scored_row(benchmark: Benchmark, task: str, row: Mapping[str, Any], scores: Mapping[str, float]) -> ScoredSample:
+    """A row of ``Store.samples`` beside its scores."""
+    sample = stored_sample(benchmark.name, task, row)
+    return ScoredSample(sample, scores, row["iteration"], cluster=benchmark.cluster(sample, row["document"]))
+
+
+def failed_rows(store: Store, run_id: str, benchmark: Benchmark, task: str) -> list[ScoredSample]:
+    """What a run asked of a task without getting an answer."""
+    return [scored_row(benchmark, task, row, {}) for row in store.samples(run_id, benchmark.name, task, failed=True)]
+
+
+def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
+    """Write a run's numbers of one benchmark, task by task and over tasks, from the scores in the results file."""
+    scores: dict[tuple[str, str, int], dict[str, float]] = {}
+    partial: set[tuple[str, str, int]] = set()
+    for task, sample_id, iteration, metric, score, lacks in store.query(
+        "SELECT task, sample_id, iteration, metric, score, partial FROM scores "
+        "WHERE run_id = ? AND benchmark = ? AND metric_version = ?",
+        [run_id, benchmark.name, benchmark.metric_version],
+    ).rows:
+        scores.setdefault((task, sample_id, iteration), {})[metric] = score
+        if lacks:
+            partial.add((task, sample_id, iteration))
+    tasks: dict[str, Answers] = {}
+    for task in in_order(benchmark, {task for task, _, _ in scores}):
+        answers = Answers(failed=failed_rows(store, run_id, benchmark, task))
+        for row in store.samples(run_id, benchmark.name, task):
+            key = (task, row["sample_id"], row["iteration"])
+            if key in scores:
+                scored = scored_row(benchmark, task, row, scores[key])
+                answers.rows.append(replace(scored, partial=True) if key in partial else scored)
+                answers.tokens.append(row["original_tokens"])
+        if answers.rows:
+            tasks[task] = answers
+    adding = AddingUp(store, run_id, benchmark)
+    adding.write_tasks(tasks)
+    adding.write_groups(tasks)
+
+
+class AddingUp:
+    """A run's numbers of one benchmark, from rows to rows.
+
+    A failed answer counts as all wrong, then as all right, in every number that it would have had a part in. Of an
+    imported failure nobody may know more than its name: it counts in the numbers over everything, and those over a
+    part have no bounds.
+    """
+
+    def __init__(self, store: Store, run_id: str, benchmark: Benchmark) -> None:
+        self._store, self._benchmark = store, benchmark
+        self._names = (run_id, benchmark.name)
+        self._known = _bundle_samples(store, run_id, benchmark.name)
+        self._asked: dict[str, int] = dict(store.query(
+            "SELECT task, count(DISTINCT sample_id) FROM generations WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
+            self._names,
+        ).rows)  # fmt: skip
+        self._heads: dict[str, ResultRow] = {}
+
+    def write_tasks(self, tasks: Mapping[str, Answers]) -> None:
+        """Write tasks' numbers, and their curves."""
+        places = _places(self._benchmark, in_order(self._benchmark, self._asked))
+        results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
+        self._heads |= {row.task: row for row in results if row.headline}
+        lengths = [row for task, one in tasks.items() for row in self._lengths(task, one)]
+        self._store.write_results([*results, *lengths])
+
+    def write_groups(self, tasks: Mapping[str, Answers]) -> None:
+        """Write the numbers over tasks."""
+        self._store.write_results([*self._groups(tasks), *self._whole(tasks)])
+
+    def _results(self, task: str, answers: Answers, place: int) -> list[ResultRow]:
+        """A task's numbers; over a part of its samples none of them is official."""
+        version, whole = self._benchmark.metric_version, self._is_whole(task, answers)
+        numbers = self._aggregate(task, answers.rows)
+        bounds = self._bounds(answers, lambda rows: self._aggregate(task, rows))
+        unnamed = Unnamed(answers.samples, self._asked.get(task, 0))
+        return [
+            ResultRow(
+                *self._names, task, one.metric, version, one.n, one.score, one.official if whole else None,
+                headline=position == 0, position=position, partial=one.partial or not whole, task_position=place,
+                **_sureness(self._benchmark, one, [found.get(one.metric) for found in bounds], unnamed),
+            )
+            for position, one in enumerate(numbers)
+        ]  # fmt: skip
+
+    def _lengths(self, task: str, answers: Answers) -> list[LengthRow]:
+        """The headline by length: of documents as the benchmark counts them, and of prompts in the model's tokens."""
+        units = {row.sample.length_unit: [row.sample.length for row in answers.rows] for row in answers.rows[:1]}
+        if any(answers.tokens):
+            units[PROMPT_TOKENS] = [tokens or 0 for tokens in answers.tokens]
+        found = []
+        for unit, lengths in units.items():
+            bins: dict[int, list[ScoredSample]] = {}
+            for row, length in zip(answers.rows, lengths, strict=True):
+                bins.setdefault(1 << (length - 1).bit_length() if length > 0 else 0, []).append(row)
+            for position, up_to in enumerate(sorted(bins)):
+                for one in self._aggregate(task, bins[up_to])[:1]:
+                    found.append(LengthRow(
+                        *self._names, task, one.metric, self._benchmark.metric_version, unit, position, up_to or None,
+                        one.n, one.score, **_interval(self._benchmark, one),
+                    ))  # fmt: skip
+        return found
+
+    def _groups(self, tasks: Mapping[str, Answers]) -> list[GroupRow]:
+        """Numbers over tasks. Those that a task without all of its samples has a part in are not official."""
+        rows = {task: answers.rows for task, answers in tasks.items()}
+        groups = self._benchmark.groups(rows) if tasks else []
+        whole = {task: rows[task] for task, answers in tasks.items() if self._is_whole(task, answers)}
+        if len(whole) < len(tasks):
+            sure = {_place(group): group.n for group in (self._benchmark.groups(whole) if whole else ())}
+            groups = [
+                group if sure.get(_place(group)) == group.n else replace(group, official=None, partial=True)
+                for group in groups
+            ]
+        bounds = []
+        if not all(answers.complete(self._benchmark) for answers in tasks.values()):
+            for value in (0.0, 1.0):
+                filled = {task: answers.filled(self._benchmark, value) for task, answers in tasks.items()}
+                bounds.append({_place(group): group for group in self._benchmark.groups(filled)})
+        unnamed = Unnamed(sum(answers.samples for answers in tasks.values()), sum(self._asked.values()))
+        return [
+            GroupRow(
+                *self._names, group.grouping, group.name, group.metric, self._benchmark.metric_version, group.n,
+                group.score, group.official, group.partial, position,
+                **_sureness(self._benchmark, group, [found.get(_place(group)) for found in bounds], unnamed),
+            )
+            for position, group in enumerate(groups)
+        ]  # fmt: skip
+
+    def _whole(self, tasks: Mapping[str, Answers]) -> list[BenchmarkRow]:
+        """The mean of the headlines, which the leaderboard shows. A task of which all answers failed counts, too, in
+        what they leave open.
+        """
+        heads = [one for task, answers in tasks.items() for one in self._aggregate(task, answers.rows)[:1]]
+        found = Average.of(heads, whole=False)
+        if found is None:
+            return []
+        lost = len(self._asked.keys() - self._heads)
+        ends = [[row.failed_as_0, row.failed_as_1] for row in self._heads.values()]
+        lowest, highest = ([end for end in side if end is not None] for side in zip(*ends, strict=True))
+        columns = _interval(self._benchmark, found) | {
+            "answered": sum(row.answered or 0 for row in self._heads.values()),
+            "asked": sum(self._asked.values()),
+            "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
+            "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
+        }
+        return [BenchmarkRow(*self._names, self._benchmark.metric_version, found.n, found.score, **columns)]
+
+    def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        return self._benchmark.aggregate(task, rows)
+
+    def _bounds(self, answers: Answers, numbers: Numbers) -> list[dict[str, TaskScore]]:
+        """The task's numbers with failures all wrong, and all right; [] without failures."""
+        if answers.complete(self._benchmark):
+            return []
+        filled = (answers.filled(self._benchmark, value) for value in (0.0, 1.0))
+        return [{one.metric: one for one in numbers(rows)} for rows in filled]
+
+    def _is_whole(self, task: str, answers: Answers) -> bool:
+        """Whether every sample of the task has a score, as often as any; an unknown number counts as all."""
+        samples = self._known.get(task)
+        return samples is None or len(answers.rows) >= samples * (1 + max(row.iteration for row in answers.rows))
+
+
+class Unnamed(NamedTuple):
+    """How many samples are known by more than their name, and how many were asked."""
+
+    known: int
+    asked: int
+
+
+def _sureness(
+    benchmark: Benchmark,
+    number: TaskScore | GroupScore,
+    bounds: Sequence[TaskScore | GroupScore | None],
+    unnamed: Unnamed,
+) -> dict[str, Any]:
+    """The columns of ``NumberRow``."""
+    columns = _interval(benchmark, number)
+    if number.estimate is None:
+        return columns
+    asked, ends = number.estimate.design.n, [number.score, number.score]
+    if bounds and all(bounds):
+        ends = [end.score for end in bounds if end]
+        asked = max(end.estimate.design.n for end in bounds if end and end.estimate)
+    if unnamed.asked > unnamed.known:
+        if asked < unnamed.known:
+            return columns
+        share = asked / unnamed.asked
+        asked, ends = unnamed.asked, [share * ends[0], share * ends[1] + 1 - share]
+    return columns | {
+        "answered": number.estimate.design.n,
+        "asked": asked,
+        "failed_as_0": ends[0],
+        "failed_as_1": ends[1],
+    }
+
+
+def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:
+    """The columns of ``NumberRow`` that say how sure it is."""
+    if number.estimate is None:
+        return {}
+    found = interval(number.estimate)
+    return {
+        "low": found.low,
+        "high": found.high,
+        "se": found.se,
+        "df": found.df,
+        "clusters": found.clusters,
+        "cluster_by": benchmark.clustered_by if number.estimate.clustered else "sample",
+        "method": found.method,
+        "within": found.within,
+    }
+
+
+def _bundle_samples(store: Store, run_id: str, benchmark: str) -> dict[str, int]:
+    """{task: its samples in the bundle}, where the file knows."""
+    ((text,),) = store.query("SELECT task_samples FROM runs WHERE run_id = ?", [run_id]).rows
+    counts: dict[str, int] = json.loads(text or "{}")
+    return {task.removeprefix(f"{benchmark}/"): count for task, count in counts.items()}
+
+
+def _place(group: GroupScore) -> tuple[str, str, str]:
+    return group.grouping, group.name, group.metric
+
+
+def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
+    """Each task's place in the paper, not among the tasks of a run: runs of different tasks share the paper's table."""
+    return {task: place for place, task in enumerate(dict.fromkeys([*benchmark.known_tasks, *tasks]))}
+
+
+def in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
+    """The tasks as the paper orders them; those it does not know (needle's) by name, after the others."""
+    known = {task: place for place, task in enumerate(benchmark.known_tasks)}
+    return sorted(tasks, key=lambda task: (known.get(task, len(known)), task))

@@ -1,0 +1,1 @@
+"""How sure a number is: intervals, differences, and the tails they need, on numpy and ``math`` alone."""

@@ -1,0 +1,140 @@
+"""Two runs on the same samples: the difference, how sure it is, and what it would take to be surer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from lbx.statistics.estimates import FEW, Codes, Estimate, Floats, Interval, Stratum, interval
+from lbx.statistics.tails import binomial_tail, t_quantile, t_tail
+
+_EXACT_EPSILON = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The second number less the first, on samples that both have.
+
+    Attributes:
+        interval: of the difference; its 90% one is in ``low_90`` and ``high_90``.
+        p: of no difference, both sides; None where nothing can be said.
+        test: "t", "mcnemar" or "sign flips": what p is of.
+        wins, ties, losses: samples on which the second scored more, the same, less.
+        detectable: the difference that as many samples show in four of five cases; None without a standard error.
+    """
+
+    interval: Interval
+    low_90: float | None
+    high_90: float | None
+    p: float | None
+    test: str
+    wins: int
+    ties: int
+    losses: int
+    detectable: float | None
+
+
+def difference(first: Estimate, second: Estimate) -> Difference:
+    """Compare two numbers made alike, sample by sample; those that only one of them has must be left out before.
+
+    Raises:
+        ValueError: they are not made of the same samples.
+    """
+    a, b = _by_sample(first), _by_sample(second)
+    if [(one.weight, one.samples) for one in a] != [(one.weight, one.samples) for one in b]:
+        raise ValueError("The two numbers are made of different samples.")
+    pairs = zip(a, b, strict=True)
+    strata = tuple(Stratum(x.weight, x.samples, x.clusters, y.values - x.values) for x, y in pairs)
+    paired = Estimate(strata, first.clustered and second.clustered)
+    found = interval(paired, bounded=False)
+    p, test = _tested(paired, found, [one.values for one in (*a, *b)])
+    values = paired.values
+    wins, losses = int((values > _EXACT_EPSILON).sum()), int((values < -_EXACT_EPSILON).sum())
+    low_90 = high_90 = detectable = None
+    if found.se and found.df:
+        half = t_quantile(0.95, found.df) * found.se
+        low_90, high_90 = found.value - half, found.value + half
+        detectable = (t_quantile(0.975, found.df) + t_quantile(0.8, found.df)) * found.se
+    return Difference(found, low_90, high_90, p, test, wins, len(values) - wins - losses, losses, detectable)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Each p corrected for there being all of them (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    found, largest = [0.0] * len(ps), 0.0
+    for place, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
+        found[index] = largest
+    return found
+
+
+def mcnemar(wins: int, losses: int) -> float:
+    """The exact p of as uneven a share of wins and losses, both sides."""
+    return min(1.0, 2 * binomial_tail(min(wins, losses), wins + losses, 0.5)) if wins + losses else 1.0
+
+
+def sign_flips(parts: Sequence[float]) -> float:
+    """The share of all ways to flip the parts' signs that give as large a sum: exact, for a handful of parts."""
+    sums = np.zeros(1)
+    for part in parts:
+        sums = np.concatenate([sums + part, sums - part])
+    size = abs(math.fsum(parts))
+    return float((np.abs(sums) >= size - _EXACT_EPSILON * max(size, 1)).mean())
+
+
+def samples_needed(found: Difference, margin: float) -> int | None:
+    """How many samples like these would decide, in four of five cases: that there is this difference, or that any is
+    within the margin, whichever takes fewer. None where nothing is known of the spread.
+    """
+    se, value, n = found.interval.se, abs(found.interval.value), found.interval.n
+    if not se:
+        return None
+    spread = se * math.sqrt(n)
+    for_difference = (1.959964 + 0.841621) * spread / value if value else math.inf
+    for_margin = (1.644854 + 1.281552) * spread / (margin - value) if value < margin else math.inf
+    least = min(for_difference, for_margin)
+    return max(math.ceil(least**2), n + 1) if math.isfinite(least) else None
+
+
+def _tested(paired: Estimate, found: Interval, scores: Sequence[Floats]) -> tuple[float | None, str]:
+    made, values = paired.design, paired.values
+    if not made.n or not math.isfinite(found.value):
+        return None, "t"
+    if len(paired.strata) == 1 and made.clusters == made.n and all(np.isin(one, (0, 1)).all() for one in scores):
+        return mcnemar(int((values > 0).sum()), int((values < 0).sum())), "mcnemar"
+    each = (made.weights / made.sizes)[made.stratum] * values
+    parts = np.bincount(made.cluster, each)
+    parts = parts[np.abs(parts) > _EXACT_EPSILON * max(float(np.abs(each).max()), _EXACT_EPSILON)]
+    if len(parts) < FEW:
+        return sign_flips(parts.tolist()), "sign flips"
+    if not found.se or not found.df:
+        return None, "t"
+    return min(1.0, 2 * t_tail(abs(found.value) / found.se, found.df)), "t"
+
+
+def _by_sample(estimate: Estimate) -> tuple[Stratum, ...]:
+    """A row a sample: the mean of its answers."""
+    return tuple(_means(one) for one in estimate.strata)
+
+
+def _means(stratum: Stratum) -> Stratum:
+    order = _order(stratum.samples, stratum.clusters)
+    if order is None:
+        return stratum
+    codes, samples, clusters = order
+    return Stratum(stratum.weight, samples, clusters, np.bincount(codes, stratum.values) / np.bincount(codes))
+
+
+@lru_cache(maxsize=1024)
+def _order(
+    samples: tuple[Hashable, ...], clusters: tuple[Hashable, ...]
+) -> tuple[Codes, tuple[Hashable, ...], tuple[Hashable, ...]] | None:
+    """Each row's sample by its place among them, and their labels; None where each has one row."""
+    places = {sample: place for place, sample in enumerate(dict.fromkeys(samples))}
+    if len(places) == len(samples):
+        return None
+    of_sample = dict(zip(samples, clusters, strict=True))
+    return np.array([places[one] for one in samples]), tuple(places), tuple(of_sample[one] for one in places)

@@ -1,0 +1,220 @@
+"""One rule for the interval of every number: CR2 with Bell and McCaffrey's degrees of freedom, Wilson's near 0 and 1.
+
+A number is a weighted sum of means, one a stratum (a task, or a part of one). Rows of one cluster (a document) go
+together, also across strata. With h = a cluster's share of a stratum's rows and r = the sum of its residuals there,
+
+    SE^2 = sum over clusters of (sum over strata of weight / n x r / sqrt(1 - h))^2
+
+which is Bell and McCaffrey's CR2 (Survey Methodology 28, 2002) for strata's means, in closed form; so are the degrees
+of freedom of its Student's t. Without shared documents it is the t interval of a mean. Repeating every row of a cluster
+changes nothing, so that several answers to one question never count as several questions.
+
+Where fewer than ten clusters (or, of fewer than ten, not all) have a score above 0, or below 1, the distribution is too
+skew for t: Wilson's interval at the effective number of samples stands there (Korn and Graubard, same journal 24,
+1998).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from lbx.statistics.tails import normal_quantile, t_quantile
+
+FEW = 10
+"""With fewer clusters than these on one side, t's interval is not to be trusted."""
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """The rows of one mean.
+
+    Attributes:
+        samples, clusters: a label a row; rows of one label belong together, in other strata, too.
+        values: a score a row, whose mean the stratum's is. Of a number that is no mean of scores: its linearisation,
+            which has that number for a mean, and a row's influence as its distance from it.
+    """
+
+    weight: float
+    samples: tuple[Hashable, ...]
+    clusters: tuple[Hashable, ...]
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number and how sure it is.
+
+    Attributes:
+        low, high: of the 95% interval; None where ``method`` says why there is none.
+        se, df: the standard error and its degrees of freedom.
+        n, clusters: how many samples and how many clusters the number is made of.
+        method: "t", "wilson", or why there is no interval: "one cluster", "all alike", "no number".
+        within: the share of se squared that more answers to the same samples would take away; None with one each.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    se: float | None
+    df: float | None
+    n: int
+    clusters: int
+    method: str
+    within: float | None = None
+
+
+class Design:
+    """What an interval depends on beside the values: which row is of which sample, cluster and stratum."""
+
+    def __init__(self, strata: Sequence[tuple[float, tuple[Hashable, ...], tuple[Hashable, ...]]]) -> None:
+        sizes = [len(samples) for _, samples, _ in strata]
+        self.stratum: Codes = np.repeat(np.arange(len(strata)), sizes)
+        self.sizes: Floats = np.array(sizes, float)
+        self.weights: Floats = np.array([weight for weight, _, _ in strata])
+        self.sample = _codes(label for _, samples, _ in strata for label in samples)
+        self.cluster = _codes(label for _, _, clusters in strata for label in clusters)
+        self.n, self.clusters = _count(self.sample), _count(self.cluster)
+        # A cell is what one cluster has of one stratum.
+        cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
+        self.of_cluster, of_stratum = cells // max(len(sizes), 1), cells % max(len(sizes), 1)
+        rows = np.bincount(self.cell).astype(float)
+        left = 1 - rows / self.sizes[of_stratum]
+        self.estimable = bool(len(cells)) and bool((left > 0).all())
+        if self.estimable:
+            self._factor = self.weights[of_stratum] / (self.sizes[of_stratum] * np.sqrt(left))
+            self.df = self._freedom(rows, of_stratum)
+
+    def _freedom(self, rows: Floats, of_stratum: Codes) -> float:
+        own = np.bincount(self.of_cluster, (self.weights[of_stratum] / self.sizes[of_stratum]) ** 2 * rows)
+        shared = np.zeros((self.clusters, len(self.sizes)))
+        shared[self.of_cluster, of_stratum] = self._factor * rows / np.sqrt(self.sizes[of_stratum])
+        across = shared.T @ shared
+        squares = (own**2).sum() + (across**2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
+        return float(own.sum() ** 2 / squares)
+
+    def mean(self, values: Floats) -> float:
+        return float(self.weights @ (np.bincount(self.stratum, values) / self.sizes))
+
+    def influences(self, values: Floats) -> Floats:
+        """What each cluster adds to the number's error; their squares' sum is SE squared."""
+        residuals = values - (np.bincount(self.stratum, values) / self.sizes)[self.stratum]
+        return np.asarray(np.bincount(self.of_cluster, np.bincount(self.cell, residuals) * self._factor), np.float64)
+
+    def within(self, values: Floats) -> float | None:
+        """The part of SE squared that comes of answers to one sample differing; None where each has one."""
+        unit = self.sample * len(self.sizes) + self.stratum
+        _, unit = np.unique(unit, return_inverse=True)
+        answers = np.bincount(unit)
+        if (answers < 2).all():
+            return None
+        spread = values - (np.bincount(unit, values) / answers)[unit]
+        each = (self.weights / self.sizes)[self.stratum] ** 2 * spread**2
+        free = answers[unit]
+        return float((each * free / np.maximum(free - 1, 1)).sum())
+
+
+@lru_cache(maxsize=1024)
+def design(strata: tuple[tuple[float, tuple[Hashable, ...], tuple[Hashable, ...]], ...]) -> Design:
+    """Runs over the same samples share one."""
+    return Design(strata)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number as a weighted sum of means.
+
+    Attributes:
+        clustered: whether every row's cluster is known; where it is not, the row stands alone.
+    """
+
+    strata: tuple[Stratum, ...]
+    clustered: bool = True
+
+    @property
+    def design(self) -> Design:
+        return design(tuple((one.weight, one.samples, one.clusters) for one in self.strata))
+
+    @property
+    def values(self) -> Floats:
+        return np.concatenate([one.values for one in self.strata]) if self.strata else np.zeros(0)
+
+    @classmethod
+    def average(cls, parts: Sequence[Estimate]) -> Estimate:
+        """The mean of some numbers, each counting alike."""
+        strata = (
+            Stratum(one.weight / len(parts), one.samples, one.clusters, one.values)
+            for part in parts
+            for one in part.strata
+        )
+        return cls(tuple(strata), all(part.clustered for part in parts))
+
+
+def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -> Interval:
+    """The interval of a number.
+
+    Args:
+        level: how often such an interval holds the number of all questions of the kind.
+        bounded: whether scores lie in 0..1, as all but differences do.
+    """
+    made, values = estimate.design, estimate.values
+    value = made.mean(values) if made.n else math.nan
+    if not math.isfinite(value):
+        return Interval(value, None, None, None, None, made.n, made.clusters, "no number")
+    if not made.estimable:
+        return Interval(value, None, None, None, None, made.n, made.clusters, "one cluster")
+    variance = float((made.influences(values) ** 2).sum())
+    inside = made.within(values)
+    share = None if inside is None else min(inside / variance, 1.0) if variance else 0.0
+    se = math.sqrt(variance) if variance > (1e-12 * max(abs(value), 1e-3)) ** 2 else 0.0
+    bounded = bounded and bool(values.min() >= 0) and -1e-12 <= value <= 1 + 1e-12
+    low: float | None
+    high: float | None
+    if bounded and _one_sided(made, values):
+        low, high = wilson(min(max(value, 0.0), 1.0), _effective(value, se, made, level), level)
+        method = "wilson"
+    elif se == 0:
+        low, high, method = None, None, "all alike"
+    else:
+        half = t_quantile(0.5 + level / 2, made.df) * se
+        low, high, method = value - half, value + half, "t"
+        if bounded:
+            low, high = max(low, 0.0), min(high, 1.0)
+    return Interval(value, low, high, se, made.df, made.n, made.clusters, method, share)
+
+
+def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval of a share p of n, which need not be whole."""
+    z = normal_quantile(0.5 + level / 2)
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max((middle - half) / (1 + z * z / n), 0.0), min((middle + half) / (1 + z * z / n), 1.0)
+
+
+def _one_sided(made: Design, values: Floats) -> bool:
+    few = min(FEW, made.clusters)
+    return any(len(np.unique(made.cluster[side])) < few for side in (values > 0, values < 1))
+
+
+def _effective(value: float, se: float, made: Design, level: float) -> float:
+    if se == 0:
+        return made.clusters
+    at = 0.5 + level / 2
+    ratio = t_quantile(at, made.n - 1) / t_quantile(at, made.df) if made.n > 1 else 1.0
+    return min(value * (1 - value) / se**2 * ratio**2, made.n)
+
+
+def _codes(labels: Iterable[Hashable]) -> Codes:
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(label, len(known)) for label in labels], np.int64)
+
+
+def _count(codes: Codes) -> int:
+    return int(codes.max()) + 1 if len(codes) else 0

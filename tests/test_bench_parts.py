@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import gpu
+from bench import gpu, report_file
+from bench import report as bench_report
 from bench.figures import equal_outputs, ratio, standing, table, texts
 from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
 from bench.growth import QUESTION, groups, shape_of
@@ -31,6 +32,7 @@ from bench.plot import Line, Panel, decades, svg
 from bench.prompts import ask, link_bundle
 from lbx.backends.scripted import ByteTokenizer
 from lbx.engine.prefix import plan_prefixes
+from lbx.store import Store
 
 JOB = Job([[1] * 10, [2] * 20, [3] * 30], ["a", "b", "c"], 4, 64, {}, {}, own_cores(1))
 
@@ -205,3 +207,40 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
 def test_a_contender_that_fails_says_why(tmp_path):
     with pytest.raises(ContenderFailedError, match="KeyError"):
         run_contender("nobody", JOB, tmp_path)
+
+
+def test_the_large_file_is_made_of_real_tasks_and_the_same_each_time(tmp_path):
+    told = []
+    for name in ("a", "b"):
+        report_file.make(tmp_path / name, answers=5_000)
+        with Store(tmp_path / name, read_only=True) as store:
+            counts = store.query(
+                "SELECT run_id, count(DISTINCT task), count(*) FROM generations GROUP BY ALL ORDER BY ALL"
+            )
+            sums = store.query("SELECT sum(hash(columns(*))::HUGEINT) FROM generations")
+            shared = store.query(
+                "SELECT count(*) - count(DISTINCT context_sha256) FROM samples WHERE task = 'narrativeqa'"
+            )
+            told.append((counts.rows, sums.rows, shared.rows))
+    assert told[0] == told[1]
+    first, second = told[0][0]
+    assert first[1:] == (21, 4750) and second[1:] == (2, 250), "the second run goes on still"
+    assert told[0][2] == [(150,)], "four questions on a document"
+
+
+def test_things_are_measured_as_a_child_spends_them(tmp_path):
+    light, heavy = (bench_report.taken([sys.executable, "-c", f"b'x' * {size}"], 1) for size in (1, 300_000_000))
+    assert heavy.mb - light.mb > 200
+    with pytest.raises(subprocess.CalledProcessError):
+        bench_report.taken([sys.executable, "-c", "1 / 0"], 1)
+
+
+def test_without_pandas_nothing_stands_beside_it(tmp_path):
+    assert bench_report._pandas(tmp_path / "python") == []
+
+
+def test_every_report_is_measured():
+    from lbx.report.reports import REPORTS
+
+    asked = {thing.arguments[2] for thing in bench_report.things(list(REPORTS)) if len(thing.arguments) > 2}
+    assert set(REPORTS) - {"reference"} <= asked

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryEmpty, RetryFailed, VerifyBatching
-from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, stdout
+from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
 from lbx.errors import LbxError, UsageError
@@ -318,7 +318,7 @@ def status(
     """
     from lbx.cluster.folder import RunFolder
     from lbx.cluster.status import status as look
-    from lbx.report import render
+    from lbx.report.cells import plain_columns
     from lbx.store import Table
 
     shards = look(RunFolder(folder))
@@ -330,7 +330,7 @@ def status(
         (str(one.shard), one.state, f"{one.answered:,}", f"{one.failed:,}", f"{one.expected:,}", one.said)
         for one in shards
     ]
-    stdout().print(render.rich_table("", render.plain_columns(Table(columns, rows))))
+    show_table("", plain_columns(Table(columns, rows)))
     states = {state: sum(one.state == state for one in shards) for state in dict.fromkeys(one.state for one in shards)}
     answers = sum(one.answered + one.failed for one in shards)
     said = ", ".join(f"{count} {state}" for state, count in states.items())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import answer_json, note, stdout
+from lbx.cli.output import answer_json, note, show_table
 from lbx.units import size
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def models(
     """
     from lbx.backends.listing import list_models
     from lbx.layout import Bundle
-    from lbx.report import render
+    from lbx.report.cells import plain_columns
     from lbx.store import Table
 
     found = list_models(Bundle(bundle) if bundle else None)
@@ -51,7 +51,7 @@ def models(
         )
         return
     columns = ["model", "backend", "context window", "size", "weights"]
-    stdout().print(render.rich_table("", render.plain_columns(Table(columns, [_row(one) for one in found]))))
+    show_table("", plain_columns(Table(columns, [_row(one) for one in found])))
     for one in found:
         if one.problem:
             note(f"{one.name}: {one.problem}")

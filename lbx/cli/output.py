@@ -10,7 +10,8 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -25,9 +26,13 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from lbx.errors import LbxError
+from lbx.errors import LbxError, UsageError
+from lbx.paths import part_of
 from lbx.runs.listening import Listener, RunProgress
 from lbx.visible import json_escaped, one_line, visible
+
+if TYPE_CHECKING:
+    from lbx.report.cells import Cells
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
 
@@ -64,14 +69,65 @@ def answer(text: str) -> None:
     typer.echo(one_line(text))
 
 
-def answer_text(text: str) -> None:
-    """Several lines on standard output: a table, a page, a script."""
-    typer.echo(visible(text), nl=False)
+def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
+    """Several lines: on standard output, or in a file, whole or not at all.
+
+    Devices, pipes and links are written as they are: /dev/stdout may lead to a file, and must stay what it is.
+
+    Args:
+        text: all of it, or pieces of whole lines, which are written as they come.
+    """
+    pieces = [text] if isinstance(text, str) else text
+    if output is None:
+        for piece in pieces:
+            typer.echo(visible(piece), nl=False)
+        return
+    part = part_of(output) if _is_plain(output) else output
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+        if part != output:
+            part.replace(output)
+    finally:
+        if part != output:
+            part.unlink(missing_ok=True)
 
 
-def answer_json(text: str) -> None:
-    """JSON on standard output; what steers terminals is escaped, so that its values stay what they are."""
-    typer.echo(json_escaped(text))
+def _is_plain(path: Path) -> bool:
+    return not path.is_symlink() and (path.is_file() or not path.exists())
+
+
+def check_output(output: Path | None) -> None:
+    """Raise UsageError where an answer would be written over days of computing."""
+    from lbx.store.opening import is_results_file
+
+    if output is not None and output.is_file() and is_results_file(output):
+        raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
+
+
+def show_table(title: str, made: Cells, output: Path | None = None) -> None:
+    """A table for people to read, on standard output or in a file."""
+    show_tables([(title, made)], output)
+
+
+def show_tables(made: Iterable[tuple[str, Cells]], output: Path | None = None) -> None:
+    """Tables for people to read, on standard output or in a file."""
+    from lbx.report.render import rich_table
+
+    if output is None:
+        for title, one in made:
+            stdout().print(rich_table(title, one))
+        return
+    console = _Shown(width=200, no_color=True, highlight=False)
+    with console.capture() as captured:
+        for title, one in made:
+            console.print(rich_table(title, one))
+    answer_text(captured.get(), output)
+
+
+def answer_json(text: str, output: Path | None = None) -> None:
+    """JSON; what steers terminals is escaped, so that its values stay what they are."""
+    answer_text(json_escaped(text) + "\n", output)
 
 
 _live: list[Console] = []

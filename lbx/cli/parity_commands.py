@@ -21,7 +21,7 @@ from lbx.cli.options import (
     Seed,
     Threads,
 )
-from lbx.cli.output import RunBar, answer, answer_json, note, stdout
+from lbx.cli.output import RunBar, answer, answer_json, note, show_table
 from lbx.cli.spec_options import names_of_samples
 from lbx.errors import UsageError
 
@@ -147,7 +147,7 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) 
 
 def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
     from lbx.parity.summary import by_task, to_json
-    from lbx.report import render
+    from lbx.report.cells import cells
     from lbx.report.shapes import Report
     from lbx.store import Table
 
@@ -160,7 +160,7 @@ def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]
         table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
-        stdout().print(render.rich_table(title, render.cells(Report(title, "", columns), table)))
+        show_table(title, cells(Report(title, "", columns), table))
     for reason in found.not_compared:
         note(reason)
     problems = [one for one in found.prompts if one.problem]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import AsJson
-from lbx.cli.output import RunBar, answer_json, stdout
+from lbx.cli.output import RunBar, answer_json, show_table, stdout
 from lbx.cli.spec_options import takes_spec
 from lbx.units import duration
 
@@ -65,7 +65,7 @@ def plan(
 
 def _show(outlook: Outlook) -> None:
     """On standard output, a line a task."""
-    from lbx.report import render
+    from lbx.report.cells import plain_columns
     from lbx.runs.outlook_text import memory_line, sharing_lines, time_line
     from lbx.store import Table
 
@@ -74,7 +74,7 @@ def _show(outlook: Outlook) -> None:
         "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers at most",
     ]  # fmt: skip
     rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
-    stdout().print(render.rich_table(title, render.plain_columns(Table(names, rows))))
+    show_table(title, plain_columns(Table(names, rows)))
     for line in sharing_lines(outlook):
         stdout().print(line, highlight=False)
     if outlook.memory.weights_bytes is not None:
@@ -85,7 +85,7 @@ def _show(outlook: Outlook) -> None:
 
 def _compare(outlooks: Sequence[Outlook]) -> None:
     """The models beside each other, the fastest first, on standard output."""
-    from lbx.report import render
+    from lbx.report.cells import plain_columns
     from lbx.runs.outlook_text import by_time, faster_line
     from lbx.store import Table
     from lbx.units import size
@@ -99,7 +99,7 @@ def _compare(outlooks: Sequence[Outlook]) -> None:
         )
         for one, time in ordered
     ]  # fmt: skip
-    stdout().print(render.rich_table("The same run on this machine", render.plain_columns(Table(names, rows))))
+    show_table("The same run on this machine", plain_columns(Table(names, rows)))
     stdout().print(faster_line(outlooks), highlight=False)
 
 

@@ -25,7 +25,7 @@ from lbx.cli.options import (
     Shards,
     VerifyBatching,
 )
-from lbx.cli.output import RunBar, answer, answer_json, note, stdout
+from lbx.cli.output import RunBar, answer, answer_json, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import saying
 from lbx.errors import UsageError
@@ -46,6 +46,7 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
     from lbx.benchmarks import everything
     from lbx.layout import Bundle
     from lbx.report import render
+    from lbx.report.cells import plain_columns
     from lbx.store import Table
 
     found = everything(Bundle(bundle))
@@ -54,7 +55,7 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
     if as_json:
         answer_json(render.json_text(table))
     else:
-        stdout().print(render.rich_table("", render.plain_columns(table)))
+        show_table("", plain_columns(table))
     if not any(task.benchmark == "needle" for task in found):
         note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lbx.cli.options import AsJson, Results
-from lbx.cli.output import answer_json, answer_text, note, stdout
+from lbx.cli.output import answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.errors import LbxError, UsageError
 from lbx.paths import part_of
@@ -133,6 +133,7 @@ def show(
     Example: lbx show results.duckdb needle/single_en/len0064-depth000-00 --prompt
     """
     from lbx.report import render
+    from lbx.report.cells import plain_columns
     from lbx.store import Store
     from lbx.store.answers import find_answers, list_answers
     from lbx.store.runs import check_runs
@@ -144,7 +145,7 @@ def show(
             if as_json:
                 answer_json(render.json_text(table))
             else:
-                stdout().print(render.rich_table("Answers", render.plain_columns(table)))
+                show_table("Answers", plain_columns(table))
             return
         answers = find_answers(store, sample, runs or ())
     found = [_told(results, answer, prompt=prompt, bundle=bundle, model=model) for answer in answers]

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import base64
 import csv
-import datetime
 import hashlib
 import io
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lbx.report.shapes import Column, Report
+from lbx.report.cells import Cells, plain
 from lbx.store import Table
-from lbx.visible import cell, json_escaped, one_line, visible
+from lbx.visible import cell, json_escaped, one_line
 
 _STYLE = """
 body { font-family: system-ui, sans-serif; margin: 2em }
@@ -41,48 +38,6 @@ _PAGE = f"""<!doctype html>
 
 _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 """What markdown makes links, pictures, HTML or emphasis of."""
-
-Cells = tuple[list[Column], list[list[str]]]
-"""Columns and, for each row, a text a column."""
-
-
-def cells(view: Report, table: Table) -> Cells:
-    """A view's rows as texts, in the view's columns."""
-    rows = table.dicts()
-    shown_columns = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
-    if view.pivot is None:
-        return shown_columns, [[_show(row[c.name], c.kind) for c in shown_columns] for row in rows]
-    across, shown = view.pivot
-    values = sorted({row[across] for row in rows})
-    lines: dict[tuple[object, ...], dict[object, str]] = {}
-    for row in rows:
-        line = (None if across == "run" else row["run_id"], *(row[c.name] for c in shown_columns))
-        lines.setdefault(line, {})[row[across]] = _show(row[shown.name], shown.kind)
-    columns = [
-        *shown_columns,
-        *(Column(str(v), f"{v:,}" if isinstance(v, int) else one_line(str(v)), shown.kind) for v in values),
-    ]
-    body = [
-        [*(_show(v, c.kind) for v, c in zip(line[1:], shown_columns, strict=True)), *(found.get(v, "") for v in values)]
-        for line, found in lines.items()
-    ]
-    return columns, body
-
-
-def _show(value: Any, kind: str) -> str:
-    if value is None:
-        return "-"
-    match kind:
-        case "count":
-            return f"{round(value):,}"
-        case "percent":
-            return f"{100 * value:.2f}"
-        case "points":
-            return f"{100 * value:+.2f}"
-        case "number":
-            return f"{value:g}"
-        case _:
-            return visible(str(value))
 
 
 def rich_table(title: str, made: Cells) -> RichTable:
@@ -133,7 +88,7 @@ def csv_text(table: Table) -> str:
     """The view's own columns and unrounded values; ``json_text`` and parquet have every text to the letter.
 
     Control characters are spelled out. A text that a spreadsheet would take for a formula has an apostrophe before it;
-    numbers are left alone.
+    numbers are left alone, and what is none (NaN, infinity) is empty.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -143,10 +98,8 @@ def csv_text(table: Table) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    plain = _as_shown(value)
-    if plain is None or isinstance(plain, (bool, int, float)):
-        return plain
-    return cell(str(plain))
+    said = plain(value)
+    return said if said is None or isinstance(said, (bool, int, float)) else cell(str(said))
 
 
 def json_text(tables: Mapping[str, Table] | Table) -> str:
@@ -156,32 +109,4 @@ def json_text(tables: Mapping[str, Table] | Table) -> str:
 
 
 def _objects(table: Table) -> list[dict[str, object]]:
-    return [{name: _plain(value) for name, value in row.items()} for row in table.dicts()]
-
-
-def _plain(value: object) -> object:
-    """A database value as JSON and csv can say it: numbers and text as they are, everything else as text.
-
-    JSON has no NaN and no infinity, and most readers refuse a file with one: they are null.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_plain(v) for v in value]
-    return str(value)
-
-
-def plain_columns(table: Table) -> Cells:
-    """Any query's answer as texts, without a view's formatting."""
-    columns = [Column(name, one_line(name)) for name in table.columns]
-    return columns, [["" if value is None else visible(str(_as_shown(value))) for value in row] for row in table.rows]
-
-
-def _as_shown(value: object) -> object:
-    return value if isinstance(value, float) else _plain(value)
+    return [{name: plain(value) for name, value in row.items()} for row in table.dicts()]

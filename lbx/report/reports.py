@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ REPORTS: dict[str, Report] = {
             Column("tasks", "tasks", "count"),
             Column("n", "scored", "count"),
             _COVERAGE,
-            Column("score", "score", "percent"),
+            Column("score", "score", "percent", interval=True),
             Column("failed", "failed", "count"),
             Column("truncated", "truncated", "count"),
             Column("status", "run"),
@@ -65,7 +66,7 @@ REPORTS: dict[str, Report] = {
             _TWIN,
             Column("n", "scored", "count"),
             _COVERAGE,
-            Column("score", "score", "percent"),
+            Column("score", "score", "percent", interval=True),
             Column("official", "official", "number"),
             Column("marks", "marks", optional=True),
         ),
@@ -75,7 +76,7 @@ REPORTS: dict[str, Report] = {
         "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
         "benchmark, part, place, position, line, run",
         (Column("benchmark", "benchmark"), Column("line", "task")),
-        pivot=("run", Column("official", "official", "number")),
+        pivot=("run", Column("official", "official", "number", interval=True)),
     ),
     "group_scores": Report(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
@@ -88,7 +89,7 @@ REPORTS: dict[str, Report] = {
             Column("metric", "metric"),
             Column("n", "scored", "count"),
             _COVERAGE,
-            Column("score", "score", "percent"),
+            Column("score", "score", "percent", interval=True),
             Column("official", "official", "number"),
             Column("partial", "partial"),
         ),
@@ -117,7 +118,7 @@ REPORTS: dict[str, Report] = {
         "Score by length of the document (percent; a column holds lengths up to its heading)",
         "benchmark, task, model, backend, run_id, length_up_to",
         (*_TASK, Column("length_unit", "unit"), *_WHO, _COVERAGE),
-        pivot=("length_up_to", Column("score", "score", "percent")),
+        pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
     ),
     "truncation": Report(
         "Truncation",
@@ -211,16 +212,27 @@ def read(store: Store, name: str, wanted: Wanted = ALL) -> Table:
     Raises:
         UsageError: there is no such run, or something else that is asked for.
     """
+    from lbx.report.cells import without_intervals
     from lbx.store.runs import check_runs
 
     report = REPORTS[name]
     check_runs(store, wanted.runs)
     if report.made_by:
         table: Table = import_module(f"lbx.report.{report.made_by}").table(store, wanted)
-        return table
+    else:
+        table = _asked(store, name, wanted.runs)
+    if name == "paper" and wanted.published:
+        from lbx.report.reference import beside, figures_beside
+
+        table = beside(table, figures_beside(store, wanted))
+    return without_intervals(table) if wanted.alone else table
+
+
+def _asked(store: Store, name: str, runs: Sequence[str]) -> Table:
+    report = REPORTS[name]
     where = ""
-    if wanted.runs:
-        marks = ", ".join("?" for _ in wanted.runs)
+    if runs:
+        marks = ", ".join("?" for _ in runs)
         where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in report.run_columns)
     rows = report.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
-    return store.query(f"{rows}{where} ORDER BY {report.order}", [*wanted.runs] * len(report.run_columns))
+    return store.query(f"{rows}{where} ORDER BY {report.order}", [*runs] * len(report.run_columns))

@@ -16,12 +16,18 @@ class Column:
         heading: in the table.
         kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number".
         optional: left out of a table where no row has it.
+        interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
+        missing: what is shown in place of NULL.
+        rank: how soon it is left out where a table is too wide: the highest goes first, 0 stays.
     """
 
     name: str
     heading: str
     kind: str = "text"
     optional: bool = False
+    interval: bool = False
+    missing: str = "-"
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,15 @@ class Wanted:
         runs: only these; all without any.
         models: published models, each by a part of its name; all without any.
         references: files with published figures, in place of those that the package has.
+        published: whether published models stand beside the runs in the report paper.
+        alone: whether scores stand alone, without columns of their intervals.
     """
 
     runs: Sequence[str] = ()
     models: Sequence[str] = ()
     references: Sequence[Path] = ()
+    published: bool = False
+    alone: bool = False
 
 
 ALL = Wanted()

@@ -87,6 +87,28 @@ def test_report_formats_agree(lbx: Lbx, results: Path) -> None:
     assert "| 64 | 128 |" in markdown
 
 
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html", "csv"])
+def test_a_report_in_a_file_is_the_one_on_standard_output(
+    lbx: Lbx, results: Path, tmp_path: Path, output_format: str
+) -> None:
+    asked = ("report", results, "leaderboard", "--format", output_format)
+    out = tmp_path / "out"
+    assert lbx(*asked, "-o", out).stdout == ""
+    assert out.read_text("utf-8") == lbx(*asked).stdout
+    (tmp_path / "link").symlink_to("out")  # as /dev/stdout is one, perhaps to a file
+    assert lbx(*asked, "-o", tmp_path / "link").returncode == 0
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out"]
+
+
+def test_a_results_file_is_not_written_over(lbx: Lbx, results: Path, tmp_path: Path) -> None:
+    before = results.read_bytes()
+    for command in (("report", results), ("sql", results, "SELECT 1"), ("sql", results, "SELECT 1", "-f", "parquet")):
+        done = lbx(*command, "-o", results)
+        assert done.returncode == 2 and "would be lost" in done.stderr, done.stderr
+    assert results.read_bytes() == before
+
+
 def test_sql_formats(lbx: Lbx, results: Path, tmp_path: Path) -> None:
     query = "SELECT count(*) AS n, max(score) AS best FROM scores"
     assert json.loads(lbx("sql", results, query, "--format", "json").stdout) == [{"n": 48, "best": 1.0}]

@@ -1,0 +1,44 @@
+"""The options of ``lbx report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lbx.cli.options import ReportFormat
+from lbx.report.reports import REPORTS
+
+View = Annotated[
+    str | None,
+    typer.Argument(
+        help=f"{', '.join(REPORTS)}; default: those usually read.",
+        autocompletion=lambda incomplete: [name for name in REPORTS if name.startswith(incomplete)],
+    ),
+]
+Format = Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
+Runs = Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")]
+Versions = Annotated[
+    list[str] | None,
+    typer.Option("--metric-version", help="BENCHMARK=N: that version's scores instead of the newest ones'."),
+]
+NoInterval = Annotated[
+    bool,
+    typer.Option("--no-interval", help="Scores alone, without their intervals, as the official scripts print them."),
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--reference",
+        help="CSV of published figures, in place of those that lbx has; shown beside the runs in the report paper, "
+        "marked with *.",
+    ),
+]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--against", help="These published models beside the runs in the report paper, each by a part of its name."
+    ),
+]

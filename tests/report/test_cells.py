@@ -1,0 +1,116 @@
+"""A report's rows as texts: units, intervals, what is unknown, pivots."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lbx.report.cells import cells, plain_columns, with_interval, without_intervals
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import Column, Report
+from lbx.store import Table
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "method", "scale", "text"),
+    [
+        (0.449, 0.386, 0.512, "t", 100, "44.9 ± 6.3"),
+        (0.015, 0.003, 0.079, "wilson", 100, "1.5 [0.3, 7.9]"),
+        (0.449, 0.325, 0.573, "t", 100, "45 ± 12"),
+        (0.44912, 0.44282, 0.45542, "t", 100, "44.91 ± 0.63"),
+        (0.44912, 0.44911, 0.44913, "t", 100, "44.91 ± 0.01"),
+        (0.5, 0.4004, 0.5996, "t", 100, "50 ± 10"),
+        (0.5, 0.49004, 0.50996, "t", 100, "50.0 ± 1.0"),
+        (44.91, 38.6, 51.22, "t", 1, "44.9 ± 6.3"),
+        (0.5912, 0.5612, 0.6212, "t", 1, "0.591 ± 0.030"),
+        (-0.02, -0.04, 0.0, "t", 100, "-2.0 ± 2.0"),
+        (1.0, 0.76, 1.0, "wilson", 100, "100 [76, 100]"),
+        (0.125, None, None, "one cluster", 100, "12.50 (one document)"),
+        (1.0, None, None, "all alike", 100, "100.00 (all alike)"),
+        (33.3, None, None, None, 1, "33.3"),
+        (0.333, math.nan, math.inf, None, 100, "33.30"),
+        (None, 0.1, 0.2, "t", 100, "-"),
+        (math.nan, None, None, None, 100, "-"),
+    ],
+)
+def test_a_score_and_how_sure_it_is(
+    value: float | None, low: float | None, high: float | None, method: str | None, scale: float, text: str
+) -> None:
+    assert with_interval(value, low, high, method, scale) == text
+
+
+def test_one_cluster_may_be_one_of_something_else() -> None:
+    assert with_interval(0.5, None, None, "one cluster", 100, "question") == "50.00 (one question)"
+
+
+def test_the_interval_of_a_row_stands_beside_its_score() -> None:
+    names = ["task", "score", "low", "high", "method"]
+    table = Table(names, [("qasper", 0.449, 0.386, 0.512, "t"), ("trec", 0.5, None, None, "all alike")])
+    view = Report("", "", (Column("task", "task"), Column("score", "score", "percent", interval=True)))
+    assert cells(view, table)[1] == [["qasper", "44.9 ± 6.3"], ["trec", "50.00 (all alike)"]]
+    alone = without_intervals(table)
+    assert alone.columns == ["task", "score"] and alone.rows[0] == ("qasper", 0.449)
+    assert cells(view, alone)[1] == [["qasper", "44.90"], ["trec", "50.00"]]
+
+
+def test_what_is_no_number_is_unknown() -> None:
+    view = Report("", "", (Column("a", "a", "count", missing="unknown"), Column("b", "b", "percent", interval=True)))
+    table = Table(["a", "b"], [(None, math.nan), (math.nan, math.inf), (0, 0.0)])
+    assert cells(view, table)[1] == [["unknown", "-"], ["unknown", "-"], ["0", "0.00"]]
+    assert plain_columns(table)[1] == [["", ""], ["", ""], ["0", "0.0"]]
+
+
+def test_a_pivot_has_a_column_for_what_is_unknown() -> None:
+    view = Report("", "", (Column("task", "task"),), pivot=("length", Column("score", "score", "percent")))
+    columns, body = cells(view, Table(["run_id", "task", "length", "score"], [("r", "t", None, 0.5), ("r", "t", 8, 1)]))
+    assert [column.heading for column in columns] == ["task", "8", "unknown"]
+    assert body == [["t", "100.00", "50.00"]]
+
+
+def test_kinds() -> None:
+    kinds = ("count", "percent", "points", "number", "text")
+    view = Report("", "", [Column(kind, kind, kind) for kind in kinds])
+    rows = [(1234567, 0.12345, -0.5, 33.33, 7), (0, 1.0, 0.004, 100.0, "x"), (None,) * 5]
+    assert cells(view, Table(kinds, rows))[1] == [
+        ["1,234,567", "12.35", "-50.00", "33.33", "7"],
+        ["0", "100.00", "+0.40", "100", "x"],
+        ["-"] * 5,
+    ]
+
+
+def test_an_optional_column_is_there_where_a_row_has_it() -> None:
+    view = Report("", "", (Column("a", "A"), Column("b", "B", optional=True)))
+    for values, shown in (([None, None], ["A"]), ([None, ""], ["A", "B"]), ([None, 0], ["A", "B"]), ([], ["A"])):
+        columns, body = cells(view, Table(["a", "b"], [("x", value) for value in values]))
+        assert [column.heading for column in columns] == shown
+        assert [len(row) for row in body] == [len(shown)] * len(values)
+
+
+def test_a_pivot_has_a_line_for_each_run() -> None:
+    """Two runs that look the same stay two lines."""
+    view = REPORTS["length_curve"]
+    names = ["run_id", "benchmark", "task", "length_unit", "model", "backend", "mode", "length_up_to", "score"]
+    rows = [
+        ("r1", "b", "t", "words", "m", "hf", None, 1024, 0.5),
+        ("r1", "b", "t", "words", "m", "hf", None, 131072, 1.0),
+        ("r2", "b", "t", "words", "m", "hf", None, 4096, 0.25),
+    ]
+    columns, body = cells(view, Table(names, rows))
+    assert [column.heading for column in columns][-3:] == ["1,024", "4,096", "131,072"]
+    assert "mode" not in [column.heading for column in columns]
+    assert [row[-3:] for row in body] == [["50.00", "", "100.00"], ["", "25.00", ""]]
+
+
+def test_a_pivot_by_run_joins_the_runs_lines() -> None:
+    view = REPORTS["paper"]
+    names = ["run", "run_id", "benchmark", "line", "official"]
+    rows = [
+        ("b (cot)", "r2", "longbench", "qasper", 12.5),
+        ("a", "r1", "longbench", "qasper", None),
+        ("a", "r1", "longbench", "lcc", 50.0),
+    ]
+    columns, body = cells(view, Table(names, rows))
+    assert [column.heading for column in columns] == ["benchmark", "task", "a", "b (cot)"]
+    assert body == [["longbench", "qasper", "-", "12.5"], ["longbench", "lcc", "50", ""]]
+    assert cells(view, Table(names, []))[1] == []

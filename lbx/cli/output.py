@@ -6,6 +6,7 @@ elsewhere. Rich's markup is off; styles are given, not written into texts.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import time
@@ -80,7 +81,8 @@ def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
     pieces = [text] if isinstance(text, str) else text
     if output is None:
         for piece in pieces:
-            typer.echo(visible(piece), nl=False)
+            sys.stdout.write(visible(piece))
+        sys.stdout.flush()
         return
     part = part_of(output) if _is_plain(output) else output
     try:
@@ -125,9 +127,10 @@ def show_tables(made: Iterable[tuple[str, Cells]], output: Path | None = None) -
     answer_text(captured.get(), output)
 
 
-def answer_json(text: str, output: Path | None = None) -> None:
-    """JSON; what steers terminals is escaped, so that its values stay what they are."""
-    answer_text(json_escaped(text) + "\n", output)
+def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:
+    """JSON, at once or in pieces; what steers terminals is escaped, so that its values stay what they are."""
+    pieces = [text] if isinstance(text, str) else text
+    answer_text(itertools.chain((json_escaped(piece) for piece in pieces), ["\n"]), output)
 
 
 _live: list[Console] = []

@@ -75,10 +75,12 @@ def _write(tables: dict[str, Table], view: str | None, output_format: ReportForm
     from lbx.report.cells import cells
 
     if output_format is ReportFormat.JSON:
-        answer_json(render.json_text(tables[view] if view else tables), output)
+        one = tables[view] if view else None
+        answer_json(render.json_pieces(one.columns, one.rows) if one else render.json_of_tables(tables), output)
         return
     if output_format is ReportFormat.CSV:
-        answer_text(render.csv_text(next(iter(tables.values()))), output)
+        (one,) = tables.values()
+        answer_text(render.csv_pieces(one.columns, one.rows), output)
         return
     if view is None:
         tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}

@@ -53,7 +53,7 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
     columns = ["task", "language", "samples", "metrics"]
     table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in found])
     if as_json:
-        answer_json(render.json_text(table))
+        answer_json(render.json_pieces(table.columns, table.rows))
     else:
         show_table("", plain_columns(table))
     if not any(task.benchmark == "needle" for task in found):

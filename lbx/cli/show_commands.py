@@ -143,7 +143,7 @@ def show(
         if sample is None:
             table = list_answers(store, runs or (), pattern, limit)
             if as_json:
-                answer_json(render.json_text(table))
+                answer_json(render.json_pieces(table.columns, table.rows))
             else:
                 show_table("Answers", plain_columns(table))
             return

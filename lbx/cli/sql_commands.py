@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lbx.cli.options import Results, SqlFormat
-from lbx.cli.output import answer_text, check_output, note, show_table
+from lbx.cli.output import answer_json, answer_text, check_output, note, show_table
 from lbx.errors import UsageError
 from lbx.paths import part_of
 
@@ -38,8 +38,8 @@ def sql(
     with Store(results, read_only=True) as store:
         table = store.ask(query)
     if output_format is SqlFormat.JSON:
-        answer_text(render.json_text(table) + "\n", output)
+        answer_json(render.json_pieces(table.columns, table.rows), output)
     elif output_format is SqlFormat.CSV:
-        answer_text(render.csv_text(table), output)
+        answer_text(render.csv_pieces(table.columns, table.rows), output)
     else:
         show_table("", plain_columns(table), output)

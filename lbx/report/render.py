@@ -6,9 +6,10 @@ import base64
 import csv
 import hashlib
 import io
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from rich import box
@@ -84,17 +85,19 @@ def html(tables: Sequence[tuple[str, Cells]]) -> str:
     return _PAGE.replace("{}", "\n".join(parts))
 
 
-def csv_text(table: Table) -> str:
-    """The view's own columns and unrounded values; ``json_text`` and parquet have every text to the letter.
+def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The view's own columns and unrounded values, a line a piece; JSON and parquet have every text to the letter.
 
     Control characters are spelled out. A text that a spreadsheet would take for a formula has an apostrophe before it;
     numbers are left alone, and what is none (NaN, infinity) is empty.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_csv_cell(name) for name in table.columns])
-    writer.writerows([[_csv_cell(value) for value in row] for row in table.rows])
-    return out.getvalue()
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    for row in itertools.chain([columns], rows):
+        writer.writerow([_csv_cell(value) for value in row])
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
 
 
 def _csv_cell(value: object) -> object:
@@ -102,11 +105,22 @@ def _csv_cell(value: object) -> object:
     return said if said is None or isinstance(said, (bool, int, float)) else cell(str(said))
 
 
-def json_text(tables: Mapping[str, Table] | Table) -> str:
-    """One table as an array of objects; several as an object of arrays."""
-    value = _objects(tables) if isinstance(tables, Table) else {name: _objects(t) for name, t in tables.items()}
-    return json_escaped(json.dumps(value, ensure_ascii=False, indent=2))
+def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
+    """An array of objects, an object a piece, as ``json.dumps`` with an indent of 2 would have all of it."""
+    before = "[\n"
+    for row in rows:
+        found = {name: plain(value) for name, value in zip(columns, row, strict=True)}
+        text = json.dumps(found, ensure_ascii=False, indent=2).replace("\n", f"\n{indent}  ")
+        yield json_escaped(f"{before}{indent}  {text}")
+        before = ",\n"
+    yield "[]" if before == "[\n" else f"\n{indent}]"
 
 
-def _objects(table: Table) -> list[dict[str, object]]:
-    return [{name: plain(value) for name, value in row.items()} for row in table.dicts()]
+def json_of_tables(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Several tables as an object of arrays."""
+    before = "{"
+    for name, table in tables.items():
+        yield f"{before}\n  {json.dumps(name)}: "
+        yield from json_pieces(table.columns, table.rows, "  ")
+        before = ","
+    yield "\n}"

@@ -19,6 +19,14 @@ from lbx.store import Table
 NASTY = "<b>\"x\" & 'y'</b>{0}|\\ \n</td>"
 
 
+def _csv(table: Table) -> str:
+    return "".join(render.csv_pieces(table.columns, table.rows))
+
+
+def _json(table: Table) -> str:
+    return "".join(render.json_pieces(table.columns, table.rows))
+
+
 class Cells(HTMLParser):
     """The texts of a page's cells as a browser shows them, and what tags there are."""
 
@@ -58,23 +66,32 @@ def test_programs_get_every_digit_and_every_text() -> None:
         ["a", "b", "c", "d"],
         [(1 / 3, NASTY, None, [datetime.datetime(2026, 1, 2, 3, 4, 5), b"\0"]), (True, "", {"k": (1, 2)}, 10**20)],
     )
-    rows = list(csv.reader(io.StringIO(render.csv_text(table))))
+    rows = list(csv.reader(io.StringIO(_csv(table))))
     assert rows[0] == ["a", "b", "c", "d"]
     assert rows[1][:3] == [repr(1 / 3), NASTY, ""]
-    found = json.loads(render.json_text(table))
+    found = json.loads(_json(table))
     assert found == [
         {"a": 1 / 3, "b": NASTY, "c": None, "d": ["2026-01-02T03:04:05", str(b"\0")]},
         {"a": True, "b": "", "c": {"k": [1, 2]}, "d": 10**20},
     ]
-    assert json.loads(render.json_text({"x": table, "y": Table(["n"], [])})) == {"x": found, "y": []}
+    assert json.loads("".join(render.json_of_tables({"x": table, "y": Table(["n"], [])}))) == {"x": found, "y": []}
+
+
+def test_json_is_written_as_the_standard_library_would() -> None:
+    table = Table(["a", "b"], [(1, {"x": ["\n", 2]}), (None, "\x1b"), (0.5, [])])
+    found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert _json(table) == json.dumps(found, indent=2)
+    assert _json(Table(["a"], [])) == "[]"
+    tables = {"x": table, "y": Table(["a"], [])}
+    assert "".join(render.json_of_tables(tables)) == json.dumps({"x": found, "y": []}, indent=2)
 
 
 def test_what_is_no_number_is_null() -> None:
     table = Table(["a"], [(math.nan,), (-math.inf,), ([math.inf, 1.5],)])
-    assert json.loads(render.json_text(table), parse_constant=pytest.fail) == [
+    assert json.loads(_json(table), parse_constant=pytest.fail) == [
         {"a": None}, {"a": None}, {"a": [None, 1.5]}
     ]  # fmt: skip
-    assert render.csv_text(Table(["a", "b"], [(1.5, math.nan), (-math.inf, 2)])) == "a,b\n1.5,\n,2\n"
+    assert _csv(Table(["a", "b"], [(1.5, math.nan), (-math.inf, 2)])) == "a,b\n1.5,\n,2\n"
 
 
 def test_a_terminal_s_table_shows_marks_of_its_own_language_as_text() -> None:

@@ -16,6 +16,7 @@ from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import StoreError
 from lbx.records import SampleKey
 from lbx.report import render
+from lbx.report.cells import cells
 from lbx.report.reports import REPORTS, read
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
@@ -101,10 +102,10 @@ def test_every_report_works_on_it(path: Path) -> None:
     with Store(path) as store:
         made = {name: read(store, name) for name in REPORTS}
         for name, table in made.items():
-            render.markdown(name, render.cells(REPORTS[name], table))
-            render.rich_table(name, render.cells(REPORTS[name], table))
-            render.csv_text(table)
-        json.loads(render.json_text(made))
+            render.markdown(name, cells(REPORTS[name], table))
+            render.rich_table(name, cells(REPORTS[name], table))
+            "".join(render.csv_pieces(table.columns, table.rows))
+        json.loads("".join(render.json_of_tables(made)))
         (score_row,) = made["task_scores"].dicts()
         assert (score_row["n"], score_row["official"], score_row["partial"]) == (2, 62.5, False)
         assert score_row["marks"] == "answer at its limit 50%; prompt cut 50%"

@@ -14,6 +14,7 @@ from lbx.benchmarks.longbench import LongBench
 from lbx.errors import UsageError
 from lbx.records import Sample
 from lbx.report import render
+from lbx.report.cells import cells
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
@@ -117,7 +118,7 @@ def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
     assert {row[name] for name in row if isinstance(row[name], int) and name != "n"} == {0}
     table = read(store, "task_scores")
     assert table.dicts()[0]["marks"] is None
-    assert "marks" not in render.markdown("", render.cells(REPORTS["task_scores"], table))
+    assert "marks" not in render.markdown("", cells(REPORTS["task_scores"], table))
 
 
 def test_only_the_headline_is_marked_and_only_headline_errors_count(store: Store) -> None:
@@ -166,7 +167,7 @@ def test_modes(store: Store, settings: dict[str, Any], mode: str | None) -> None
     for view in ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation"):
         table = read(store, view)
         assert [row["mode"] for row in table.dicts()] == [mode], view
-        assert ("| mode |" in render.markdown("", render.cells(REPORTS[view], table))) == (mode is not None)
+        assert ("| mode |" in render.markdown("", cells(REPORTS[view], table))) == (mode is not None)
     assert [row["run"] for row in read(store, "paper").dicts()] == ["demo" if mode is None else f"demo ({mode})"] * 2
 
 
@@ -199,7 +200,7 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
 
 
 def lines(store: Store, *runs: str) -> tuple[list[str], list[list[str]]]:
-    columns, body = render.cells(REPORTS["paper"], read(store, "paper", Wanted(runs=runs)))
+    columns, body = cells(REPORTS["paper"], read(store, "paper", Wanted(runs=runs)))
     return [column.heading for column in columns], body
 
 
@@ -284,5 +285,5 @@ def test_twins_are_told_apart(
         )
     for view in ("leaderboard", "task_scores"):
         assert store.query(f"SELECT differs_in FROM {view} ORDER BY run_id").rows == [(one,) for one in told]
-        columns, _ = render.cells(REPORTS[view], read(store, view))
+        columns, _ = cells(REPORTS[view], read(store, view))
         assert ("differs in" in [column.heading for column in columns]) == (told[0] is not None)

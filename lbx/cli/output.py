@@ -33,7 +33,7 @@ from lbx.runs.listening import Listener, RunProgress
 from lbx.visible import json_escaped, one_line, visible
 
 if TYPE_CHECKING:
-    from lbx.report.cells import Cells
+    from lbx.report.cells import Cells, Sheet
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
 
@@ -79,10 +79,16 @@ def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
         text: all of it, or pieces of whole lines, which are written as they come.
     """
     pieces = [text] if isinstance(text, str) else text
+    _write(pieces if output else map(visible, pieces), output)
+
+
+def _write(pieces: Iterable[str], output: Path | None) -> None:
     if output is None:
-        for piece in pieces:
-            sys.stdout.write(visible(piece))
-        sys.stdout.flush()
+        try:
+            sys.stdout.writelines(pieces)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise BrokenPipeError from None  # without a number, for which Typer would exit with 1
         return
     part = part_of(output) if _is_plain(output) else output
     try:
@@ -107,24 +113,29 @@ def check_output(output: Path | None) -> None:
         raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
 
 
-def show_table(title: str, made: Cells, output: Path | None = None) -> None:
-    """A table for people to read, on standard output or in a file."""
-    show_tables([(title, made)], output)
+def show_table(title: str, made: Cells) -> None:
+    """A table for people to read, on standard output."""
+    from lbx.report.cells import Sheet
+
+    show_sheets([Sheet(title, *made)])
 
 
-def show_tables(made: Iterable[tuple[str, Cells]], output: Path | None = None) -> None:
-    """Tables for people to read, on standard output or in a file."""
-    from lbx.report.render import rich_table
+def show_sheets(sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False) -> None:
+    """Tables for people to read: fitted to a terminal, in full on their way elsewhere, or in a file."""
+    from lbx.report.terminal import lines
 
-    if output is None:
-        for title, one in made:
-            stdout().print(rich_table(title, one))
-        return
-    console = _Shown(width=200, no_color=True, highlight=False)
-    with console.capture() as captured:
-        for title, one in made:
-            console.print(rich_table(title, one))
-    answer_text(captured.get(), output)
+    terminal = stdout() if output is None and sys.stdout.isatty() else None
+    ascii_only = ascii_only or (output is None and "utf" not in (sys.stdout.encoding or "").lower())
+    made = (
+        line for sheet in sheets for line in lines(sheet, terminal.width if terminal else None, ascii_only=ascii_only)
+    )
+    if terminal is None or terminal.no_color or terminal.is_dumb_terminal:
+        _write((f"{line.text}\n" for line in made), output)
+    else:
+        _write((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in made), None)
+
+
+_STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bold": True}, "note": {"dim": True}}
 
 
 def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:

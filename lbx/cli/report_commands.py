@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lbx.cli import report_options as options
 from lbx.cli.options import ReportFormat, Results
-from lbx.cli.output import answer_json, answer_text, check_output, show_tables
+from lbx.cli.output import answer_json, answer_text, check_output, show_sheets
 from lbx.errors import UsageError
 from lbx.report.reports import REPORTS
 
@@ -30,6 +30,7 @@ def report(
     no_interval: options.NoInterval = False,
     references: options.References = None,
     against: options.Against = None,
+    ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Print tables from a results file.
 
@@ -49,7 +50,7 @@ def report(
         runs=runs or (), models=against or (), references=references or (), published=published, alone=no_interval
     )
     tables = _read(results, names, _versions(versions or ()), wanted)
-    _write(tables, view, output_format, output)
+    _write(tables, view, output_format, output, ascii_only=ascii_only)
 
 
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
@@ -70,9 +71,11 @@ def _read(results: Path, names: Sequence[str], versions: Mapping[str, int], want
         return {name: read(store, name, wanted) for name in names}
 
 
-def _write(tables: dict[str, Table], view: str | None, output_format: ReportFormat, output: Path | None) -> None:
+def _write(
+    tables: dict[str, Table], view: str | None, output_format: ReportFormat, output: Path | None, *, ascii_only: bool
+) -> None:
     from lbx.report import render
-    from lbx.report.cells import cells
+    from lbx.report.cells import cells, sheet
 
     if output_format is ReportFormat.JSON:
         one = tables[view] if view else None
@@ -84,13 +87,16 @@ def _write(tables: dict[str, Table], view: str | None, output_format: ReportForm
         return
     if view is None:
         tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}
-    made = [(REPORTS[name].title, cells(REPORTS[name], table)) for name, table in tables.items()]
     if output_format is ReportFormat.HTML:
+        made = [(REPORTS[name].title, cells(REPORTS[name], table)) for name, table in tables.items()]
         answer_text(render.html(made), output)
-    elif output_format is ReportFormat.MARKDOWN:
-        answer_text((render.markdown(title, one) + "\n" for title, one in made), output)
+        return
+    in_text = output_format is ReportFormat.TABLE
+    sheets = (sheet(REPORTS[name], table, curves=in_text) for name, table in tables.items())
+    if in_text:
+        show_sheets(sheets, output, ascii_only=ascii_only)
     else:
-        show_tables(made, output)
+        answer_text((render.markdown(one) + "\n" for one in sheets), output)
 
 
 def _versions(named: Sequence[str]) -> dict[str, int]:

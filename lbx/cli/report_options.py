@@ -42,3 +42,4 @@ Against = Annotated[
         "--against", help="These published models beside the runs in the report paper, each by a part of its name."
     ),
 ]
+AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lbx.cli.options import Results, SqlFormat
-from lbx.cli.output import answer_json, answer_text, check_output, note, show_table
+from lbx.cli.output import answer_json, answer_text, check_output, note, show_sheets
 from lbx.errors import UsageError
 from lbx.paths import part_of
 
@@ -24,7 +24,7 @@ def sql(
     Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json
     """
     from lbx.report import render
-    from lbx.report.cells import plain_columns
+    from lbx.report.cells import Sheet, plain_columns
     from lbx.store import Store
 
     check_output(output)
@@ -42,4 +42,4 @@ def sql(
     elif output_format is SqlFormat.CSV:
         answer_text(render.csv_pieces(table.columns, table.rows), output)
     else:
-        show_table("", plain_columns(table), output)
+        show_sheets([Sheet("", *plain_columns(table))], output)

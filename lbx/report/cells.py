@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.report.shapes import Column, Report
@@ -14,6 +14,17 @@ from lbx.visible import one_line, visible
 
 Cells = tuple[list[Column], list[list[str]]]
 """Columns and, for each row, a text a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table for people: its texts, and sentences below it. Without rows the sentences say why there are none."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
 
 INTERVAL_COLUMNS = ("low", "high", "clusters", "cluster_by", "method", "se", "df", "within")
 """What rows hold of a score's interval."""
@@ -24,29 +35,82 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "points": lambda value: f"{100 * value:+.2f}",
     "number": lambda value: f"{value:g}",
 }
+BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_DECIMALS = 2
 _PRECISE = 4  # of figures between 0 and 1, which LongBench Pro prints instead of percents
+
+
+def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
+    """A view's rows as people read them; with ``curves``, a pivot by length is drawn beside its numbers, too."""
+    if not table.rows:
+        return Sheet(view.title, view.columns, [], [view.empty])
+    columns, rows = cells(view, table)
+    notes = [*_interval_notes(table), *(view.notes(table) if view.notes else ())]
+    if curves and view.pivot and view.pivot[0] == "length_up_to":
+        drawn = _curves(view, table.dicts())
+        columns, rows = (
+            [*columns, Column("curve", "curve", "curve")],
+            [[*row, drawn[at]] for at, row in enumerate(rows)],
+        )
+    return Sheet(view.title, columns, rows, notes)
+
+
+def _interval_notes(table: Table) -> list[str]:
+    """What a reader must know of the intervals that rows have."""
+    if "low" not in table.columns:
+        return []
+    rows = [row for row in table.dicts() if row["low"] is not None]
+    if not rows:
+        return []
+    alone = sum(row.get("cluster_by") == "sample" for row in rows)
+    some = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
+    narrow = f" The documents{some} are unknown: each sample stands alone, and intervals may be too narrow."
+    return ["Beside scores stand 95% intervals." + (narrow if alone else "")]
 
 
 def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
-    shown_columns = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
+    shown = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
     if view.pivot is None:
-        return shown_columns, [[_show(row, c) for c in shown_columns] for row in rows]
-    across, shown = view.pivot
-    values = sorted({row[across] for row in rows}, key=lambda value: (value is None, value))
-    lines: dict[tuple[object, ...], dict[object, str]] = {}
-    for row in rows:
-        line = (None if across == "run" else row["run_id"], *(_show(row, c) for c in shown_columns))
-        lines.setdefault(line, {})[row[across]] = _show(row, shown)
-    columns = [
-        *shown_columns,
-        *(replace(shown, name=str(v), heading=_heading(v)) for v in values),
-    ]
+        return shown, [[_show(row, c) for c in shown] for row in rows]
+    number = view.pivot[1]
+    values, lines = _pivoted(view, rows)
+    columns = [*shown, *(replace(number, name=str(v), heading=_heading(v), across=True) for v in values)]
     return columns, [
-        [*map(str, line[1:]), *(found.get(value, "") for value in values)] for line, found in lines.items()
+        [
+            *(_show(next(iter(line.values())), c) for c in shown),
+            *(_show(line[value], number) if value in line else "" for value in values),
+        ]
+        for line in lines
     ]
+
+
+def _pivoted(view: Report, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
+    """What a pivot has columns of, the unknown last; and for each of its lines {such a value: its row}."""
+    assert view.pivot is not None
+    across = view.pivot[0]
+    keys = [column.name for column in view.columns]
+    lines: dict[tuple[Any, ...], dict[Any, Mapping[str, Any]]] = {}
+    for row in rows:
+        line = (None if across == "run" else row["run_id"], *(row.get(name) for name in keys))
+        lines.setdefault(line, {})[row[across]] = row
+    values = sorted({row[across] for row in rows}, key=lambda value: (value is None, value))
+    return values, list(lines.values())
+
+
+def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    values, lines = _pivoted(view, rows)
+    known = [value for value in values if value is not None]
+    return [spark([line[value]["score"] if value in line else None for value in known]) for line in lines]
+
+
+def spark(values: Sequence[float | None]) -> str:
+    """A curve in blocks of eight heights, from 0 to the largest; a gap where nothing is known."""
+    top = max((value for value in values if value is not None and math.isfinite(value)), default=0.0) or 1.0
+    return "".join(
+        " " if value is None or not math.isfinite(value) else BLOCKS[max(0, round(7 * value / top))] for value in values
+    )
 
 
 def _heading(value: object) -> str:

@@ -12,13 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
-from rich import box
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from lbx.report.cells import Cells, plain
+from lbx.report.cells import Cells, Sheet, plain
 from lbx.store import Table
-from lbx.visible import cell, json_escaped, one_line
+from lbx.visible import cell, json_escaped
 
 _STYLE = """
 body { font-family: system-ui, sans-serif; margin: 2em }
@@ -41,23 +37,15 @@ _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 """What markdown makes links, pictures, HTML or emphasis of."""
 
 
-def rich_table(title: str, made: Cells) -> RichTable:
-    """For a terminal."""
-    columns, rows = made
-    table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(Text(column.heading), justify="left" if column.kind == "text" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    return table
-
-
-def markdown(title: str, made: Cells) -> str:
+def markdown(sheet: Sheet) -> str:
     """A GitHub-flavoured table under a heading. Cells that could become more than text are code."""
-    columns, rows = made
-    rule = ["---" if column.kind == "text" else "---:" for column in columns]
-    lines = [[_escape(c.heading) for c in columns], rule, *([_escape(cell) for cell in row] for row in rows)]
-    return f"## {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    parts = [f"## {sheet.title}"]
+    if sheet.rows:
+        rule = ["---" if column.kind == "text" else "---:" for column in sheet.columns]
+        head = [_escape(column.heading) for column in sheet.columns]
+        lines = [head, rule, *([_escape(cell) for cell in row] for row in sheet.rows)]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join([*parts, *map(_escape, sheet.notes)]) + "\n"
 
 
 def _escape(cell: str) -> str:

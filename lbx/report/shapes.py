@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lbx.store import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Column:
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
         missing: what is shown in place of NULL.
         rank: how soon it is left out where a table is too wide: the highest goes first, 0 stays.
+        across: whether a pivot made it.
     """
 
     name: str
@@ -28,6 +33,7 @@ class Column:
     interval: bool = False
     missing: str = "-"
     rank: int = 0
+    across: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class Report:
             run, unless the columns are the runs themselves.
         rows: the query that gives them, without an order; the view of the report's own name where it is empty.
         run_columns: the columns that ``--run`` filters by.
+        notes: sentences below the table that its rows call for.
+        empty: the sentence that is said where there are no rows.
         made_by: the module of ``lbx.report`` whose ``table(store, wanted)`` makes the rows, where no query can.
     """
 
@@ -49,6 +57,8 @@ class Report:
     pivot: tuple[str, Column] | None = None
     rows: str = ""
     run_columns: Sequence[str] = ("run_id",)
+    notes: Callable[[Table], Sequence[str]] | None = None
+    empty: str = "The file has nothing of this."
     made_by: str = ""
 
 

@@ -156,7 +156,7 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
         done = lbx("run", "-b", pro, "-m", table, "-t", "longbench_pro/t4.2", "-o", out, "--iterations", 1, *more)
         assert done.returncode == 3
     from lbx.report import render
-    from lbx.report.cells import cells
+    from lbx.report.cells import cells, sheet
     from lbx.report.reports import read
     from lbx.store import Store
 
@@ -165,7 +165,7 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
             rows = read(store, name)
             "".join(render.csv_pieces(rows.columns, rows.rows))
             made = cells(view, rows)
-            assert render.markdown(view.title, made).startswith("## ")
+            assert render.markdown(sheet(view, rows)).startswith("## ")
             assert render.html([(view.title, made)]).startswith("<!doctype html>")
     for output_format in ("table", "html"):
         done = lbx("report", out, "--format", output_format)

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lbx.report import render
-from lbx.report.cells import cells, plain_columns
+from lbx.report.cells import cells, sheet
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
 
@@ -57,7 +57,7 @@ def test_html_shows_any_text_as_it_is() -> None:
 
 def test_markdown_keeps_a_cell_in_its_cell() -> None:
     view = Report("Title", "", (Column("a", "text"), Column("b", "n", "count")))
-    text = render.markdown(view.title, cells(view, Table(["a", "b"], [("x|y\\\nz", 12345.4)])))
+    text = render.markdown(sheet(view, Table(["a", "b"], [("x|y\\\nz", 12345.4)])))
     assert text == "## Title\n\n| text | n |\n| --- | ---: |\n| x\\|y\\\\ z | 12,345 |\n"
 
 
@@ -92,12 +92,3 @@ def test_what_is_no_number_is_null() -> None:
         {"a": None}, {"a": None}, {"a": [None, 1.5]}
     ]  # fmt: skip
     assert _csv(Table(["a", "b"], [(1.5, math.nan), (-math.inf, 2)])) == "a,b\n1.5,\n,2\n"
-
-
-def test_a_terminal_s_table_shows_marks_of_its_own_language_as_text() -> None:
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=100)
-    console.print(render.rich_table("[red]t[/red]", plain_columns(Table(["x"], [("[bold]a[/bold]",), (None,)]))))
-    assert isinstance(console.file, io.StringIO)
-    assert "[bold]a[/bold]" in console.file.getvalue()

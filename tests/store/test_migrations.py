@@ -16,8 +16,9 @@ from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import StoreError
 from lbx.records import SampleKey
 from lbx.report import render
-from lbx.report.cells import cells
+from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
+from lbx.report.terminal import lines
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
 from lbx.store.migrations import MIGRATIONS
@@ -102,8 +103,8 @@ def test_every_report_works_on_it(path: Path) -> None:
     with Store(path) as store:
         made = {name: read(store, name) for name in REPORTS}
         for name, table in made.items():
-            render.markdown(name, cells(REPORTS[name], table))
-            render.rich_table(name, cells(REPORTS[name], table))
+            render.markdown(sheet(REPORTS[name], table))
+            list(lines(sheet(REPORTS[name], table, curves=True), 80))
             "".join(render.csv_pieces(table.columns, table.rows))
         json.loads("".join(render.json_of_tables(made)))
         (score_row,) = made["task_scores"].dicts()

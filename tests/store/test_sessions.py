@@ -11,7 +11,7 @@ import pytest
 from store_rows import RUN, generation, sample
 
 from lbx.report import render
-from lbx.report.cells import cells
+from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.store import RunRow, SessionRow, Store
 from lbx.store.sessions import answer_lengths, history, keep_sessions, next_session
@@ -59,7 +59,7 @@ def test_estimate_and_truth_stand_side_by_side(store: Store) -> None:
     assert (row["planned_samples"], row["samples"], row["ratio"]) == (5, 5, 1.5)
     assert (row["computed_prompt_tokens"], row["tokens_per_s"]) == (5_000, 168.0)
     assert row["started_at"] == datetime(2026, 3, 1, 13)
-    shown = render.markdown("estimates", cells(REPORTS["estimates"], read(store, "estimates")))
+    shown = render.markdown(sheet(REPORTS["estimates"], read(store, "estimates")))
     assert "| 1.5 |" in shown
 
 
@@ -82,7 +82,7 @@ def test_of_a_killed_session_its_answers_are_known(store: Store) -> None:
         ("killed", 2, None),
         ("unfinished", 1, None),
     ]
-    shown = render.markdown("estimates", cells(REPORTS["estimates"], read(store, "estimates")))
+    shown = render.markdown(sheet(REPORTS["estimates"], read(store, "estimates")))
     assert "| killed | 0 | 5 | 2 | - | - | - | - | 20 | - | - | - |" in shown
 
 

@@ -14,7 +14,7 @@ from lbx.benchmarks.longbench import LongBench
 from lbx.errors import UsageError
 from lbx.records import Sample
 from lbx.report import render
-from lbx.report.cells import cells
+from lbx.report.cells import cells, sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
@@ -118,7 +118,7 @@ def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
     assert {row[name] for name in row if isinstance(row[name], int) and name != "n"} == {0}
     table = read(store, "task_scores")
     assert table.dicts()[0]["marks"] is None
-    assert "marks" not in render.markdown("", cells(REPORTS["task_scores"], table))
+    assert "marks" not in render.markdown(sheet(REPORTS["task_scores"], table))
 
 
 def test_only_the_headline_is_marked_and_only_headline_errors_count(store: Store) -> None:
@@ -167,7 +167,7 @@ def test_modes(store: Store, settings: dict[str, Any], mode: str | None) -> None
     for view in ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation"):
         table = read(store, view)
         assert [row["mode"] for row in table.dicts()] == [mode], view
-        assert ("| mode |" in render.markdown("", cells(REPORTS[view], table))) == (mode is not None)
+        assert ("| mode |" in render.markdown(sheet(REPORTS[view], table))) == (mode is not None)
     assert [row["run"] for row in read(store, "paper").dicts()] == ["demo" if mode is None else f"demo ({mode})"] * 2
 
 

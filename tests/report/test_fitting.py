@@ -1,0 +1,131 @@
+"""Tables on terminals of any width, in files, and in ASCII."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from lbx.report.cells import Sheet, sheet, spark
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import Column
+from lbx.report.terminal import lines
+from lbx.store import Table
+
+BOARD = (
+    Column("model", "model"),
+    Column("backend", "backend", rank=9),
+    Column("benchmark", "benchmark"),
+    Column("n", "scored", "count", rank=4),
+    Column("score", "score", "percent", interval=True),
+    Column("status", "status of the run", rank=5),
+)
+ROWS = [
+    ["Qwen2.5-7B-Instruct-1M", "llamacpp", "longbench_v2", "503", "28.2 ± 3.9", "done"],
+    ["llama3-8b-instruct", "llamacpp", "longbench", "4,750", "45.97 ± 0.91", "interrupted"],
+    ["glm-4-9b-chat-1m", "llamacpp", "leval", "1,150", "38.1 ± 1.2", "done"],
+]
+
+
+def text(table: Sheet, width: int | None = None, *, ascii_only: bool = False) -> str:
+    return "\n".join(line.text for line in lines(table, width, ascii_only=ascii_only))
+
+
+def words(rows: Sequence[Sequence[str]]) -> set[str]:
+    return {word for row in rows for cell in row for word in cell.split()}
+
+
+def test_a_wide_terminal_has_every_column() -> None:
+    shown = text(Sheet("Board", BOARD, ROWS), 160)
+    assert shown == text(Sheet("Board", BOARD, ROWS))
+    assert words(ROWS) <= set(shown.split())
+
+
+def test_what_is_constant_becomes_the_caption_and_what_is_least_needed_goes_and_is_named() -> None:
+    shown = text(Sheet("Board", BOARD, ROWS), 80).splitlines()
+    assert shown[1] == "backend llamacpp"
+    assert words([[row[at] for at in (0, 2, 3, 4, 5)] for row in ROWS]) <= set("\n".join(shown).split())
+    assert max(map(len, shown)) <= 80
+    narrow = text(Sheet("Board", BOARD, ROWS), 50)
+    assert "Too narrow for: scored, status of the run." in " ".join(narrow.split())
+    assert "interrupted" not in narrow and words([[row[0], row[2], row[4]] for row in ROWS]) <= set(narrow.split())
+    assert max(map(len, narrow.splitlines())) <= 50
+
+
+def test_a_pivot_is_continued_below() -> None:
+    columns = [Column("task", "task"), *(Column(f"r{n}", f"run-number-{n}", "number", across=True) for n in range(36))]
+    rows = [[task, *(f"{n}.25" for n in range(36))] for task in ("qasper", "trec")]
+    shown = text(Sheet("Paper", columns, rows), 80)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert {f"run-number-{n}" for n in range(36)} | {f"{n}.25" for n in range(36)} <= set(shown.split())
+    assert shown.count("qasper") == shown.count("trec") == shown.count("─\n") > 1
+
+
+def test_each_benchmark_has_a_table_of_its_own_where_one_is_too_wide() -> None:
+    columns = [
+        Column("benchmark", "benchmark"),
+        *(Column(f"run{n}", f"a-model-of-benchmark-{n}", "number", across=True) for n in range(4)),
+    ]
+    rows = [["longbench", "1", "2", "", ""], ["leval", "", "", "3", "4"], ["longbench", "5", "6", "", ""]]
+    shown = text(Sheet("Paper", columns, rows), 60)
+    headings = [line.split() for line in shown.splitlines() if line.startswith("benchmark")]
+    assert headings == [["benchmark", f"a-model-of-benchmark-{n}", f"a-model-of-benchmark-{n + 1}"] for n in (0, 2)]
+
+
+def test_wide_and_right_to_left_letters_keep_their_columns() -> None:
+    rows = [["模型一", "1.00"], ["نموذج", "22.00"], ["[bold]x[/bold]", "333.00"], ["\x1b[31mred", "4.00"]]
+    shown = text(Sheet("", [Column("m", "model"), Column("s", "score", "percent")], rows)).splitlines()[3:7]
+    assert {cell_len(line.replace("\u200e", "")) for line in shown} == {cell_len(shown[2])}
+    assert shown[1].startswith("\u200eنموذج\u200e ") and "\u200e" not in shown[0]
+    assert "[bold]x[/bold]" in shown[2] and r"\x1b[31mred" in shown[3]
+
+
+def test_ascii() -> None:
+    columns = [Column("m", "model"), Column("s", "score", "percent"), Column("c", "curve", "curve")]
+    shown = text(Sheet("A – B", columns, [["模型", "44.9 ± 6.3", "█▄▁"]], ["1 × 2"]), 80, ascii_only=True)
+    assert shown.isascii()
+    assert "A - B" in shown and r"\u6a21\u578b  44.9 +/- 6.3  #:_" in shown and "1 x 2" in shown
+
+
+def test_nothing_to_show_is_said() -> None:
+    for name, view in REPORTS.items():
+        shown = text(sheet(view, Table([column.name for column in view.columns], [])), 80)
+        assert " ".join(view.empty.split()) in " ".join(shown.split()), name
+        assert "─" not in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [([0.5, 0.25, 0.0], "█▅▁"), ([None, 1.0, None, 0.5], " █ ▅"), ([0.0, 0.0], "▁▁"), ([], ""), ([-0.5, 1.0], "▁█")],
+)
+def test_curves(values: list[float | None], drawn: str) -> None:
+    assert spark(values) == drawn
+
+
+def test_a_curve_stands_beside_its_numbers() -> None:
+    names = ["run_id", "benchmark", "task", "length_unit", "model", "backend", "length_up_to", "score"]
+    rows = [("r", "b", "t", "words", "m", "hf", at, score) for at, score in ((1024, 0.8), (2048, 0.4), (None, 0.1))]
+    drawn = sheet(REPORTS["length_curve"], Table(names, rows), curves=True)
+    assert drawn.rows[0][-4:] == ["80.00", "40.00", "10.00", "█▅"]
+    assert [column.heading for column in drawn.columns][-4:] == ["1,024", "2,048", "unknown", "curve"]
+
+
+@given(st.lists(st.lists(st.text(max_size=40), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(20, 200))
+def test_no_line_is_wider_than_the_terminal(cells: list[list[str]], width: int) -> None:
+    columns = [Column("a", "a"), Column("b", "one of the headings", rank=1), Column("c", "c")]
+    for line in lines(Sheet("", columns, cells), width):
+        assert cell_len(line.text.replace("\u200e", "")) <= width
+        assert "\n" not in line.text
+
+
+def test_a_large_table_is_drawn_line_by_line() -> None:
+    out = io.StringIO()
+    rows = [["longbench", f"{n}", f"{n} is a message of some words " * 5] for n in range(2000)]
+    columns = [Column("benchmark", "benchmark"), Column("n", "n", "count"), Column("error", "error")]
+    for line in lines(Sheet("", columns, rows), 80):
+        out.write(line.text + "\n")
+    assert out.getvalue().count("words") == 10_000

@@ -385,6 +385,15 @@ class Store:
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
+    def arrays(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
+        """A query's answer as {column: numpy array, masked where values are NULL}, in a fraction of the time that rows
+        take. Raises StoreError as ``query``.
+        """
+        try:
+            return self._connection.execute(sql, list(parameters)).fetchnumpy()
+        except duckdb.Error as exc:
+            raise StoreError(f"The query failed: {first_line(exc)}") from exc
+
     def ask(self, sql: str) -> Table:
         """Run a query of somebody's own: one, that only reads. Raises StoreError as ``query`` does."""
         with uninterrupted():

@@ -30,6 +30,11 @@ def report(
     no_interval: options.NoInterval = False,
     references: options.References = None,
     against: options.Against = None,
+    baseline: options.Baseline = None,
+    margin: options.Margin = 1.0,
+    force: options.Force = False,
+    tasks: options.Tasks = None,
+    limit: options.Limit = 50,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Print tables from a results file.
@@ -47,7 +52,16 @@ def report(
             fix="Ask for one of them, or name no report.",
         )
     wanted = Wanted(
-        runs=runs or (), models=against or (), references=references or (), published=published, alone=no_interval
+        runs=runs or (),
+        models=against or (),
+        references=references or (),
+        published=published,
+        alone=no_interval,
+        baseline=baseline or "",
+        margin=margin,
+        force=force,
+        tasks=tasks or (),
+        limit=limit,
     )
     tables = _read(results, names, _versions(versions or ()), wanted)
     _write(tables, view, output_format, output, ascii_only=ascii_only)

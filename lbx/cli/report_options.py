@@ -42,4 +42,14 @@ Against = Annotated[
         "--against", help="These published models beside the runs in the report paper, each by a part of its name."
     ),
 ]
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", help="Compare the other runs with this one, by its name or its model's.", metavar="RUN"),
+]
+Margin = Annotated[
+    float, typer.Option("--margin", min=0.0, help="The difference, in points, that is none worth speaking of.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")]
+Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task's changes. Can be repeated.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="The most changes to show.")]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")]

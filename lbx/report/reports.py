@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lbx.report import notes
 from lbx.report.shapes import ALL, Column, Report, Wanted
 
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
@@ -172,20 +173,50 @@ REPORTS: dict[str, Report] = {
     ),
     "comparison": Report(
         "Runs side by side, on the samples that both answered (percent; points: second less first)",
-        "run_a, run_b, benchmark, task",
+        "",
+        (
+            Column("run_a", "first run"),
+            Column("run_b", "second run"),
+            Column("benchmark", "benchmark"),
+            Column("task", "task"),
+            Column("n", "samples", "count"),
+            Column("clusters", "documents", "count", rank=7),
+            _COVERAGE,
+            Column("score_a", "first", "percent"),
+            Column("score_b", "second", "percent"),
+            Column("difference", "points", "points", interval=True),
+            Column("p_holm", "p", "p", rank=3),
+            Column("wins", "wins", "count", rank=5),
+            Column("ties", "ties", "count", rank=6),
+            Column("losses", "losses", "count", rank=5),
+            Column("same_outputs", "same outputs", "count", rank=4),
+            Column("detectable", "detectable", "percent", rank=2),
+            Column("verdict", "verdict"),
+        ),
+        notes=notes.comparison,
+        empty="No two runs have answers to the same samples.",
+        made_by="comparing",
+    ),
+    "changes": Report(
+        "The answers behind a comparison, largest difference first",
+        "",
         (
             Column("run_a", "first run"),
             Column("run_b", "second run"),
             *_TASK,
-            Column("n", "compared", "count"),
-            _COVERAGE,
+            Column("sample_id", "sample"),
             Column("score_a", "first", "percent"),
             Column("score_b", "second", "percent"),
             Column("difference", "points", "points"),
-            Column("same_outputs", "same outputs", "count", rank=4),
+            Column("question", "question", rank=3),
+            Column("references", "references"),
+            Column("output_a", "first says"),
+            Column("output_b", "second says"),
+            Column("flags_a", "first is", optional=True, rank=1),
+            Column("flags_b", "second is", optional=True, rank=1),
         ),
-        run_columns=("run_a", "run_b"),
-        empty="No two runs have answers to the same samples.",
+        empty="No answer scores differently.",
+        made_by="changes",
     ),
     "reference": Report(
         "Published figures of these benchmarks (their lines in the report paper, in its units)",

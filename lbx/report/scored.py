@@ -38,6 +38,7 @@ class Row(NamedTuple):
     output_tokens: int | None
     prefill_s: float | None
     decode_s: float | None
+    output_hash: int | None
 
 
 Tasks = Mapping[str, Sequence[Row]]
@@ -46,7 +47,8 @@ Tasks = Mapping[str, Sequence[Row]]
 _BESIDE = Row._fields[1:]
 _ANSWERS = f"""
     SELECT r.place AS run, a.rowid AS sample, g.iteration, c.headline, m.place AS metric, c.score,
-           c.partial IS NOT NULL AS partial, {", ".join(f"g.{column}" for column in _BESIDE)}
+           c.partial IS NOT NULL AS partial, {", ".join(f"g.{column}" for column in _BESIDE[:-1])},
+           hash(g.output) AS output_hash
     FROM newest_scores c
     JOIN generations g USING (run_id, benchmark, task, sample_id, iteration)
     JOIN samples a USING (benchmark, task, sample_id)

@@ -18,7 +18,8 @@ class Column:
     Attributes:
         name: in the view.
         heading: in the table.
-        kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number".
+        kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number",
+            "p" (of a test).
         optional: left out of a table where no row has it.
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
         missing: what is shown in place of NULL.
@@ -72,6 +73,11 @@ class Wanted:
         references: files with published figures, in place of those that the package has.
         published: whether published models stand beside the runs in the report paper.
         alone: whether scores stand alone, without columns of their intervals.
+        baseline: the run that others are compared with.
+        margin: the difference that is none worth speaking of, in points.
+        force: whether to compare what was not asked alike.
+        tasks: only these; all without any.
+        limit: the most rows.
     """
 
     runs: Sequence[str] = ()
@@ -79,6 +85,11 @@ class Wanted:
     references: Sequence[Path] = ()
     published: bool = False
     alone: bool = False
+    baseline: str = ""
+    margin: float = 1.0
+    force: bool = False
+    tasks: Sequence[str] = ()
+    limit: int = 50
 
 
 ALL = Wanted()

@@ -48,6 +48,13 @@ class Stratum:
     clusters: tuple[Hashable, ...]
     values: Floats
 
+    def only(self, samples: Iterable[Hashable]) -> Stratum:
+        """The rows of these samples."""
+        wanted = frozenset(samples)
+        kept = [place for place, sample in enumerate(self.samples) if sample in wanted]
+        names, clusters = (tuple(labels[place] for place in kept) for labels in (self.samples, self.clusters))
+        return Stratum(self.weight, names, clusters, self.values[kept])
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:

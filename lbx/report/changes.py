@@ -1,0 +1,58 @@
+"""The report ``changes``: the answers behind a comparison, largest difference first."""
+
+from __future__ import annotations
+
+from lbx.errors import UsageError
+from lbx.report.pairs import chosen_pairs
+from lbx.report.shapes import Wanted
+from lbx.store import Store, Table
+
+_FLAGS = {
+    "truncated": "prompt cut",
+    "reference_cut": "reference cut away",
+    "finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false": "answer at its limit",
+    "reasoning_closed = false": "reasoning unclosed",
+    "stop_in_reasoning": "stop string in reasoning",
+    "bos_tokens > 1": "doubled BOS",
+}
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """Answers that score differently in two runs, with what was asked, expected and said.
+
+    Raises:
+        UsageError: there is no such run, or no such task; without a baseline there are too many runs.
+    """
+    pairs = chosen_pairs(store, wanted)
+    tasks = [task.rpartition("/")[2] for task in wanted.tasks]
+    held = {row[0] for row in store.query("SELECT DISTINCT task FROM generations").rows}
+    if unknown := [task for task in tasks if task not in held]:
+        raise UsageError(f"There is no task {unknown[0]!r} in {store.path}.", fix=f"It has: {', '.join(sorted(held))}.")
+    return store.query(
+        f"""
+        WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
+        scored AS (SELECT * FROM newest_scores WHERE headline)
+        SELECT run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration, x.score AS score_a, y.score AS score_b,
+               y.score - x.score AS difference, s.question, s."references",
+               a.output AS output_a, b.output AS output_b, {_flags("a")} AS flags_a, {_flags("b")} AS flags_b
+        FROM pairs
+        JOIN generations a ON a.run_id = run_a
+        JOIN generations b ON b.run_id = run_b AND (a.benchmark, a.task, a.sample_id, a.iteration)
+                                                 = (b.benchmark, b.task, b.sample_id, b.iteration)
+        JOIN scored x ON x.run_id = run_a AND (x.benchmark, x.task, x.sample_id, x.iteration)
+                                            = (a.benchmark, a.task, a.sample_id, a.iteration)
+        JOIN scored y ON y.run_id = run_b AND (y.benchmark, y.task, y.sample_id, y.iteration)
+                                            = (a.benchmark, a.task, a.sample_id, a.iteration)
+        LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (a.benchmark, a.task, a.sample_id)
+        WHERE x.score <> y.score AND x.metric = y.metric AND (len(?) = 0 OR list_contains(?::VARCHAR[], a.task))
+        ORDER BY abs(y.score - x.score) DESC, run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration
+        LIMIT ?
+        """,  # noqa: S608 (our own names)
+        [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, wanted.limit],
+    )
+
+
+def _flags(row: str) -> str:
+    """What marks an answer, in words; NULL for nothing."""
+    marks = (f"CASE WHEN {row}.{test.format(g=row)} THEN '{text}' END" for test, text in _FLAGS.items())
+    return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"

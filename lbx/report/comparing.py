@@ -1,0 +1,158 @@
+"""The report ``comparison``: runs two by two, on the samples that both answered, with a verdict in words.
+
+Every number is made as its benchmark makes it, from the samples of both, and compared sample by sample. Of one baseline
+(or one pair) a benchmark's average is one test; the numbers within it, and several runs against the baseline, are
+corrected for there being several of them (Holm).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lbx.report.pairs import cautions_of, chosen_pairs
+from lbx.report.scored import known, scored
+from lbx.report.shapes import Wanted
+from lbx.report.sides import Number, Side, on_both
+from lbx.statistics.differences import Difference, difference, holm, samples_needed
+from lbx.store import Store, Table
+
+COLUMNS = (
+    "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
+    "samples", "bundle_samples", "coverage", "level", "low", "high", "clusters", "cluster_by", "method", "se", "df",
+    "p", "p_holm", "test", "wins", "ties", "losses", "detectable", "verdict", "caution",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Compared:
+    """One line of the report, while it is made."""
+
+    run_a: str
+    run_b: str
+    benchmark: str
+    first: Number
+    second: Number
+    found: Difference
+    same_outputs: int | None
+    caution: str
+    p_holm: float | None = None
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """What is corrected together."""
+        return self.benchmark, self.first.level
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The report's rows.
+
+    Raises:
+        UsageError: there is no such run; without a baseline there are too many runs; two runs are not alike in what
+            they were asked, and ``wanted.force`` does not say that this is known.
+    """
+    pairs = chosen_pairs(store, wanted)
+    sides = {
+        key: Side(family, tasks)
+        for key, tasks in scored(store, {run for pair in pairs for run in pair}).items()
+        if (family := known(key[1]))
+    }
+    cautions = cautions_of(store, pairs, sides, force=wanted.force)
+    lines = [
+        line
+        for run_a, run_b in pairs
+        for benchmark in dict.fromkeys(name for run, name in sides if run == run_a)
+        if (run_b, benchmark) in sides
+        for line in _compared(run_a, run_b, benchmark, sides, cautions)
+    ]
+    _correct(lines)
+    in_bundles = _bundle_samples(store)
+    return Table(COLUMNS, [_row(line, in_bundles, wanted.margin) for line in lines])
+
+
+def _compared(
+    run_a: str,
+    run_b: str,
+    benchmark: str,
+    sides: Mapping[tuple[str, str], Side],
+    cautions: Mapping[tuple[str, str, str], str],
+) -> Iterator[Compared]:
+    first, second = sides[run_a, benchmark], sides[run_b, benchmark]
+    if first.samples != second.samples:
+        both = {
+            task: [name for name in names if name in there]
+            for task, names in first.samples.items()
+            if (there := frozenset(second.samples.get(task, ())))
+        }
+        both = {task: names for task, names in both.items() if names}
+        first, second = first.only(both), second.only(both)
+    same = Counter(key[0] for key, output in first.outputs.items() if second.outputs.get(key) == output)
+    for key in [key for key in first.numbers if key in second.numbers]:
+        a, b = first.numbers[key], second.numbers[key]
+        if [one.samples for one in a.estimate.strata] != [one.samples for one in b.estimate.strata]:
+            a, b = on_both(a, b)  # as where a script leaves empty answers out, and they are not the same ones
+        found = difference(a.estimate, b.estimate)
+        outputs = same[a.name] if a.level == "task" else sum(same.values()) if a.level == "benchmark" else None
+        yield Compared(run_a, run_b, benchmark, a, b, found, outputs, cautions.get((run_a, run_b, benchmark), ""))
+
+
+def _correct(lines: Sequence[Compared]) -> None:
+    families: dict[tuple[str, str], list[Compared]] = {}
+    for line in lines:
+        if line.found.p is not None:
+            families.setdefault(line.family, []).append(line)
+    for family in families.values():
+        for line, p in zip(family, holm([one.found.p or 0.0 for one in family]), strict=True):
+            line.p_holm = p
+
+
+def verdict(line: Compared, margin: float) -> str:
+    """What the line says, in words. ``margin`` is in points."""
+    found, value = line.found, line.found.interval.value
+    if line.same_outputs is not None and line.same_outputs == found.interval.n and not (found.wins or found.losses):
+        return "same outputs"
+    inside = found.low_90 is not None and found.high_90 is not None and (
+        -margin / 100 < found.low_90 and found.high_90 < margin / 100
+    )  # fmt: skip
+    if line.p_holm is not None and line.p_holm < 0.05 and value:
+        return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
+    if inside:
+        return f"same within {margin:g}"
+    needed = samples_needed(found, margin / 100)
+    if needed is None:
+        return "undecided: one document" if found.interval.method == "one cluster" else "undecided: no score differs"
+    return f"undecided: needs about {_rounded(needed):,} questions"
+
+
+def _rounded(count: int) -> int:
+    """Two significant digits, upwards: it is an order of size."""
+    step = int(10 ** max(len(str(count)) - 2, 0))
+    return -(-count // step) * step
+
+
+def _row(line: Compared, in_bundles: Mapping[tuple[str, str], Mapping[str, int]], margin: float) -> tuple[Any, ...]:
+    found, interval = line.found, line.found.interval
+    in_bundle = (
+        in_bundles.get((line.run_a, line.benchmark), {}).get(line.first.name) if line.first.level == "task" else None
+    )
+    part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
+    return (
+        line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
+        line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
+        interval.low, interval.high, interval.clusters, "document" if line.first.estimate.clustered else "sample",
+        interval.method, interval.se, interval.df, found.p, line.p_holm, found.test, found.wins, found.ties,
+        found.losses, found.detectable, verdict(line, margin), line.caution or None,
+    )  # fmt: skip
+
+
+def _bundle_samples(store: Store) -> dict[tuple[str, str], dict[str, int]]:
+    """{(run, benchmark): {task: samples in the bundle}}."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for run, text in store.query("SELECT run_id, task_samples FROM runs").rows:
+        for name, count in json.loads(text or "{}").items():
+            benchmark, _, task = name.partition("/")
+            found.setdefault((run, benchmark), {})[task] = count
+    return found

@@ -1,0 +1,106 @@
+"""Which runs are compared, and whether they were asked alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from lbx.errors import UsageError
+from lbx.report.shapes import Wanted
+from lbx.report.sides import Side
+from lbx.store import Store
+
+MOST_RUNS = 6
+"""All pairs of more of them are a table that nobody reads: a baseline is asked for."""
+
+
+def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
+    """The baseline with each of the other runs, or without a baseline each run with each."""
+    held = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY started_at, run_id").rows]
+    if wanted.baseline:
+        baseline = run_named(store, wanted.baseline)
+        others = [run_named(store, run) for run in wanted.runs] or held
+        return [(baseline, run) for run in dict.fromkeys(others) if run != baseline]
+    runs = [run for run in held if not wanted.runs or run in wanted.runs]
+    if len(runs) > MOST_RUNS and not wanted.force:
+        raise UsageError(
+            f"{len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
+            fix=f"Name the run that the others are held against: --baseline RUN. Runs: {', '.join(runs)}.",
+        )
+    return list(combinations(runs, 2))
+
+
+def run_named(store: Store, name: str) -> str:
+    """A run by its name, or by its model's where one run has that. Raises UsageError."""
+    rows = store.query("SELECT run_id, model FROM runs ORDER BY run_id").rows
+    if any(name == run for run, _ in rows):
+        return name
+    found = [run for run, model in rows if model == name]
+    if len(found) == 1:
+        return str(found[0])
+    if found:
+        raise UsageError(f"{len(found)} runs are of the model {name!r}.", fix=f"Name one: {', '.join(found)}.")
+    raise UsageError(
+        f"There is no run {name!r} in {store.path}.",
+        fix=f"Its runs are: {', '.join(run for run, _ in rows)}." if rows else "It has no runs.",
+    )
+
+
+def cautions_of(
+    store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], Side], *, force: bool
+) -> dict[tuple[str, str, str], str]:
+    """{(run, run, benchmark): why their numbers may not be comparable}, in words.
+
+    Raises:
+        UsageError: something is known to differ, and ``force`` does not say that this is known.
+    """
+    runs = {row["run_id"]: row for row in store.query("SELECT * FROM runs").dicts()}
+    versions: dict[tuple[str, str], set[int]] = {}
+    for run, benchmark, version in store.query(
+        "SELECT DISTINCT run_id, benchmark, metric_version FROM task_scores"
+    ).rows:
+        versions.setdefault((run, benchmark), set()).add(version)
+    modes = dict(store.query("SELECT DISTINCT run_id, mode FROM leaderboard").rows)
+    found, refused = {}, []
+    for a, b in pairs:
+        for benchmark in [name for run, name in sides if run == a and (b, name) in sides]:
+            differ, unknown = [], []
+            bundles = [runs[run]["bundle_digest"] for run in (a, b)]
+            if not all(bundles):
+                unknown.append("bundle")
+            elif bundles[0] != bundles[1]:
+                differ.append("other bundles")
+            if versions.get((a, benchmark)) != versions.get((b, benchmark)):
+                differ.append("other metric versions")
+            if modes.get(a) != modes.get(b):
+                differ.append(f"asked otherwise ({modes.get(a) or 'plain'}; {modes.get(b) or 'plain'})")
+            if (cut := _cut_otherwise(sides[a, benchmark], sides[b, benchmark])) is None:
+                unknown.append("truncation")
+            elif cut:
+                differ.append(f"{cut:,} prompts of one tokenizer cut otherwise")
+            refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
+            found[a, b, benchmark] = "; ".join([*differ, *([f"unknown: {', '.join(unknown)}"] if unknown else [])])
+    if refused and not force:
+        raise UsageError(
+            f"These runs were not asked alike: {'; '.join(refused)}.",
+            fix="Compare runs that were, or say that you know: --force; each line then says what differs.",
+        )
+    return found
+
+
+def _cut_otherwise(first: Side, second: Side) -> int | None:
+    """How many prompts that both tokenizers count alike were cut for one run only; None where nobody knows."""
+    a, b = (
+        {
+            (task, row.scored.sample.sample_id): (row.original_tokens, row.truncated)
+            for task, rows in side.tasks.items()
+            for row in rows
+        }
+        for side in (first, second)
+    )
+    shared = [(a[key], b[key]) for key in a.keys() & b.keys()]
+    if any(None in (*x, *y) for x, y in shared):
+        return None
+    if any(x[0] != y[0] for x, y in shared):
+        return 0  # other tokenizers: what fits into one window need not fit into the other
+    return sum(x[1] != y[1] for x, y in shared)

@@ -1,0 +1,275 @@
+"""Runs two by two: differences against SciPy's paired test, verdicts in words, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Lbx
+from scipy import stats
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.adding_up import add_up
+from lbx.errors import UsageError
+from lbx.records import Sample
+from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
+from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+
+RUN = RunRow("a", "demo", "scripted", "1", {"longbench": 2}, "digest", {"seed": 0}, {"cores": 2}, "0.1")
+FIRST, SECOND = "llama2-7b-chat-4k", "llama3-8b-instruct"
+
+
+def run(store: Store, name: str, scores: Mapping[str, Mapping[str, float]], **changes: Any) -> None:
+    """A run with these scores of LongBench's tasks, {task: {document/question: score}}."""
+    answer = changes.pop("answer", {})
+    store.begin_run(dataclasses.replace(RUN, run_id=name, model=changes.pop("model", name), **changes))
+    for task, found in scores.items():
+        samples = [
+            SampleRow(Sample("longbench", task, key, key.partition("/")[0], "?", ("yes",), length=1000), place)
+            for place, key in enumerate(found)
+        ]
+        told = {"prompt_tokens": 9, "original_tokens": 9, "truncated": False, **answer}
+        generations = [
+            GenerationRow(name, "longbench", task, key, 0, f"{name} {value}" if value else "no", **told)
+            for key, value in found.items()
+        ]
+        version = BENCHMARKS["longbench"].metric_version
+        rows = [
+            ScoreRow(name, "longbench", task, key, 0, "f1", version, value, None, True) for key, value in found.items()
+        ]
+        store.write(samples=samples, generations=generations, scores=rows)
+    add_up(store, name, BENCHMARKS["longbench"])
+
+
+def random_scores(seed: int, count: int = 40) -> dict[str, float]:
+    values = np.random.default_rng(seed).random(count)
+    return {f"d{place}/q": float(value) for place, value in enumerate(values)}
+
+
+def lines(store: Store, **wanted: Any) -> dict[str, dict[str, Any]]:
+    return {row["task"]: row for row in read(store, "comparison", Wanted(**wanted)).dicts()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    with Store(tmp_path / "r.duckdb") as opened:
+        yield opened
+
+
+def test_without_shared_documents_it_is_the_paired_t_test(store: Store) -> None:
+    a, b = random_scores(1), random_scores(2)
+    run(store, "a", {"qasper": a})
+    run(store, "b", {"qasper": b})
+    row = lines(store, baseline="a")["qasper"]
+    wanted = stats.ttest_rel(list(b.values()), list(a.values()))
+    ends = wanted.confidence_interval()
+    assert (row["low"], row["high"], row["p"]) == pytest.approx((ends.low, ends.high, wanted.pvalue), abs=1e-9)
+    assert (row["n"], row["clusters"], row["test"], row["df"]) == (40, 40, "t", pytest.approx(39))
+    assert row["difference"] == pytest.approx(row["score_b"] - row["score_a"])
+    assert row["wins"] + row["losses"] == 40
+
+
+def test_the_other_way_round_is_the_negative(store: Store) -> None:
+    run(store, "a", {"qasper": random_scores(1), "narrativeqa": random_scores(3)})
+    run(store, "b", {"qasper": random_scores(2), "narrativeqa": random_scores(4)})
+    one, other = lines(store, baseline="a"), lines(store, baseline="b")
+    assert one.keys() == other.keys() == {"overall", "category single-document QA", "category_en single-document QA",
+                                          "language en", "qasper", "narrativeqa"}  # fmt: skip
+    for name, row in one.items():
+        back = other[name]
+        assert (row["difference"], row["low"], row["high"]) == pytest.approx(
+            (-back["difference"], -back["high"], -back["low"])
+        )
+        assert (row["wins"], row["losses"]) == (back["losses"], back["wins"])
+        assert (row["p"], row["p_holm"], row["se"], row["df"]) == pytest.approx(
+            (back["p"], back["p_holm"], back["se"], back["df"])
+        )
+
+
+def test_right_and_wrong_is_mcnemar(store: Store) -> None:
+    a = {f"d{place}/q": float(place < 20) for place in range(40)}
+    b = {f"d{place}/q": float(place < 32 and place > 1) for place in range(40)}
+    run(store, "a", {"qasper": a})
+    run(store, "b", {"qasper": b})
+    row = lines(store, baseline="a")["qasper"]
+    assert (row["wins"], row["ties"], row["losses"], row["test"]) == (12, 26, 2, "mcnemar")
+    assert row["p"] == pytest.approx(stats.binomtest(2, 14).pvalue, abs=1e-12)
+    assert row["verdict"] == "better"
+
+
+def test_a_handful_of_documents_that_differ_flip_signs(store: Store) -> None:
+    a = {f"d{place % 8}/{place}": 0.5 for place in range(40)}
+    b = {key: value + 0.1 * (key.startswith(("d0", "d1", "d2"))) for key, value in a.items()}
+    run(store, "a", {"qasper": a})
+    run(store, "b", {"qasper": b})
+    row = lines(store, baseline="a")["qasper"]
+    assert (row["clusters"], row["test"], row["p"]) == (8, "sign flips", 2 / 2**3)
+    assert row["verdict"].startswith("undecided: needs about ")
+
+
+def test_only_samples_that_both_answered_count(store: Store) -> None:
+    a, b = random_scores(1), random_scores(2, 50)
+    run(store, "a", {"qasper": a, "trec": random_scores(9, 3)})
+    run(store, "b", {"qasper": {key: b[key] for key in list(b)[10:]}})
+    found = lines(store, baseline="a")
+    assert found["qasper"]["n"] == found["overall"]["n"] == 30
+    kept = list(a)[10:]
+    assert found["qasper"]["score_a"] == pytest.approx(np.mean([a[key] for key in kept]))
+    assert found["qasper"]["score_b"] == pytest.approx(np.mean([b[key] for key in kept]))
+    assert "trec" not in found
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        (0.0, "same outputs"),
+        (0.001, "same within 1"),
+        (0.05, "better"),
+        (-0.05, "worse"),
+        (0.006, "better, by less than 1"),
+    ],
+)
+def test_verdicts(store: Store, changed: float, wanted: str) -> None:
+    a = {key: 0.3 + value / 5 for key, value in random_scores(1, 200).items()}
+    noise = random_scores(2, 200) if changed else dict.fromkeys(a, 0.5)
+    spread = 0.02 if changed != 0.001 else 0.04
+    run(store, "a", {"qasper": a}, model="m")
+    b = {key: value + changed + spread * (noise[key] - 0.5) for key, value in a.items()}
+    run(store, "b", {"qasper": b}, model="n")
+    if not changed:
+        with store.transaction() as connection:
+            connection.execute("UPDATE generations SET output = 'x'")
+    assert lines(store, baseline="m")["qasper"]["verdict"] == wanted
+
+
+def test_questions_needed_are_those_that_would_do(store: Store) -> None:
+    """A tenth of the questions that a decided difference took say, about, how many it takes."""
+    noise, base = random_scores(2, 1000), random_scores(1, 1000)
+    b = {key: value + 0.02 + 0.5 * (noise[key] - 0.5) for key, value in base.items()}
+    run(store, "a", {"qasper": dict(list(base.items())[:100])})
+    run(store, "b", {"qasper": dict(list(b.items())[:100])})
+    said = lines(store, baseline="a")["qasper"]["verdict"]
+    count = int(said.removeprefix("undecided: needs about ").removesuffix(" questions").replace(",", ""))
+    row = lines(store, baseline="a")["qasper"]
+    spread = row["se"] * 100**0.5
+    assert count == pytest.approx((2.8016 * spread / row["difference"]) ** 2, rel=0.1)
+
+
+def test_holm_over_tasks_and_over_runs(store: Store) -> None:
+    run(store, "a", {"qasper": random_scores(1), "narrativeqa": random_scores(2)})
+    for name, seed in (("b", 3), ("c", 5)):
+        run(store, name, {"qasper": random_scores(seed), "narrativeqa": random_scores(seed + 1)})
+    rows = read(store, "comparison", Wanted(baseline="a")).dicts()
+    tasks = [row for row in rows if row["level"] == "task"]
+    ps = sorted(row["p"] for row in tasks)
+    assert len(ps) == 4
+    least = next(row for row in tasks if row["p"] == ps[0])
+    assert least["p_holm"] == pytest.approx(min(1, 4 * ps[0]))
+    (alone,) = [
+        row for row in read(store, "comparison", Wanted(runs=["a", "b"])).dicts() if row["level"] == "benchmark"
+    ]
+    assert alone["p_holm"] == alone["p"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"bundle_digest": "other"}, "other bundles"),
+        ({"settings": {"seed": 0, "thinking": True}}, "asked otherwise (plain; thinking)"),
+        ({"answer": {"truncated": True}}, "40 prompts of one tokenizer cut otherwise"),
+    ],
+)
+def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, Any], reason: str) -> None:
+    run(store, "a", {"qasper": random_scores(1)})
+    run(store, "b", {"qasper": random_scores(2)}, **changes)
+    with pytest.raises(UsageError) as caught:
+        lines(store, baseline="a")
+    assert reason in str(caught.value)
+    assert "--force" in str(caught.value.fix)
+    assert lines(store, baseline="a", force=True)["qasper"]["caution"] == reason
+
+
+@pytest.mark.parametrize("answer", [{"truncated": True, "original_tokens": 12}, {"truncated": None}])
+def test_another_tokenizer_s_truncation_is_another_thing_and_an_unknown_one_a_warning(
+    store: Store, answer: dict[str, Any]
+) -> None:
+    run(store, "a", {"qasper": random_scores(1)})
+    run(store, "b", {"qasper": random_scores(2)}, answer=answer)
+    wanted = None if answer["truncated"] else "unknown: truncation"
+    assert lines(store, baseline="a")["qasper"]["caution"] == wanted
+
+
+def test_all_pairs_only_of_a_few(store: Store) -> None:
+    for name in "abcdefg":
+        run(store, name, {"qasper": random_scores(ord(name))})
+    with pytest.raises(UsageError, match="7 runs make 21 pairs"):
+        lines(store)
+    assert len(read(store, "comparison", Wanted(runs=list("abcdef"))).dicts()) == 15 * 5
+    assert len(read(store, "comparison", Wanted(force=True)).dicts()) == 21 * 5
+
+
+def test_runs_by_their_model_s_name(store: Store) -> None:
+    run(store, "a", {"qasper": random_scores(1)}, model="m")
+    run(store, "b", {"qasper": random_scores(2)}, model="n")
+    run(store, "c", {"qasper": random_scores(3)}, model="n")
+    assert lines(store, baseline="m", runs=["b"])["qasper"]["run_a"] == "a"
+    with pytest.raises(UsageError, match="2 runs are of the model 'n'"):
+        lines(store, baseline="n")
+    with pytest.raises(UsageError, match="There is no run 'o'"):
+        lines(store, baseline="o")
+
+
+def test_changes_are_the_answers_behind_it(store: Store) -> None:
+    run(store, "a", {"qasper": random_scores(1, 5), "trec": random_scores(3, 5)})
+    run(store, "b", {"qasper": random_scores(2, 5), "trec": random_scores(3, 5)}, answer={"finish_reason": "length"})
+    rows = read(store, "changes", Wanted(baseline="a", force=True)).dicts()
+    assert [abs(row["difference"]) for row in rows] == sorted((abs(row["difference"]) for row in rows), reverse=True)
+    assert {row["task"] for row in rows} == {"qasper"}
+    first = rows[0]
+    assert (first["question"], first["references"], first["flags_a"]) == ("?", '["yes"]', None)
+    assert first["flags_b"] == "answer at its limit"
+    assert first["output_a"].startswith("a ")
+    assert len(read(store, "changes", Wanted(baseline="a", limit=2)).rows) == 2
+    assert read(store, "changes", Wanted(baseline="a", tasks=["trec"])).rows == []
+    with pytest.raises(UsageError, match="There is no task 'none'"):
+        read(store, "changes", Wanted(baseline="a", tasks=["none"]))
+
+
+def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    """Two models' published answers: which tasks 200 questions decide, and which they do not."""
+    lbx, out, tasks = Lbx(), tmp_path / "r.duckdb", ("multi_news", "samsum", "trec", "narrativeqa", "repobench-p")
+    for model in (FIRST, SECOND):
+        (tmp_path / model).mkdir()
+        for task in tasks:
+            source = shared("data/predictions/longbench") / model / f"{task}.jsonl"
+            shutil.copyfile(source, tmp_path / model / source.name)
+        assert lbx("import", "longbench", tmp_path / model, "--model", model, "-o", out).returncode == 0
+    with Store(out, read_only=True) as store:
+        found = lines(store, baseline=FIRST)
+        alone = {row["model"]: row for row in read(store, "task_scores").dicts() if row["task"] == "multi_news"}
+    news = found["multi_news"]
+    assert f"{100 * news['difference']:.2f} {50 * (news['high'] - news['low']):.2f}" == "0.97 0.69"
+    unpaired = sum(row["se"] ** 2 for row in alone.values()) ** 0.5
+    assert unpaired / news["se"] > 1.7
+    decided = {task for task in tasks if not found[task]["verdict"].startswith("undecided")}
+    assert decided == {"multi_news", "samsum"}
+    assert {row["caution"] for row in found.values()} == {"unknown: bundle, truncation"}
+    done = lbx("report", out, "comparison", "--baseline", FIRST)
+    assert done.returncode == 0
+    assert "intervals may be too narrow" in " ".join(done.stdout.split())
+
+
+def test_the_report_s_columns_are_there() -> None:
+    from lbx.report.comparing import COLUMNS
+
+    assert {column.name for column in REPORTS["comparison"].columns} <= {*COLUMNS}
+    assert COLUMNS[:13] == (
+        "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
+        "samples", "bundle_samples", "coverage",
+    )  # fmt: skip

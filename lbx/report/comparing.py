@@ -16,7 +16,7 @@ from typing import Any
 from lbx.report.pairs import cautions_of, chosen_pairs
 from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
-from lbx.report.sides import Number, Side, on_both
+from lbx.report.sides import Number, Side, made_of_the_same, on_both
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
 from lbx.store import Store, Table
 
@@ -92,7 +92,7 @@ def _compared(
     same = Counter(key[0] for key, output in first.outputs.items() if second.outputs.get(key) == output)
     for key in [key for key in first.numbers if key in second.numbers]:
         a, b = first.numbers[key], second.numbers[key]
-        if [one.samples for one in a.estimate.strata] != [one.samples for one in b.estimate.strata]:
+        if not made_of_the_same(a, b):
             a, b = on_both(a, b)  # as where a script leaves empty answers out, and they are not the same ones
         found = difference(a.estimate, b.estimate)
         outputs = same[a.name] if a.level == "task" else sum(same.values()) if a.level == "benchmark" else None

@@ -79,6 +79,12 @@ class Side:
         }
 
 
+def made_of_the_same(first: Number, second: Number) -> bool:
+    """Whether two numbers count the same samples."""
+    strata = zip(first.estimate.strata, second.estimate.strata, strict=False)
+    return all(x.samples == y.samples or {*x.samples} == {*y.samples} for x, y in strata)
+
+
 def on_both(first: Number, second: Number) -> tuple[Number, Number]:
     """Two numbers on the samples that both of them count."""
     strata = zip(first.estimate.strata, second.estimate.strata, strict=False)

@@ -44,9 +44,10 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     Raises:
         ValueError: they are not made of the same samples.
     """
-    a, b = _by_sample(first), _by_sample(second)
-    if [(one.weight, one.samples) for one in a] != [(one.weight, one.samples) for one in b]:
-        raise ValueError("The two numbers are made of different samples.")
+    a, b = [_means(one) for one in first.strata], [_means(one) for one in second.strata]
+    if [one.weight for one in a] != [one.weight for one in b]:
+        raise ValueError("The two numbers are not made alike.")
+    b = [_in_order(y, x.samples) for x, y in zip(a, b, strict=True)]
     pairs = zip(a, b, strict=True)
     strata = tuple(Stratum(x.weight, x.samples, x.clusters, y.values - x.values) for x, y in pairs)
     paired = Estimate(strata, first.clustered and second.clustered)
@@ -115,12 +116,20 @@ def _tested(paired: Estimate, found: Interval, scores: Sequence[Floats]) -> tupl
     return min(1.0, 2 * t_tail(abs(found.value) / found.se, found.df)), "t"
 
 
-def _by_sample(estimate: Estimate) -> tuple[Stratum, ...]:
-    """A row a sample: the mean of its answers."""
-    return tuple(_means(one) for one in estimate.strata)
+def _in_order(stratum: Stratum, samples: tuple[Hashable, ...]) -> Stratum:
+    """The stratum's rows in another's order: which of several answers is the best decides where its sample stands."""
+    if stratum.samples == samples:
+        return stratum
+    places = {sample: place for place, sample in enumerate(stratum.samples)}
+    if places.keys() != set(samples):
+        raise ValueError("The two numbers are made of different samples.")
+    order = [places[sample] for sample in samples]
+    clusters = tuple(stratum.clusters[place] for place in order)
+    return Stratum(stratum.weight, samples, clusters, stratum.values[order])
 
 
 def _means(stratum: Stratum) -> Stratum:
+    """A row a sample: the mean of its answers."""
     order = _order(stratum.samples, stratum.clusters)
     if order is None:
         return stratum

@@ -1,6 +1,7 @@
-"""Tails and quantiles of the normal, Student's t and the binomial distribution, to about 1e-12.
+"""Tails and quantiles of the normal, Student's t and the binomial distribution.
 
-SciPy has them, too; loading its part of them takes seconds, and a container carries its 100 MB.
+They are right to nine digits and more with up to 100,000 degrees of freedom. SciPy has them, too; loading
+its part of them takes seconds, and a container carries its 100 MB.
 """
 
 from __future__ import annotations

@@ -1,0 +1,217 @@
+"""Intervals beside scipy's and statsmodels' where they are the same, and beside plain matrix algebra elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from lbx.statistics.estimates import Estimate, Stratum, interval, wilson
+from lbx.statistics.tails import t_quantile
+
+EXACT = 1e-9
+
+
+def estimate(values: Sequence[float], clusters: Sequence[object] | None = None, task: str = "task") -> Estimate:
+    rows = tuple(f"{task}/{row}" for row in range(len(values)))
+    return Estimate((Stratum(1.0, rows, rows if clusters is None else tuple(clusters), np.asarray(values, float)),))
+
+
+def over(strata: np.ndarray, clusters: np.ndarray, weights: Sequence[float], values: np.ndarray) -> Estimate:
+    parts = [np.flatnonzero(strata == place) for place in range(len(weights))]
+    return Estimate(
+        tuple(
+            Stratum(weight, tuple(rows.tolist()), tuple(clusters[rows].tolist()), values[rows])
+            for weight, rows in zip(weights, parts, strict=True)
+        )
+    )
+
+
+def by_matrices(
+    strata: np.ndarray, clusters: np.ndarray, weights: Sequence[float], values: np.ndarray
+) -> tuple[float, float, float]:
+    """Number, SE and degrees of freedom by Bell and McCaffrey's formulas, with nothing simplified."""
+    n = len(values)
+    x = np.zeros((n, len(weights)))
+    x[np.arange(n), strata] = 1
+    bread = np.linalg.inv(x.T @ x)
+    left = np.eye(n) - x @ bread @ x.T
+    contrast = np.asarray(weights)
+    residuals, parts, squares = left @ values, [], 0.0
+    for cluster in np.unique(clusters):
+        rows = np.flatnonzero(clusters == cluster)
+        eigenvalues, vectors = np.linalg.eigh(left[np.ix_(rows, rows)])
+        assert eigenvalues.min() > 1e-9
+        adjusted = vectors @ np.diag(eigenvalues**-0.5) @ vectors.T @ x[rows] @ bread @ contrast
+        squares += float(adjusted @ residuals[rows]) ** 2
+        parts.append(left[:, rows] @ adjusted)
+    products = np.array(parts) @ np.array(parts).T
+    return (
+        float(contrast @ bread @ x.T @ values),
+        math.sqrt(squares),
+        float(np.trace(products) ** 2 / (products**2).sum()),
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 11, 50, 2000])
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+def test_samples_apart_have_the_t_interval(n: int, level: float) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="needs lbx[dev]")
+    values = np.random.default_rng(n).normal(0.5, 0.01, n)
+    found, wanted = interval(estimate(values), level, bounded=False), stats.ttest_1samp(values, 0)
+    assert (found.low, found.high) == pytest.approx(tuple(wanted.confidence_interval(level)), abs=EXACT)
+    assert (found.value, found.se) == pytest.approx((values.mean(), stats.sem(values)), abs=EXACT)
+    assert found.df == pytest.approx(n - 1, rel=EXACT)
+    assert (found.n, found.clusters, found.method, found.within) == (n, n, "t", None)
+
+
+@pytest.mark.parametrize(("clusters", "each"), [(7, 20), (15, 13), (100, 10), (12, 1)])
+def test_equal_clusters_have_the_usual_interval(clusters: int, each: int) -> None:
+    """statsmodels corrects by G/(G-1) (n-1)/(n-k), of which the second factor is 1 for a mean."""
+    linear_model = pytest.importorskip("statsmodels.regression.linear_model", reason="needs lbx[dev]")
+    chance = np.random.default_rng(clusters)
+    of = np.repeat(np.arange(clusters), each)
+    values = 0.5 + 0.05 * chance.normal(size=clusters)[of] + 0.05 * chance.normal(size=clusters * each)
+    found = interval(estimate(values, of.tolist()))
+    model = linear_model.OLS(values, np.ones(len(values)))
+    wanted = model.fit(cov_type="cluster", cov_kwds={"groups": of, "df_correction": True}, use_t=True)
+    assert found.method == "t"
+    assert (found.low, found.high) == pytest.approx(tuple(wanted.conf_int()[0]), abs=EXACT)
+    assert found.se == pytest.approx(wanted.bse[0], abs=EXACT)
+    assert found.df == pytest.approx(clusters - 1, rel=EXACT)
+
+
+UNEVEN = ([0.2, 0.4, 0.9, 0.1, 0.5, 0.7, 0.3, 0.35, 0.8, 0.6], list("aaaabbcccd"))
+SE_UNEVEN, DF_UNEVEN = 0.05229931408697682, 2.392405063291139
+
+
+def test_uneven_clusters_have_these_figures() -> None:
+    """Made once by the matrices below."""
+    found = interval(estimate(*UNEVEN), bounded=False)
+    assert found.se == pytest.approx(SE_UNEVEN, abs=EXACT)
+    assert found.df == pytest.approx(DF_UNEVEN, abs=EXACT)
+    half = t_quantile(0.975, DF_UNEVEN) * SE_UNEVEN
+    assert (found.low, found.high) == pytest.approx((0.485 - half, 0.485 + half), abs=EXACT)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("parts", [1, 2, 3, 6])
+def test_uneven_clusters_across_strata_are_what_the_matrices_give(seed: int, parts: int) -> None:
+    chance = np.random.default_rng([seed, parts])
+    n = 40 * parts
+    strata = np.sort(chance.integers(0, parts, n))
+    clusters = np.minimum(chance.geometric(0.12, n), 15)
+    weights = chance.dirichlet(np.ones(parts)) if parts > 1 else np.ones(1)
+    values = chance.random(n)
+    found = interval(over(strata, clusters, weights, values), bounded=False)
+    wanted = by_matrices(strata, clusters, weights, values)
+    assert (found.value, found.se, found.df) == pytest.approx(wanted, rel=EXACT)
+    assert (found.n, found.clusters) == (n, len(np.unique(clusters)))
+
+
+def test_tasks_that_share_no_document_add_their_variances() -> None:
+    chance = np.random.default_rng(3)
+    parts = [
+        estimate(chance.random(n), [f"{n}/{row // 3}" for row in range(n)], task=f"{n}")
+        for n in (31, 200, 77)
+    ]
+    found, apart = interval(Estimate.average(parts)), [interval(part) for part in parts]
+    assert found.value == pytest.approx(sum(one.value for one in apart) / 3, abs=EXACT)
+    assert found.se == pytest.approx(math.sqrt(sum((one.se or 0) ** 2 for one in apart)) / 3, abs=EXACT)
+    nested = interval(Estimate.average([Estimate.average(parts[:2]), parts[2]]))
+    weights = (1 / 4, 1 / 4, 1 / 2)
+    pairs = list(zip(weights, apart, strict=True))
+    assert nested.value == pytest.approx(sum(weight * one.value for weight, one in pairs), abs=EXACT)
+    assert nested.se == pytest.approx(math.sqrt(sum((weight * (one.se or 0)) ** 2 for weight, one in pairs)), abs=EXACT)
+
+
+def test_a_document_that_two_tasks_ask_of_joins_them() -> None:
+    """The same answers to the same documents twice: nothing is learnt from the second task."""
+    values, clusters = UNEVEN
+    one = estimate(values, clusters)
+    again = estimate(values, clusters, task="another")
+    both, single = interval(Estimate.average([one, again])), interval(one)
+    assert (both.se, both.df) == pytest.approx((single.se, single.df), rel=EXACT)
+    assert (both.n, both.clusters) == (20, 4)
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 7), (1, 7), (3, 200), (50, 100), (200, 200), (1, 1)])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_wilson(count: int, n: int, level: float) -> None:
+    proportion = pytest.importorskip("statsmodels.stats.proportion", reason="needs lbx[dev]")
+    wanted = proportion.proportion_confint(count, n, 1 - level, method="wilson")
+    assert wilson(count / n, n, level) == pytest.approx(wanted, abs=EXACT)
+
+
+@pytest.mark.parametrize("right", [0, 1, 9, 191, 199, 200])
+def test_right_and_wrong_near_the_ends_have_wilsons_interval(right: int) -> None:
+    """p(1-p)/SE^2 is n-1 without shared documents, as SE^2 is divided by n-1."""
+    found = interval(estimate([1.0] * right + [0.0] * (200 - right)))
+    n = 199 if 0 < right < 200 else 200
+    assert found.method == "wilson"
+    assert (found.low, found.high) == pytest.approx(wilson(right / 200, n), abs=EXACT)
+
+
+@pytest.mark.parametrize("right", [10, 100, 190])
+def test_right_and_wrong_between_have_ts(right: int) -> None:
+    assert interval(estimate([1.0] * right + [0.0] * (200 - right))).method == "t"
+
+
+def test_wilson_counts_no_more_samples_than_there_are_and_documents_where_all_are_alike() -> None:
+    """Scores between 0 and 1 spread less than right and wrong do."""
+    few = interval(estimate([0.0] * 41 + [0.3] * 9))
+    assert (few.low, few.high) == pytest.approx(wilson(few.value, 50), abs=EXACT)
+    none = interval(estimate([0.0] * 50, [row // 10 for row in range(50)]))
+    assert (none.low, none.high) == pytest.approx(wilson(0, 5), abs=EXACT)
+    assert (none.se, none.method) == (0.0, "wilson")
+
+
+def test_shared_documents_count_for_fewer_samples() -> None:
+    """Korn and Graubard: p(1-p)/SE^2 samples, fewer yet as the few documents leave SE itself unsure."""
+    values, clusters = [1.0] * 30 + [0.0] * 30 + [1.0] * 10, [row // 10 for row in range(70)]
+    found = interval(estimate(values, clusters))
+    assert found.method == "wilson" and found.se and found.df == pytest.approx(6)
+    p = 40 / 70
+    n = p * (1 - p) / found.se**2 * (t_quantile(0.975, 69) / t_quantile(0.975, 6)) ** 2
+    assert (found.low, found.high) == pytest.approx(wilson(p, n), abs=EXACT)
+
+
+def test_where_there_is_no_interval_it_says_why() -> None:
+    one = interval(estimate([0.2, 0.4], "aa"))
+    assert (one.method, one.low, one.high, one.se, one.df) == ("one cluster", None, None, None, None)
+    assert (one.value, one.n, one.clusters) == (pytest.approx(0.3), 2, 1)
+    alike = interval(estimate([0.4] * 30))
+    assert (alike.method, alike.low, alike.high, alike.se) == ("all alike", None, None, 0.0)
+    assert interval(estimate([0.2, math.nan])).method == "no number"
+    assert interval(Estimate(())).method == "no number"
+    assert interval(estimate([])).method == "no number"
+
+
+def test_answers_to_one_sample_are_one_sample() -> None:
+    """With as many answers each, the interval is that of the samples' means."""
+    chance = np.random.default_rng(0)
+    answers = chance.random((60, 3))
+    samples = tuple(np.repeat(np.arange(60), 3).tolist())
+    found = interval(Estimate((Stratum(1.0, samples, samples, answers.ravel()),)))
+    means = interval(estimate(answers.mean(axis=1)))
+    assert (found.se, found.df, found.low, found.high) == pytest.approx((means.se, means.df, means.low, means.high))
+    assert (found.n, found.clusters) == (60, 60) and found.within and means.within is None
+
+
+@pytest.mark.parametrize(("of_samples", "of_answers"), [(0.2, 0.2), (0.3, 0.05), (0.1, 0.3)])
+def test_how_much_of_the_variance_more_answers_would_take_away(of_samples: float, of_answers: float) -> None:
+    """Of SE^2 = (between + within / answers) / n, the second part, on average over many runs."""
+    chance, samples, answers, runs = np.random.default_rng(5), 40, 3, 400
+    labels = tuple(np.repeat(np.arange(samples), answers).tolist())
+    parts = []
+    for _ in range(runs):
+        truth = chance.normal(0.5, of_samples, samples)
+        values = np.repeat(truth, answers) + chance.normal(0, of_answers, samples * answers)
+        found = interval(Estimate((Stratum(1.0, labels, labels, values),)), bounded=False)
+        assert found.se and found.within is not None
+        parts.append((found.se**2 * found.within, found.se**2))
+    within, whole = np.mean(parts, axis=0)
+    assert within == pytest.approx(of_answers**2 / answers / samples, rel=0.05)
+    assert whole == pytest.approx((of_samples**2 + of_answers**2 / answers) / samples, rel=0.05)

@@ -90,6 +90,8 @@ class Design:
         self.sample = _codes(label for _, samples, _ in strata for label in samples)
         self.cluster = _codes(label for _, _, clusters in strata for label in clusters)
         self.n, self.clusters = _count(self.sample), _count(self.cluster)
+        _, unit, answers = np.unique(self.sample * len(sizes) + self.stratum, return_inverse=True, return_counts=True)
+        self._unit: Codes | None = unit if (answers > 1).any() else None
         # A cell is what one cluster has of one stratum.
         cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
         self.of_cluster, of_stratum = cells // max(len(sizes), 1), cells % max(len(sizes), 1)
@@ -118,15 +120,12 @@ class Design:
 
     def within(self, values: Floats) -> float | None:
         """The part of SE squared that comes of answers to one sample differing; None where each has one."""
-        unit = self.sample * len(self.sizes) + self.stratum
-        _, unit = np.unique(unit, return_inverse=True)
-        answers = np.bincount(unit)
-        if (answers < 2).all():
+        if self._unit is None:
             return None
-        spread = values - (np.bincount(unit, values) / answers)[unit]
+        answers = np.bincount(self._unit)
+        spread = values - (np.bincount(self._unit, values) / answers)[self._unit]
         each = (self.weights / self.sizes)[self.stratum] ** 2 * spread**2
-        free = answers[unit]
-        return float((each * free / np.maximum(free - 1, 1)).sum())
+        return float((each * (answers / np.maximum(answers - 1, 1))[self._unit]).sum())
 
 
 @lru_cache(maxsize=1024)
@@ -207,7 +206,7 @@ def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
 
 def _one_sided(made: Design, values: Floats) -> bool:
     few = min(FEW, made.clusters)
-    return any(len(np.unique(made.cluster[side])) < few for side in (values > 0, values < 1))
+    return any(np.count_nonzero(np.bincount(made.cluster[side])) < few for side in (values > 0, values < 1))
 
 
 def _effective(value: float, se: float, made: Design, level: float) -> float:

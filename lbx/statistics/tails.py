@@ -61,7 +61,7 @@ def _upper(p: float, start: float, tail: Callable[[float], float], density: Call
     for _ in range(_STEPS):
         step = (tail(found) - p) / density(found)
         found += step
-        if abs(step) <= 1e-15 * (1 + found):
+        if abs(step) <= 1e-10 * (1 + found):  # the error left is of its square's size
             break
     return found
 

@@ -113,10 +113,7 @@ def test_uneven_clusters_across_strata_are_what_the_matrices_give(seed: int, par
 
 def test_tasks_that_share_no_document_add_their_variances() -> None:
     chance = np.random.default_rng(3)
-    parts = [
-        estimate(chance.random(n), [f"{n}/{row // 3}" for row in range(n)], task=f"{n}")
-        for n in (31, 200, 77)
-    ]
+    parts = [estimate(chance.random(n), [f"{n}/{row // 3}" for row in range(n)], task=f"{n}") for n in (31, 200, 77)]
     found, apart = interval(Estimate.average(parts)), [interval(part) for part in parts]
     assert found.value == pytest.approx(sum(one.value for one in apart) / 3, abs=EXACT)
     assert found.se == pytest.approx(math.sqrt(sum((one.se or 0) ** 2 for one in apart)) / 3, abs=EXACT)

@@ -32,18 +32,21 @@ _WITH_A_DATABASE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 _BATCH = 64
 
 
-def open_database(path: Path, *, read_only: bool, beside: Sequence[Path] = ()) -> duckdb.DuckDBPyConnection:
+def open_database(
+    path: Path, *, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
+) -> duckdb.DuckDBPyConnection:
     """A connection whose database is the file at ``path``, made where it is missing.
 
     Args:
         path: a plain file, whatever its name looks like (``md:x``, ``postgres:x``): DuckDB is told where it lies.
         beside: other files that the connection may read or write: databases to attach, a file to export to.
+        threads: 0 for one a core.
 
     Raises:
         duckdb.Error: it is no database, in use, or cannot be written.
     """
     place = path.resolve()
-    connection = _locked([place, *(one.resolve() for one in beside)], scratch=f"{place}.tmp")
+    connection = _locked([place, *(one.resolve() for one in beside)], scratch=f"{place}.tmp", threads=threads)
     try:
         attach(connection, place, RESULTS, read_only=read_only)
         connection.execute(f"USE {RESULTS}")
@@ -56,7 +59,7 @@ def open_database(path: Path, *, read_only: bool, beside: Sequence[Path] = ()) -
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool) -> None:
     """Attach a database that the connection was given."""
     options = "TYPE duckdb, READ_ONLY" if read_only else "TYPE duckdb"
-    connection.execute(f"ATTACH {quoted(str(path.resolve()))} AS {name} ({options})")
+    connection.execute(f'ATTACH {quoted(str(path.resolve()))} AS "{name}" ({options})')
 
 
 def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:

@@ -19,6 +19,7 @@ from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_menti
 from lbx.cli.main import app
 from lbx.report.reports import REPORTS
 from lbx.store import Store
+from lbx.store.queries import asked, attach_files
 from lbx.store.views import VIEWS
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -154,11 +155,15 @@ def test_the_lines_of_the_first_pages_run(workplace: Path) -> None:
 
 
 def test_every_query_can_be_asked(tmp_path: Path) -> None:
-    with Store(tmp_path / "results.duckdb") as store:
+    Store(tmp_path / "old.duckdb").close()
+    files = {"old": tmp_path / "old.duckdb"}
+    with Store(tmp_path / "results.duckdb", beside=list(files.values())) as store:
+        attach_files(store, files)
         queries = [line.lbx[2] for line in COMMANDS if line.lbx and line.lbx[0] == "sql"]
         assert queries
         for query in queries:
-            store.ask(query)
+            with asked(store, query) as answer:
+                list(answer.rows)
 
 
 def test_every_link_leads_to_a_page_and_a_heading() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,11 +15,26 @@ from lbx.cli.output import answer_json, answer_text, check_output, note, show_sh
 from lbx.errors import UsageError
 from lbx.paths import part_of
 
+if TYPE_CHECKING:
+    from lbx.store import Store
+
+_MOST_ROWS = 1_000
+"""Of a table for people, whose columns cannot be fitted before its last row is known."""
+
 
 def sql(
     results: Results,
     query: Annotated[str, typer.Argument(help="One SQL query; docs/results.md lists tables and views.")],
     output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE,
+    attached: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attach",
+            metavar="NAME=FILE",
+            help="Another results file, to read: its tables and views are NAME.runs, NAME.task_scores ... "
+            "Can be repeated.",
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
 ) -> None:
     """Query a results file with SQL, read-only.
@@ -24,22 +42,51 @@ def sql(
     Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json
     """
     from lbx.report import render
-    from lbx.report.cells import Sheet, plain_columns
-    from lbx.store import Store
+    from lbx.store.queries import asked, export_parquet
 
     check_output(output)
     if output_format is SqlFormat.PARQUET:
         if output is None:
             raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
-        with Store(results, read_only=True, beside=[part_of(output)]) as store:
-            rows = store.export_parquet(query, output)
+        with _opened(results, attached or [], part_of(output)) as store:
+            rows = export_parquet(store, query, output)
         note(f"{rows:,} rows in {output}")
         return
-    with Store(results, read_only=True) as store:
-        table = store.ask(query)
-    if output_format is SqlFormat.JSON:
-        answer_json(render.json_pieces(table.columns, table.rows), output)
-    elif output_format is SqlFormat.CSV:
-        answer_text(render.csv_pieces(table.columns, table.rows), output)
-    else:
-        show_sheets([Sheet("", *plain_columns(table))], output)
+    with _opened(results, attached or []) as store:
+        if output_format is SqlFormat.TABLE:
+            _show_table(store, query, output)
+            return
+        with asked(store, query) as answer:
+            if output_format is SqlFormat.JSON:
+                answer_json(render.json_pieces(answer.columns, answer.rows), output)
+            else:
+                answer_text(render.csv_pieces(answer.columns, answer.rows), output)
+
+
+@contextmanager
+def _opened(results: Path, attached: list[str], part: Path | None = None) -> Iterator[Store]:
+    """The results file with others beside it; on one thread where a parquet file is to be written."""
+    from lbx.store import Store
+    from lbx.store.queries import attach_files, named_files
+
+    files = named_files(attached, results)
+    beside = [*files.values(), *([part] if part else [])]
+    with Store(results, read_only=True, beside=beside, threads=1 if part else 0) as store:
+        attach_files(store, files)
+        yield store
+
+
+def _show_table(store: Store, query: str, output: Path | None) -> None:
+    from lbx.report.cells import Sheet, plain_columns
+    from lbx.store import Table
+    from lbx.store.queries import asked, count_rows
+
+    with asked(store, query) as answer:
+        table = Table(answer.columns, list(islice(answer.rows, _MOST_ROWS)))
+        whole = next(answer.rows, None) is None
+    show_sheets([Sheet("", *plain_columns(table))], output)
+    if not whole:
+        note(
+            f"The first {_MOST_ROWS:,} of {count_rows(store, query):,} rows; --format csv, json or parquet gives all of "
+            "them, and LIMIT and OFFSET in the query others."
+        )

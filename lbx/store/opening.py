@@ -33,7 +33,9 @@ def check_place(path: Path) -> None:
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
 
 
-def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> tuple[duckdb.DuckDBPyConnection, bool]:
+def connect(
+    path: Path, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
+) -> tuple[duckdb.DuckDBPyConnection, bool]:
     """See ``lbx.database.open_database``; and whether the file was made just now. Raises StoreError."""
     if read_only and not path.exists():
         raise StoreError(
@@ -45,7 +47,7 @@ def connect(path: Path, read_only: bool, beside: Sequence[Path] = ()) -> tuple[d
     made = not path.exists()
     _refuse_other_files(path)
     try:
-        return open_database(path, read_only=read_only, beside=beside), made
+        return open_database(path, read_only=read_only, beside=beside, threads=threads), made
     except duckdb.Error as exc:
         raise _open_error(path, exc) from exc
 

@@ -1,38 +1,202 @@
-"""What a person may ask of a results file: one query that reads."""
+"""What a person may ask of results files: one query that reads, whatever its answer becomes.
+
+``restrict`` is the one entrance: every answer, in every format, is of a query that has passed it, on a connection that
+``lbx.database`` has locked.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import duckdb
 
-from lbx.errors import StoreError
+from lbx.database import count_parquet_rows, quoted
+from lbx.errors import StoreError, UsageError
+from lbx.paths import part_of
+from lbx.store.interrupts import uninterrupted
 from lbx.store.opening import first_line
+from lbx.store.store import Store
+from lbx.store.views import VIEWS
+
+T = TypeVar("T")
 
 _WRITES = re.compile(r'"type":"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\w*_QUERY_NODE"')
+_BATCH = 100
+"""Rows: few, as each may hold a megabyte of text."""
+_PARQUET = "FORMAT parquet, USE_TMP_FILE false, ROW_GROUP_SIZE 8192"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "pg_catalog")
 
 
-def check_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise StoreError where the text is not one query, or one that writes.
+def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """The one query that a text is, without the semicolon and comments behind it.
 
     A file that is open to read can be overwritten nevertheless: COPY may write where the database lies, and stands in
     WITH clauses, too.
+
+    Raises:
+        StoreError: it is no query, more than one, or one that writes.
     """
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
         # A PIVOT is two statements in one; it has no form as JSON to look into.
         if kinds == [duckdb.StatementType.MULTI] and "copy" not in sql.casefold():
-            return
+            return _bare(sql)
         if kinds == [duckdb.StatementType.SELECT]:
             ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
             if not _WRITES.search(parsed):
-                return
+                return _bare(sql)
     except duckdb.Error as exc:
-        raise StoreError(f"The query failed: {first_line(exc)}") from exc
+        raise _failed(exc) from exc
     raise StoreError(
         "Queries are read-only here, and this one is not."
         if len(kinds) == 1
         else f"This is {len(kinds)} statements, not one query.",
         fix="Give one SELECT (or FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW).",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A query's answer, while it comes. Columns of one name are told apart: a, a_1."""
+
+    columns: Sequence[str]
+    rows: Iterator[tuple[Any, ...]]
+
+
+@contextmanager
+def asked(store: Store, sql: str) -> Iterator[Answer]:
+    """Ask one query; its rows come as they are taken, and end with the block. Ctrl-C ends the query.
+
+    Raises:
+        StoreError: the query is none that reads, or is wrong; here or as its rows are taken.
+    """
+    with uninterrupted():
+        restrict(store.connection, sql)
+    with ThreadPoolExecutor(1) as aside:
+        cursor = _interruptibly(aside, store.connection, lambda: store.connection.execute(sql))
+        yield Answer(_apart([column[0] for column in cursor.description or []]), _rows(aside, store.connection))
+
+
+def count_rows(store: Store, sql: str) -> int:
+    """How many rows a query has, which is asked again for that. Raises StoreError as ``asked`` does."""
+    with asked(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)") as answer:
+        return int(next(answer.rows)[0])
+
+
+def export_parquet(store: Store, sql: str, path: Path) -> int:
+    """Write a query's answer to a parquet file, complete or not at all. Returns the number of rows.
+
+    Args:
+        store: on one thread; each further one would hold some 100,000 rows until it has written them.
+        path: ``part_of`` of it is a file that the store was given beside its own.
+
+    Raises:
+        StoreError: the query is none that reads, or is wrong, or the file cannot be written.
+    """
+    with uninterrupted():
+        query = restrict(store.connection, sql)
+    part = part_of(path)
+    copy = f"COPY ({query}\n) TO {quoted(str(part))} ({_PARQUET})"
+    try:
+        with ThreadPoolExecutor(1) as aside:
+            told = _interruptibly(aside, store.connection, lambda: store.connection.execute(copy).fetchall())
+        rows = int(told[0][0]) if told else count_parquet_rows([part])  # a PIVOT does not tell
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return rows
+
+
+def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
+    """{"other": Path("b.duckdb")} from "other=b.duckdb".
+
+    Raises:
+        UsageError: a text has another form, a name cannot stand before a table's, or a file is named twice.
+    """
+    found: dict[str, Path] = {}
+    known = [results.resolve()]
+    for text in texts:
+        name, _, place = text.partition("=")
+        if not _NAME.fullmatch(name) or not place:
+            raise UsageError(
+                f"--attach is NAME=FILE, a name of letters, digits and _, not {text!r}.",
+                fix="Give e.g. --attach other=b.duckdb; its tables are other.runs, other.scores ...",
+            )
+        if name.lower() in (*_TAKEN, *map(str.lower, found)):
+            raise UsageError(f"The name {name} of --attach is taken.", fix="Give the file another name.")
+        if Path(place).resolve() in known:
+            raise UsageError(f"{place} is open already.", fix="Name each file once.")
+        found[name] = Path(place)
+        known.append(found[name].resolve())
+    return found
+
+
+def attach_files(store: Store, files: Mapping[str, Path]) -> None:
+    """Have other results files beside the store's own, to read: ``other.runs``, and views as this lbx makes them.
+
+    Args:
+        files: by their names (``named_files``); the store was given them beside its own.
+
+    Raises:
+        StoreError: one cannot be read, is of another version of the tables, or holds more than lbx puts into it.
+    """
+    for name, path in files.items():
+        hidden = f"{name}_file"
+        Store(path, read_only=True).close()  # says what is wrong with a file better than ATTACH would
+        store.attach(path, hidden)
+        # Its own views may be an older lbx's, or a stranger's.
+        store.query(f"ATTACH ':memory:' AS \"{name}\"")
+        for (table,) in store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows:
+            store.query(f'CREATE VIEW "{name}".{table} AS FROM "{hidden}".main.{table}')
+        for view, query in VIEWS.items():
+            store.query(f'CREATE VIEW "{name}".{view} AS {query}')
+
+
+def _rows(aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    def batch() -> list[tuple[Any, ...]]:
+        return connection.fetchmany(_BATCH)
+
+    while rows := _interruptibly(aside, connection, batch):
+        yield from rows
+
+
+def _interruptibly(aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T]) -> T:
+    """Ask in another thread: DuckDB may not look for signals for as long as a query takes, this one does."""
+    answer = aside.submit(ask)
+    try:
+        return answer.result()
+    except duckdb.Error as exc:
+        raise _failed(exc) from exc
+    except KeyboardInterrupt:
+        with uninterrupted():
+            while not answer.done():  # DuckDB forgets an interruption that comes before it has begun
+                connection.interrupt()
+                wait([answer], 0.1)
+        raise
+
+
+def _bare(sql: str) -> str:
+    ends = [at for at, kind in duckdb.tokenize(sql) if kind == duckdb.token_type.operator]
+    text = sql.encode()
+    return text[: next((at for at in ends if text[at : at + 1] == b";"), None)].decode()
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        found.append(name if name not in found else next(one for one in numbered if one not in (*names, *found)))
+    return found
+
+
+def _failed(exc: duckdb.Error) -> StoreError:
+    return StoreError(f"The query failed: {first_line(exc)}")

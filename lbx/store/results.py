@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lbx.errors import StoreError
 from lbx.store.opening import first_line
-from lbx.store.queries import check_query
+from lbx.store.queries import restrict
 from lbx.store.store import Store
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Results:
         """
         import duckdb
 
-        check_query(self._store.connection, query)
+        restrict(self._store.connection, query)
         try:
             relation = self._store.connection.sql(query)
         except duckdb.Error as exc:

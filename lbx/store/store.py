@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 
-from lbx.database import RESULTS, attach, quoted
+from lbx.database import RESULTS, attach
 from lbx.errors import StoreError
-from lbx.paths import part_of
 from lbx.records import SampleKey
 from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
-from lbx.store.queries import check_query
 from lbx.store.rows import (
     NO_DOCUMENT,
     BenchmarkRow,
@@ -44,8 +41,6 @@ from lbx.store.rows import (
 )
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
-
-T = TypeVar("T")
 
 _TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
 _BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
@@ -82,6 +77,7 @@ class Store:
         path: the file. Missing or empty is made new, unless read_only.
         read_only: open beside other readers; nothing is created or migrated.
         beside: the only other files that may be read or written through it.
+        threads: at most so many work on a query; 0 for one a core.
         after_commit: called after every commit.
 
     Raises:
@@ -95,13 +91,14 @@ class Store:
         *,
         read_only: bool = False,
         beside: Sequence[Path] = (),
+        threads: int = 0,
         after_commit: Callable[[Store], None] | None = None,
     ) -> None:
         self.path = path
         self._read_only = read_only
         self._after_commit = after_commit
         with uninterrupted():
-            self._connection, made = connect(path, read_only, beside)
+            self._connection, made = connect(path, read_only, beside, threads)
             try:
                 try:
                     if made:  # there is nothing in it to look for
@@ -394,25 +391,6 @@ class Store:
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
-    def ask(self, sql: str) -> Table:
-        """Run a query of somebody's own: one, that only reads. Raises StoreError as ``query`` does."""
-        with uninterrupted():
-            check_query(self._connection, sql)
-        return self._interruptibly(lambda: self.query(sql))
-
-    def _interruptibly(self, asked: Callable[[], T]) -> T:
-        """Ask in another thread: DuckDB may not look for signals for as long as a query takes, this one does."""
-        with ThreadPoolExecutor(1) as aside:
-            answer = aside.submit(asked)
-            try:
-                return answer.result()
-            except KeyboardInterrupt:
-                with uninterrupted():
-                    while not answer.done():  # DuckDB forgets an interruption that comes before it has begun
-                        self._connection.interrupt()
-                        wait([answer], 0.1)
-                raise
-
     def use_metric_versions(self, versions: Mapping[str, int]) -> None:
         """Have the views show these metric versions {benchmark: version} instead of the newest ones.
 
@@ -430,27 +408,6 @@ class Store:
                 )
         if versions:
             self._connection.execute("SET VARIABLE lbx_metric_versions = ?", [dict(versions)])
-
-    def export_parquet(self, sql: str, path: Path) -> int:
-        """Write a query's answer to a parquet file, complete or not at all. Returns the number of rows.
-
-        Args:
-            path: ``part_of`` of it is the one file that the store was given beside its own.
-
-        Raises:
-            StoreError: the query is none that reads, or is wrong, or the file cannot be written.
-        """
-        check_query(self._connection, sql)
-        part = part_of(path)
-        try:
-            copy = f"COPY ({sql.rstrip().rstrip(';')}\n) TO {quoted(str(part))} (FORMAT parquet, USE_TMP_FILE false)"
-            written = self._interruptibly(lambda: self._connection.execute(copy).fetchone())
-            part.replace(path)
-        except duckdb.Error as exc:
-            raise StoreError(f"The query failed: {first_line(exc)}") from exc
-        finally:
-            part.unlink(missing_ok=True)
-        return int(written[0]) if written else 0
 
     def attach(self, path: Path, name: str) -> None:
         """Have another results file, which the store was given, beside this one, to read. ``DETACH`` ends it.

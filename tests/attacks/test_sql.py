@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import lbx, refused, results_file, tree
+from results_parts import changed, lbx, refused, results_file, tree, view_for_table
 
 Verdict = Callable[[str], None]
 FORMATS = ("table", "json", "csv", "parquet")
@@ -118,6 +118,67 @@ def test_what_reads_is_answered(place: Path, verdict: Verdict) -> None:
         said = lbx("sql", place / "got.duckdb", sql)
         assert said.code == 0, said.err
     assert tree(place) == before
+    verdict("survived")
+
+
+HOSTILE = {
+    "a view in a table's place": lambda path, secret: view_for_table(path, "runs", f"FROM read_text('{secret}')"),
+    "a macro": lambda path, secret: changed(
+        path, f"CREATE MACRO avg(x) AS (SELECT content FROM read_text('{secret}'))"
+    ),
+    "a table macro": lambda path, secret: changed(path, f"CREATE MACRO m() AS TABLE FROM read_text('{secret}')"),
+    "a schema": lambda path, _: changed(path, "CREATE SCHEMA evil"),
+    "no tables": lambda path, _: changed(path, *(f"DROP TABLE {name}" for name in ("runs", "lbx_schema"))),
+    "text": lambda path, secret: path.write_text(secret.read_text() * 9),
+    "another database": lambda path, _: path.write_bytes(b"SQLite format 3\0" + bytes(4096)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_do_not_get_in_beside_a_good_one(
+    place: Path, tmp_path: Path, name: str, verdict: Verdict
+) -> None:
+    bad = results_file(tmp_path / "bad.duckdb", run="bad")
+    HOSTILE[name](bad, place / "secret.txt")
+    before, beside = tree(place), tree(tmp_path)
+    for wanted in ("json", "parquet"):
+        options = ("-o", tmp_path / "out.parquet") if wanted == "parquet" else ()
+        attached = ("--attach", f"other={bad}", "--format", wanted, *options)
+        said = lbx("sql", place / "got.duckdb", "SELECT * FROM other.runs", *attached)
+        refused(said, str(bad))
+        assert SECRET not in said.all
+    assert (tree(place), tree(tmp_path)) == (before, beside)
+    verdict("refused")
+
+
+@pytest.mark.parametrize("wanted", ("csv", "parquet"))
+def test_attached_files_open_no_others(place: Path, tmp_path: Path, wanted: str, verdict: Verdict) -> None:
+    other = changed(
+        results_file(tmp_path / "other.duckdb", run="other"),
+        f"CREATE OR REPLACE VIEW leaderboard AS SELECT content AS run_id FROM read_text('{place}/secret.txt')",
+        f"CREATE VIEW mine AS SELECT content AS run_id FROM read_text('{place}/secret.txt')",
+    )
+    out = ("-o", tmp_path / "out.parquet") if wanted == "parquet" else ()
+    attached = ("--attach", f"other={other}", "--format", wanted, *out)
+    before, beside = tree(place), tree(tmp_path)
+    for sql in (
+        "FROM other.mine",
+        "FROM other_file.main.mine",
+        "FROM other_file.main.leaderboard",
+        READS["a text"].format(place),
+        "DELETE FROM other.runs",
+        "DELETE FROM other_file.main.runs",
+        "WITH x AS (DELETE FROM other_file.main.runs RETURNING run_id) FROM x",
+        f"COPY runs TO '{other}' (FORMAT csv, USE_TMP_FILE false)",
+        f"WITH x AS (COPY runs TO '{other}.wal' (FORMAT csv, USE_TMP_FILE false)) FROM x",
+        "DETACH other_file",
+    ):
+        said = lbx("sql", place / "got.duckdb", sql, *attached)
+        refused(said)
+        assert SECRET not in said.all
+    assert (tree(place), tree(tmp_path)) == (before, beside)
+    said = lbx("sql", place / "got.duckdb", "SELECT run_id FROM other.leaderboard", *attached)
+    assert said.code == 0 and SECRET not in said.all
     verdict("survived")
 
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from store_rows import RUN, fill, generation, sample, score
 
 from lbx.errors import StoreError
-from lbx.paths import part_of
 from lbx.records import SampleKey
 from lbx.store import ResultRow, Store
 from lbx.store.migrations import MIGRATIONS
@@ -214,35 +213,3 @@ def test_a_file_that_is_open_elsewhere(path: Path) -> None:
             Store(path, read_only=True)
     finally:
         holder.communicate(b"\n")
-
-
-def test_own_sql_reads_this_file_only(path: Path, tmp_path: Path) -> None:
-    fill(path, "r1")
-    with Store(path, read_only=True) as store:
-        for sql in (
-            "DELETE FROM runs",
-            "SELECT 1; SELECT 2",
-            f"WITH x AS (COPY runs TO '{path}') SELECT 1",
-            f"COPY runs TO '{tmp_path}/x.csv'",
-            f"ATTACH '{tmp_path}/y.duckdb'",
-            "SET enable_external_access = true",
-            "SELEC 1",
-        ):
-            with pytest.raises(StoreError):
-                store.ask(sql)
-        assert store.ask("PIVOT runs ON status USING count(*) GROUP BY run_id").rows
-        assert store.query("SELECT count(*) FROM runs").rows == [(1,)]
-    assert [p.name for p in tmp_path.iterdir()] == ["results.duckdb"]
-
-
-def test_parquet_holds_the_query_or_nothing(path: Path, tmp_path: Path) -> None:
-    fill(path, "r1")
-    out, bad = tmp_path / "out.parquet", tmp_path / "bad.parquet"
-    with Store(path, read_only=True, beside=[part_of(out), part_of(bad)]) as store:
-        assert store.export_parquet("SELECT run_id FROM runs; ", out) == 1
-        assert duckdb.sql(f"SELECT * FROM '{out}'").fetchall() == [("r1",)]
-        with pytest.raises(StoreError, match="read-only"):
-            store.export_parquet("DELETE FROM runs", bad)
-        with pytest.raises(StoreError, match="failed"):
-            store.export_parquet("SELECT nothing FROM runs", bad)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.parquet", "results.duckdb"]

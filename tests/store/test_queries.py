@@ -1,0 +1,186 @@
+"""Queries of people's own: one, that reads, whose rows come as they are taken; several files, each checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from store_rows import fill
+
+from lbx.errors import StoreError, UsageError
+from lbx.paths import part_of
+from lbx.store import Store
+from lbx.store.migrations import MIGRATIONS
+from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files, restrict
+from lbx.store.views import VIEWS
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.duckdb"
+
+
+def all_of(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    with asked(store, sql) as answer:
+        return list(answer.rows)
+
+
+def test_one_query_that_reads_is_answered(path: Path, tmp_path: Path) -> None:
+    fill(path, "r1")
+    with Store(path, read_only=True) as store:
+        for sql in (
+            "DELETE FROM runs",
+            "SELECT 1; SELECT 2",
+            f"WITH x AS (COPY runs TO '{path}') SELECT 1",
+            f"COPY runs TO '{tmp_path}/x.csv'",
+            f"ATTACH '{tmp_path}/y.duckdb'",
+            "SET enable_external_access = true",
+            "SELEC 1",
+        ):
+            for ask in (all_of, count_rows, lambda store, sql: export_parquet(store, sql, tmp_path / "out.parquet")):
+                with pytest.raises(StoreError):
+                    ask(store, sql)
+        assert all_of(store, "PIVOT runs ON status USING count(*) GROUP BY run_id")
+        assert store.query("SELECT count(*) FROM runs").rows == [(1,)]
+    assert [p.name for p in tmp_path.iterdir()] == ["results.duckdb"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "bare"),
+    [
+        ("SELECT ';' AS a; -- one; two", "SELECT ';' AS a"),
+        ("SELECT 'é;ü', $$;$$ ; ; ", "SELECT 'é;ü', $$;$$ "),
+        ("PIVOT runs ON status USING count(*); -- x", "PIVOT runs ON status USING count(*)"),
+        ("FROM runs -- all", "FROM runs -- all"),
+    ],
+)
+def test_what_stands_behind_a_query_ends_it(path: Path, tmp_path: Path, sql: str, bare: str) -> None:
+    fill(path, "r1")
+    out = tmp_path / "out.parquet"
+    with Store(path, read_only=True, beside=[part_of(out)]) as store:
+        assert restrict(store.connection, sql) == bare
+        rows = all_of(store, sql)
+        assert count_rows(store, sql) == export_parquet(store, sql, out) == len(rows)
+        assert duckdb.read_parquet(str(out)).fetchall() == rows or "runs" in sql
+
+
+def test_rows_come_as_they_are_taken(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path, read_only=True) as store:
+        with asked(store, "SELECT range AS n, repeat('x', 1000) FROM range(1_000_000_000)") as answer:
+            assert [next(answer.rows)[0] for _ in range(1_000)] == list(range(1_000))
+        assert all_of(store, "SELECT 1") == [(1,)], "the rest of it is forgotten"
+        failing = "SELECT CASE WHEN range > 99_999 THEN error('too late') ELSE range END FROM range(200_000)"
+        with asked(store, failing) as answer, pytest.raises(StoreError, match="too late"):
+            list(answer.rows)
+
+
+def test_columns_of_one_name_are_told_apart(path: Path) -> None:
+    fill(path, "r1")
+    with Store(path, read_only=True) as store, asked(store, "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a") as answer:
+        assert answer.columns == ["a", "a_2", "a_1", "a_3"]
+
+
+def test_parquet_holds_the_query_or_nothing(path: Path, tmp_path: Path) -> None:
+    fill(path, "r1")
+    out, bad = tmp_path / "out.parquet", tmp_path / "bad.parquet"
+    with Store(path, read_only=True, beside=[part_of(out), part_of(bad)]) as store:
+        assert export_parquet(store, "SELECT run_id FROM runs; ", out) == 1
+        assert duckdb.sql(f"SELECT * FROM '{out}'").fetchall() == [("r1",)]
+        with pytest.raises(StoreError, match="read-only"):
+            export_parquet(store, "DELETE FROM runs", bad)
+        with pytest.raises(StoreError, match="failed"):
+            export_parquet(store, "SELECT nothing FROM runs", bad)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.parquet", "results.duckdb"]
+
+
+def test_files_are_attached_by_name(path: Path) -> None:
+    other, third = path.with_name("o'ther.duckdb"), path.with_name("third.duckdb")
+    fill(path, "r1")
+    fill(other, "r1", "r2")
+    fill(third, "r3")
+    files = named_files([f"other={other}", f"Third_1={third}"], path)
+    with Store(path, read_only=True, beside=list(files.values())) as store:
+        attach_files(store, files)
+        joined = "SELECT a.run_id FROM task_scores a JOIN other.task_scores b USING (run_id, benchmark, task)"
+        assert all_of(store, joined) == [("r1",)]
+        assert all_of(store, "SELECT run_id FROM third_1.leaderboard") == [("r3",)]
+        assert all_of(store, "SELECT run_id FROM runs") == [("r1",)]
+        for name in VIEWS:
+            all_of(store, f"FROM other.{name}")
+        for sql in ("DELETE FROM other.runs", "CREATE TABLE other.x AS SELECT 1", "DELETE FROM other_file.main.runs"):
+            with pytest.raises(StoreError, match="read-only"):
+                all_of(store, sql)
+
+
+def test_an_attached_files_own_views_are_not_asked(path: Path) -> None:
+    other = path.with_name("other.duckdb")
+    fill(path, "r1")
+    fill(other, "r2")
+    with duckdb.connect(str(other)) as connection:
+        connection.execute("CREATE OR REPLACE VIEW leaderboard AS SELECT 'a lie' AS run_id")
+    with Store(path, read_only=True, beside=[other]) as store:
+        attach_files(store, {"other": other})
+        assert all_of(store, "SELECT run_id FROM other.leaderboard") == [("r2",)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["other"], "NAME=FILE"),
+        (["=b.duckdb"], "NAME=FILE"),
+        (["a-b=b.duckdb"], "NAME=FILE"),
+        (['a"; --=b.duckdb'], "NAME=FILE"),
+        (["Results=b.duckdb"], "taken"),
+        (["temp=b.duckdb"], "taken"),
+        (["b=b.duckdb", "B=c.duckdb"], "taken"),
+        (["b=b.duckdb", "c=./b.duckdb"], "open already"),
+        (["b=a.duckdb"], "open already"),
+    ],
+)
+def test_names_that_would_mean_something_else_are_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        named_files(texts, Path("a.duckdb"))
+
+
+def test_another_version_of_the_tables_is_said(path: Path) -> None:
+    fill(path, "r1")
+    for name, version, said in (("old", 3, "older"), ("new", len(MIGRATIONS) + 1, "newer")):
+        other = path.with_name(f"{name}.duckdb")
+        fill(other, "r2")
+        with duckdb.connect(str(other)) as connection:
+            connection.execute("DELETE FROM lbx_schema WHERE version > ?", [version])
+            connection.execute("INSERT INTO lbx_schema VALUES (?, now())", [version])
+        with Store(path, read_only=True, beside=[other]) as store, pytest.raises(StoreError, match=said):
+            attach_files(store, {name: other})
+
+
+_READ_ALL = """
+import sys
+from pathlib import Path
+from lbx.paths import part_of
+from lbx.store import Store
+from lbx.store.queries import asked, export_parquet
+path, out = Path(sys.argv[1]), Path(sys.argv[2])
+sql = "SELECT run_id, repeat(md5(range::VARCHAR), 150) AS text FROM generations, range(100_000)"
+with Store(path, read_only=True, beside=[part_of(out)], threads=1) as store:
+    with asked(store, sql) as answer:
+        print(sum(1 for _ in answer.rows))
+    print(export_parquet(store, sql, out))
+(peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak) // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_answer(path: Path, tmp_path: Path) -> None:
+    fill(path, "r1")
+    said = subprocess.run(
+        [sys.executable, "-c", _READ_ALL, path, tmp_path / "out.parquet"], capture_output=True, text=True, check=True
+    )
+    rows, written, megabytes = map(int, said.stdout.split())
+    assert rows == written == 100_000
+    assert megabytes < 300, "of 480 MB of texts"

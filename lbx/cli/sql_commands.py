@@ -87,6 +87,6 @@ def _show_table(store: Store, query: str, output: Path | None) -> None:
     show_sheets([Sheet("", *plain_columns(table))], output)
     if not whole:
         note(
-            f"The first {_MOST_ROWS:,} of {count_rows(store, query):,} rows; --format csv, json or parquet gives all of "
-            "them, and LIMIT and OFFSET in the query others."
+            f"The first {_MOST_ROWS:,} of {count_rows(store, query):,} rows. --format csv, json or parquet gives all; "
+            "OFFSET in the query leads to the others."
         )

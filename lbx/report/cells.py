@@ -137,17 +137,20 @@ def plain(value: object) -> object:
 
     JSON has no NaN and no infinity, and most readers refuse a file with one: they are None.
     """
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if type(value) in _PLAIN or value is None:
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [plain(v) for v in value]
+        return value if _PLAIN.issuperset(map(type, value)) else [plain(v) for v in value]
     return str(value)
+
+
+_PLAIN = frozenset({str, int, bool})
 
 
 def _show(row: Mapping[str, Any], column: Column) -> str:

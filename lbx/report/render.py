@@ -89,17 +89,18 @@ def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
 
 
 def _csv_cell(value: object) -> object:
+    if value is None or type(value) is int:
+        return value
     said = plain(value)
     return said if said is None or isinstance(said, (bool, int, float)) else cell(str(said))
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
-    """An array of objects, an object a piece, as ``json.dumps`` with an indent of 2 would have all of it."""
+    """An array of objects, a line a piece: with a line a value, Python would take ten times as long."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode
     before = "[\n"
     for row in rows:
-        found = {name: plain(value) for name, value in zip(columns, row, strict=True)}
-        text = json.dumps(found, ensure_ascii=False, indent=2).replace("\n", f"\n{indent}  ")
-        yield json_escaped(f"{before}{indent}  {text}")
+        yield f"{before}{indent}  {json_escaped(encode(dict(zip(columns, map(plain, row), strict=True))))}"
         before = ",\n"
     yield "[]" if before == "[\n" else f"\n{indent}]"
 

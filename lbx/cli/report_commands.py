@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.cli import report_options as options
-from lbx.cli.options import ReportFormat, Results
+from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, show_sheets
 from lbx.errors import UsageError
 from lbx.report.reports import REPORTS
@@ -21,7 +21,7 @@ _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "compar
 
 def report(
     *,
-    results: Results,
+    results: options.MaybeResults = None,
     view: options.View = None,
     output_format: options.Format = ReportFormat.TABLE,
     output: options.Output = None,
@@ -43,9 +43,10 @@ def report(
     """
     from lbx.report.shapes import Wanted
 
+    published = references is not None or against is not None
+    results, view = _asked(results, view, published=published)
     names = _views(view, output_format)
     check_output(output)
-    published = references is not None or against is not None
     if published and not {"paper", "reference"} & set(names):
         raise UsageError(
             "Only the reports paper and reference show published figures.",
@@ -67,6 +68,21 @@ def report(
     _write(tables, view, output_format, output, ascii_only=ascii_only)
 
 
+def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
+    """The file and the report, where ``reference`` may stand without a file."""
+    if results is not None and view is None and str(results) in REPORTS and not results.exists():
+        results, view = None, str(results)
+    if results is None and view is None and published:
+        view = "reference"
+    if results is None and view != "reference":
+        raise UsageError(
+            f"The report {view} reads a results file." if view else "Which results file? None is named.",
+            fix="Only published figures need none: `lbx report reference`.",
+            command=f"lbx report RESULTS {view or ''}".rstrip(),
+        )
+    return results, view
+
+
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     """The reports that are asked for. Raises UsageError."""
     if view is not None and view not in REPORTS:
@@ -76,10 +92,12 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     return [view] if view else list(_DEFAULT_VIEWS)
 
 
-def _read(results: Path, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted) -> dict[str, Table]:
+def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted) -> dict[str, Table]:
     from lbx.report.reports import read
     from lbx.store import Store
 
+    if results is None:
+        return {name: read(None, name, wanted) for name in names}
     with Store(results, read_only=True) as store:
         store.use_metric_versions(versions)
         return {name: read(store, name, wanted) for name in names}

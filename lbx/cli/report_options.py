@@ -10,6 +10,10 @@ import typer
 from lbx.cli.options import ReportFormat
 from lbx.report.reports import REPORTS
 
+MaybeResults = Annotated[
+    Path | None,
+    typer.Argument(help="The results file; published figures (reference) need none.", metavar="[RESULTS]"),
+]
 View = Annotated[
     str | None,
     typer.Argument(

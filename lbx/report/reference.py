@@ -6,7 +6,8 @@
     benchmark,model,overall,easy,hard,short,medium,long          LongBench v2
     benchmark,model,mode,dimension,value,score                   LongBench Pro, in 0..1 as its report has it
 
-In the first of them "source", "params", "context" and "date" are no lines; in the others, other columns are left alone.
+"source", "params", "context", "date", "type" and "window" say something of a model in all of them. Every other column
+of the first shape is a line; in the others, other columns are left alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import csv
 import io
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -49,48 +52,110 @@ _PRO = {
 _TASKS = frozenset({"benchmark", "model", "task", "score_percent"})
 _LEVELS = frozenset({"benchmark", "model", "dataset", "level", "score_percent"})
 _DIMENSIONS = frozenset({"benchmark", "model", "mode", "dimension", "value", "score"})
-_NO_LINES = frozenset({"benchmark", "model", "source", "params", "context", "date"})
+_ABOUT = ("params", "context", "date", "type", "window")
+_NO_LINES = frozenset({"benchmark", "model", "source", *_ABOUT})
+
+_PARTS: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
+    "longbench_v2": (
+        ("overall: accuracy", {_V2["easy"]: 192, _V2["hard"]: 311}),
+        ("overall: accuracy", {_V2["short"]: 180, _V2["medium"]: 215, _V2["long"]: 108}),
+    ),
+    "longbench_pro": (
+        ("overall: average", {f"length {size}k: average": 0 for size in (8, 16, 32, 64, 128, 256)}),
+        ("overall: average", {f"requirement {name}: average": 0 for name in ("Full", "Partial")}),
+        ("overall: average", {f"difficulty {name}: average": 0 for name in ("Easy", "Moderate", "Hard", "Extreme")}),
+        ("overall: average", {f"language {name}: average": 0 for name in ("Chinese", "English")}),
+    ),
+}
+"""{benchmark: (a mean, {each of its parts: how many questions it has, 0 where that is not said})}."""
+_OFF_BY = 0.5
+"""Points by which a mean may miss that of its parts, for rounding and for questions without an answer."""
 
 
 class Figure(NamedTuple):
-    """A published figure: ``line`` as the report paper calls it, ``source`` "" where the file says nothing of that."""
+    """A number as it was printed; ``unit`` is that of its last digit: 0.1 of "28.2"."""
+
+    value: float
+    unit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What somebody published of a model.
+
+    Attributes:
+        source: where; "" where the file says nothing of that.
+        about: what else it says of the model: "params", "context", "date", "type", "window".
+        figures: by lines of the report paper, in its units.
+    """
 
     benchmark: str
-    line: str
     model: str
-    figure: float
     source: str
+    about: Mapping[str, str] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why these figures cannot all be right: a mean lies outside its own parts, or is not what they add up to."""
+        for line, parts in _PARTS.get(self.benchmark, ()):
+            if {line, *parts} <= self.figures.keys() and (said := _doubt(self.figures, line, parts)):
+                return said
+        return None
 
 
-def published() -> list[Figure]:
-    """The figures that come with the package."""
+def _doubt(figures: Mapping[str, Figure], line: str, parts: Mapping[str, int]) -> str | None:
+    value, unit = figures[line]
+    slack = (unit + max(figures[part].unit for part in parts)) / 2
+    lowest, highest = (choice(figures[part].value for part in parts) for choice in (min, max))
+    if not lowest - slack <= value <= highest + slack:
+        return f"overall {value:g} lies outside its own parts, {lowest:g} to {highest:g}"
+    if questions := sum(parts.values()):
+        mean = sum(count * figures[part].value for part, count in parts.items()) / questions
+        if abs(mean - value) > _OFF_BY + slack:
+            return f"overall {value:g} is not the mean of its own parts, {mean:.1f}"
+    return None
+
+
+def published() -> list[Published]:
+    """What comes with the package."""
     files = resources.files("lbx.report") / PUBLISHED
     found = sorted((file for file in files.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
-    return [figure for file in found for figure in _parsed(file.read_text("utf-8"), file.name)]
+    return [one for file in found for one in _parsed(file.read_text("utf-8"), file.name)]
 
 
-def read_reference(path: Path) -> list[Figure]:
-    """The figures of a file.
+def read_reference(path: Path) -> list[Published]:
+    """What a file has.
 
     Raises:
         UsageError: the file cannot be read, has none of the shapes, or a figure in it is no number; names the line.
     """
     try:
-        return list(_parsed(read_input(path).decode("utf-8-sig"), str(path)))
+        return _parsed(read_input(path).decode("utf-8-sig"), str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise UsageError(f"The reference file {path} cannot be read: {getattr(exc, 'strerror', None) or exc}.") from exc
 
 
-def _parsed(text: str, name: str) -> Iterator[Figure]:
+def _parsed(text: str, name: str) -> list[Published]:
+    found: dict[object, Published] = {}
     with io.StringIO(text, newline="") as stream:
         reader = csv.DictReader(stream)
         columns = frozenset(reader.fieldnames or ())
         if not columns:
             raise UsageError(f"The reference file {name} is empty.")
+        a_line_a_row = any(columns >= shape for shape in (_TASKS, _LEVELS, _DIMENSIONS))
         for row in reader:
             for model, line, figure in _figures(row, columns, name):
-                number = _number(figure, name, reader.line_num)
-                yield Figure(row["benchmark"], line, model, number, row.get("source") or "")
+                key = (row["benchmark"], model) if a_line_a_row else reader.line_num
+                if (one := found.get(key)) is None:
+                    one = found[key] = Published(row["benchmark"], model, row.get("source") or "", _about(row))
+                one.figures[line] = _figure(figure, name, reader.line_num)
+    return list(found.values())
+
+
+def _about(row: Mapping[str, str]) -> dict[str, str]:
+    said = {"context": row.get("context_limit"), **{name: row[name] for name in _ABOUT if name in row}}
+    return {name: text for name, text in said.items() if text and text not in ("-", "N/A")}
 
 
 def _figures(row: Mapping[str, str], columns: frozenset[str], name: str) -> Iterator[tuple[str, str, str]]:
@@ -116,61 +181,84 @@ def _figures(row: Mapping[str, str], columns: frozenset[str], name: str) -> Iter
         )
 
 
-def _number(text: str | None, name: str, line: int) -> float:
+def _figure(text: str | None, name: str, line: int) -> Figure:
     try:
         value = float(text or "")
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise UsageError(f"{name}, line {line}: {text!r} is not a number.")
-    return value
+    return Figure(value, 10.0 ** int(Decimal(text or "").as_tuple().exponent))
 
 
-def chosen(figures: Iterable[Figure], benchmarks: Collection[str], models: Sequence[str]) -> list[Figure]:
-    """The figures of these benchmarks, of some models.
+def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, models: Sequence[str]) -> list[Published]:
+    """Those of these benchmarks, of some models.
 
     Args:
+        benchmarks: None for all.
         models: whose; each a part of the name, any case. All of them without any.
 
     Raises:
         UsageError: no model's name has that part.
     """
-    found = [figure for figure in figures if figure.benchmark in benchmarks]
+    found = [one for one in every if benchmarks is None or one.benchmark in benchmarks]
     for part in models:
-        if not any(part.casefold() in figure.model.casefold() for figure in found):
-            names = list(dict.fromkeys(figure.model for figure in found))
-            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        if not any(part.casefold() in one.model.casefold() for one in found):
             raise UsageError(
-                f"The reference has no model {part!r} of {' or '.join(sorted(benchmarks)) or 'these benchmarks'}.",
-                fix=f"It has: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}.",
+                f"The reference has no model {part!r} of {' or '.join(sorted(benchmarks or ())) or 'any benchmark'}.",
+                fix=f"It has: {listed([one.model for one in found])}.",
             )
     return [one for one in found if not models or any(part.casefold() in one.model.casefold() for part in models)]
 
 
-def table(store: Store, wanted: Wanted) -> Table:
-    """The report ``reference``: published figures of the benchmarks that the runs answer.
+def listed(names: Iterable[str]) -> str:
+    """The first of some names, and how many more there are."""
+    each = list(dict.fromkeys(names))
+    more = f" and {len(each) - _MOST_NAMES} more" if len(each) > _MOST_NAMES else ""
+    return f"{', '.join(each[:_MOST_NAMES]) or 'none'}{more}"
+
+
+def table(store: Store | None, wanted: Wanted) -> Table:
+    """The report ``reference``: published figures of the benchmarks that the runs answer; of all without a store.
 
     Raises:
         UsageError: a file cannot be read, or there is no such model.
     """
-    return Table(Figure._fields, figures_beside(store, wanted))
+    rows = [
+        (one.benchmark, line, one.model, figure.value, one.source, one.doubt)
+        for one in published_beside(store, wanted)
+        for line, figure in one.figures.items()
+    ]
+    return Table(("benchmark", "line", "model", "figure", "source", "doubt"), rows)
 
 
-def figures_beside(store: Store, wanted: Wanted) -> list[Figure]:
+def published_beside(store: Store | None, wanted: Wanted) -> list[Published]:
     """Those of the files or, without any, of the package, on the benchmarks that the runs answer. Raises UsageError."""
-    figures = [one for path in wanted.references for one in read_reference(path)] if wanted.references else published()
+    every = [one for path in wanted.references for one in read_reference(path)] if wanted.references else published()
+    if store is None:
+        return chosen(every, None, wanted.models)
     held = store.query("SELECT DISTINCT benchmark, run_id FROM generations ORDER BY ALL").rows
     answered = dict.fromkeys(benchmark for benchmark, run in held if not wanted.runs or run in wanted.runs)
-    return chosen(figures, answered, wanted.models)
+    return chosen(every, answered, wanted.models)
 
 
-def beside(table: Table, figures: Iterable[Figure]) -> Table:
+def beside(table: Table, every: Iterable[Published]) -> Table:
     """The report ``paper`` with published models beside the runs, on the lines that the runs have."""
     rows = table.dicts()
-    lines = {(row["benchmark"], row["line"]): row for row in rows}
+    lines = {(row["benchmark"], row["line"]): dict.fromkeys(table.columns) | _place(row) for row in rows}
     rows += [
-        {**lines[one.benchmark, one.line], "run": f"{one.model}*", "run_id": None, "official": one.figure}
-        for one in figures
-        if (one.benchmark, one.line) in lines
+        {**lines[one.benchmark, line], "run": starred(one), "official": figure.value}
+        for one in every
+        for line, figure in one.figures.items()
+        if (one.benchmark, line) in lines
     ]
     return Table(table.columns, [tuple(row[column] for column in table.columns) for row in rows])
+
+
+def _place(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: row[name] for name in ("benchmark", "line", "part", "place", "position")}
+
+
+def starred(one: Published) -> str:
+    """A published model's name as it stands beside runs."""
+    return f"{one.model}*" + (f" ({one.doubt})" if one.doubt else "")

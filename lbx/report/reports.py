@@ -227,6 +227,7 @@ REPORTS: dict[str, Report] = {
             Column("model", "model"),
             Column("figure", "figure", "number"),
             Column("source", "source", rank=1),
+            Column("doubt", "doubt", optional=True),
         ),
         made_by="reference",
         empty="No figures are published of these benchmarks.",
@@ -249,25 +250,26 @@ REPORTS: dict[str, Report] = {
 }
 
 
-def read(store: Store, name: str, wanted: Wanted = ALL) -> Table:
-    """One report's rows.
+def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
+    """One report's rows; ``reference`` can do without a store.
 
     Raises:
         UsageError: there is no such run, or something else that is asked for.
     """
+    from lbx.report import reference
     from lbx.report.cells import without_intervals
     from lbx.store.runs import check_runs
 
     report = REPORTS[name]
+    if store is None:
+        return reference.table(None, wanted)
     check_runs(store, wanted.runs)
     if report.made_by:
         table: Table = import_module(f"lbx.report.{report.made_by}").table(store, wanted)
     else:
         table = _asked(store, name, wanted.runs)
     if name == "paper" and wanted.published:
-        from lbx.report.reference import beside, figures_beside
-
-        table = beside(table, figures_beside(store, wanted))
+        table = reference.beside(table, reference.published_beside(store, wanted))
     return without_intervals(table) if wanted.alone else table
 
 

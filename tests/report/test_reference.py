@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -13,7 +14,8 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES
 from lbx.benchmarks.longbench_v2 import DOMAINS
 from lbx.errors import UsageError
-from lbx.report.reference import Figure, beside, chosen, published, read_reference
+from lbx.report.reference import Figure, Published, beside, chosen, published, read_reference, table
+from lbx.report.shapes import Wanted
 from lbx.store import Table
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +37,7 @@ PAPER = Table(
         ("benchmark,model,dataset,level,score_percent", "lveval,M,cmrc_mixup,16k,1.5", "cmrc_mixup_16k", 1.5),
         (
             "benchmark,model,params,overall,easy,hard,short,medium,long",
-            "longbench_v2,M,14B,37.4,42.8,42.7,50.8,34.1,37.9",
+            "longbench_v2,M,14B,37.4,42.7,34.1,47.2,33.0,29.06",
             "overall: accuracy",
             37.4,
         ),
@@ -84,7 +86,54 @@ def test_missing_file_and_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_reference(tmp_path / "no.csv")
     with pytest.raises(UsageError, match="has no model 'x'"):
-        chosen([Figure("longbench", "qasper", "M", 1.0, "")], ["longbench"], ["x"])
+        chosen([Published("longbench", "M", "")], ["longbench"], ["x"])
+
+
+@pytest.mark.parametrize(
+    ("printed", "unit"), [("28.2", 0.1), ("28.20", 0.01), ("28", 1), ("1e2", 100), ("0.4992", 1e-4), ("-0.5", 0.1)]
+)
+def test_a_figure_is_as_exact_as_it_is_printed(tmp_path: Path, printed: str, unit: float) -> None:
+    path = tmp_path / "published.csv"
+    path.write_text(f"benchmark,model,qasper\nlongbench,M,{printed}\n", "utf-8")
+    (one,) = read_reference(path)
+    assert one.figures == {"qasper": (float(printed), pytest.approx(unit))}
+
+
+V2 = "benchmark,model,overall,easy,hard,short,medium,long\n"
+SCRAMBLED = """longbench_v2,Qwen2.5-14B (w/ CoT),37.4,42.8,42.7,50.8,34.1,37.9
+longbench_v2,Qwen2.5-14B,29.0,35.5,33.0,41.3,29.0,29.0
+longbench_v2,Gemini-2.0-Flash-Exp (w/ CoT),48.6,45.7,52.5,49.4,46.2,43.4
+longbench_v2,Gemini-2.0-Flash-Exp,46.6,44.6,42.3,49.8,42.3,44.6
+"""
+"""A fork's README: figures of two runs, one after the other, under the columns of one."""
+
+
+def test_rows_that_contradict_themselves_are_marked(tmp_path: Path) -> None:
+    path = tmp_path / "published.csv"
+    path.write_text(f"{V2}{SCRAMBLED}longbench_v2,right,60,70,53.8,62,60,56.7\n", "utf-8")
+    *scrambled, right = read_reference(path)
+    said = [one.doubt for one in scrambled]
+    assert said == [
+        "overall 37.4 lies outside its own parts, 42.7 to 42.8",
+        "overall 29 lies outside its own parts, 33 to 35.5",
+        "overall 48.6 is not the mean of its own parts, 49.9",
+        "overall 46.6 lies outside its own parts, 42.3 to 44.6",
+    ]
+    assert right.doubt is None
+    wanted = Wanted(references=[path], models=["qwen"])
+    assert {row["doubt"] for row in table(None, wanted).dicts()} == set(said[:2])
+    shown = [row["run"] for row in beside(PAPER, scrambled[:1]).dicts() if row["run"] != "mine"]
+    assert shown == [f"Qwen2.5-14B (w/ CoT)* ({said[0]})"]
+
+
+def test_a_row_without_some_parts_is_not_judged() -> None:
+    figures = {"overall: accuracy": Figure(90.0, 0.1), "difficulty easy: accuracy": Figure(10.0, 0.1)}
+    assert Published("longbench_v2", "M", "", figures=figures).doubt is None
+    pro = {"overall: average": 0.9, "language Chinese: average": 0.4, "language English: average": 0.8}
+    one = Published("longbench_pro", "M", "", figures={line: Figure(value, 0.1) for line, value in pro.items()})
+    assert one.doubt is None, "one digit: 0.85 lies between 0.35 and 0.85"
+    finer = Published("longbench_pro", "M", "", figures={line: Figure(value, 1e-6) for line, value in pro.items()})
+    assert finer.doubt == "overall 0.9 lies outside its own parts, 0.4 to 0.8"
 
 
 def _lines(name: str) -> set[str]:
@@ -107,32 +156,48 @@ def _lines(name: str) -> set[str]:
 
 def test_the_figures_of_the_package() -> None:
     found = published()
-    assert {one.benchmark for one in found} == {"longbench", "longbench_v2", "longbench_pro", "lveval", "leval"}
     for one in found:
-        assert one.line in _lines(one.benchmark), one
-        assert one.source and one.model, one
-        assert 0 <= one.figure <= (1 if one.benchmark == "longbench_pro" else 100), one
-    models = {name: {one.model for one in found if one.benchmark == name} for name in {one.benchmark for one in found}}
-    assert {name: len(some) for name, some in models.items()} == {
+        assert one.source and one.model and one.figures, one
+        assert one.figures.keys() <= _lines(one.benchmark), one
+        assert one.doubt is None, one
+        highest = 1 if one.benchmark == "longbench_pro" else 100
+        assert all(0 <= figure.value <= highest for figure in one.figures.values()), one
+    names = [(one.benchmark, one.model) for one in found]
+    assert Counter(benchmark for benchmark, _ in names) == {
         "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20
     }  # fmt: skip
-    assert len({one[:3] for one in found}) == len(found), "a model has two figures on one line"
-    assert {"Human", "Random", "Experts"} <= models["longbench_v2"]
-    readme = (resources.files("lbx.report") / "published/README.md").read_text("utf-8")
-    assert all(f"| {name}.csv |" in readme for name in models)
+    assert len(set(names)) == len(names), "a model stands twice"
+    assert {("longbench_v2", name) for name in ("Human", "Random", "Experts")} <= set(names)
+    folder = resources.files("lbx.report") / "published"
+    readme = (folder / "README.md").read_text("utf-8")
+    assert all(f"| {name}.csv |" in readme for name, _ in names)
+    assert sum(len(file.read_bytes()) for file in folder.iterdir()) < 64_000
 
 
 def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str], Path]) -> None:
-    """LongBench v2's leaderboard has twins, which are told apart by their dates here alone."""
-    mine = {one[:3]: one.figure for one in published()}
+    mine = {(one.benchmark, one.model): one for one in published()}
     renamed = {"README_ZH 2023-07": " [2023-07]", "repository README 2025-01": ""}
     for name in ("longbench", "longbench_pro", "lveval"):
         for one in read_reference(shared(f"reference/{name}.csv")):
             model, _, source = one.model.partition(" [")
             model += renamed[source.rstrip("]")] if source else ""
-            assert mine[one.benchmark, one.line, model] == pytest.approx(one.figure, abs=5e-7), one
-    by_value = {(one.line, one.figure) for one in published() if one.benchmark == "longbench_v2"}
-    assert {(one.line, one.figure) for one in read_reference(shared("reference/longbench_v2.csv"))} <= by_value
+            own = mine[one.benchmark, model]
+            assert {line: own.figures[line].value for line in one.figures} == pytest.approx(
+                {line: figure.value for line, figure in one.figures.items()}, abs=5e-7
+            ), one
+            assert own.about.get("context") == one.about.get("context"), one
+
+
+def test_every_row_of_the_leaderboard_that_was_copied_is_there(shared: Callable[[str], Path]) -> None:
+    """Two models of one name are told apart by their dates; Human and Random stand once."""
+    mine = [(one.model, one.about, one.figures) for one in published() if one.benchmark == "longbench_v2"]
+    for one in read_reference(shared("reference/longbench_v2.csv")):
+        assert one.doubt is None
+        lone = {"Human (w/ CoT)": "Human", "Random (w/ CoT)": "Random"}
+        name = lone.get(one.model, one.model)
+        twins = [about for model, about, figures in mine if model.partition(" [")[0] == name and figures == one.figures]
+        assert len(twins) == 1, one
+        assert twins[0].items() >= one.about.items(), one
 
 
 def test_they_are_in_the_wheel(tmp_path: Path) -> None:

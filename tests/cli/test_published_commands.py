@@ -1,0 +1,42 @@
+"""`lbx report` and published figures: without a results file, and with one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+
+
+@pytest.mark.parametrize("command", [("reference", "--against", "Human"), ("--against", "Human")])
+def test_published_figures_need_no_results_file(lbx: Lbx, command: tuple[str, ...]) -> None:
+    done = lbx("report", *command, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["line"]: row for row in json.loads(done.stdout)}
+    assert rows["overall: accuracy"]["figure"] == 53.7
+    assert all(row["model"] == "Human" and row["source"] and row["doubt"] is None for row in rows.values())
+
+
+def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None:
+    table = tmp_path / "published.csv"
+    table.write_text("benchmark,model,overall,easy,hard,short,medium,long\nlongbench_v2,M,9,80,70,80,75,70\n", "utf-8")
+    done = lbx("report", "--reference", table, "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    assert "overall 9 lies outside its own parts, 70 to 80" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ((), "results file"),
+        (("leaderboard",), "The report leaderboard reads a results file"),
+        (("paper", "--against", "GPT"), "The report paper reads a results file"),
+        (("reference", "--against", "nobody"), "no model 'nobody' of any benchmark"),
+    ],
+)
+def test_everything_else_says_that_it_needs_one(lbx: Lbx, tmp_path: Path, command: tuple[str, ...], words: str) -> None:
+    done = lbx("report", *command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

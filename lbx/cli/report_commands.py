@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from lbx.cli import report_options as options
 from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, show_sheets
@@ -35,6 +37,7 @@ def report(
     force: options.Force = False,
     tasks: options.Tasks = None,
     limit: options.Limit = 50,
+    expected: options.Expected = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Print tables from a results file.
@@ -44,18 +47,23 @@ def report(
     from lbx.report.shapes import Wanted
 
     published = references is not None or against is not None
+    if expected and view is None and results is not None:
+        view = "expected"
     results, view = _asked(results, view, published=published)
     names = _views(view, output_format)
     check_output(output)
-    if published and not {"paper", "reference"} & set(names):
+    if (view == "expected") != bool(expected):
+        raise UsageError("The report expected needs --expect MODEL, and no other report takes it.")
+    if published and not {"paper", "reference", "expected"} & set(names):
         raise UsageError(
-            "Only the reports paper and reference show published figures.",
+            "Only the reports paper, reference and expected show published figures.",
             fix="Ask for one of them, or name no report.",
         )
     wanted = Wanted(
         runs=runs or (),
         models=against or (),
         references=references or (),
+        expected=expected or (),
         published=published,
         alone=no_interval,
         baseline=baseline or "",
@@ -66,6 +74,8 @@ def report(
     )
     tables = _read(results, names, _versions(versions or ()), wanted)
     _write(tables, view, output_format, output, ascii_only=ascii_only)
+    if expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
+        raise typer.Exit(1)
 
 
 def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:

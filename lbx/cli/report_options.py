@@ -56,4 +56,13 @@ Margin = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")]
 Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task's changes. Can be repeated.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="The most changes to show.")]
+Expected = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--expect",
+        metavar="MODEL",
+        help="Hold the runs against the figures of this published model, named by a part; exit code 1 where one "
+        "differs. Can be repeated.",
+    ),
+]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")]

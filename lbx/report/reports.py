@@ -232,6 +232,23 @@ REPORTS: dict[str, Report] = {
         made_by="reference",
         empty="No figures are published of these benchmarks.",
     ),
+    "expected": Report(
+        "Runs held against published figures (agrees: within the run's own 95% interval, give or take half a digit)",
+        "",
+        (
+            Column("benchmark", "benchmark"),
+            Column("line", "task"),
+            Column("model", "published of", rank=1),
+            Column("figure", "published", "number"),
+            Column("run", "run"),
+            Column("official", "own", "number", interval=True),
+            Column("difference", "difference", "number"),
+            Column("verdict", "verdict"),
+            Column("why", "why", optional=True),
+        ),
+        made_by="expecting",
+        empty="Nothing is expected: name a published model by --expect.",
+    ),
     "verification": Report(
         "Answers decoded together, asked again one by one",
         "benchmark, task, model, backend, run_id",

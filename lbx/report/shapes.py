@@ -71,6 +71,7 @@ class Wanted:
         runs: only these; all without any.
         models: published models, each by a part of its name; all without any.
         references: files with published figures, in place of those that the package has.
+        expected: published models whose figures the runs should give, each by a part of its name.
         published: whether published models stand beside the runs in the report paper.
         alone: whether scores stand alone, without columns of their intervals.
         baseline: the run that others are compared with.
@@ -83,6 +84,7 @@ class Wanted:
     runs: Sequence[str] = ()
     models: Sequence[str] = ()
     references: Sequence[Path] = ()
+    expected: Sequence[str] = ()
     published: bool = False
     alone: bool = False
     baseline: str = ""

@@ -1,0 +1,123 @@
+"""Whether a run gives the numbers that were published of its model, line by line of the report paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lbx.errors import UsageError
+from lbx.report.reference import Figure, Published, listed, published_beside
+from lbx.report.shapes import Wanted
+from lbx.store import Store, Table
+
+AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"
+COLUMNS = (
+    "benchmark", "line", "model", "figure", "run", "run_id", "official", "difference", "low", "high", "verdict", "why",
+    "source",
+)  # fmt: skip
+
+_NO_INTERVAL = {
+    "one cluster": "all questions are on one document",
+    "all alike": "all samples score alike",
+    None: "the score has no interval",
+}
+# The papers' lines, and those without an official number, which the view leaves out.
+_OWN = """
+    SELECT * FROM paper
+    UNION ALL BY NAME
+    SELECT run_id, benchmark, model AS run, 1 AS part, position AS place, 0 AS position,
+           "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric AS line
+    FROM group_scores WHERE official IS NULL
+    ORDER BY benchmark, run_id, part, place, position, line
+"""
+# A task's samples, and those of all tasks under NULL: with an answer, and asked or in the bundle.
+_ANSWERED = """
+    SELECT c.run_id, c.benchmark, c.task, sum(c.samples)::BIGINT AS samples,
+           sum(greatest(g.asked, c.bundle_samples))::BIGINT AS every
+    FROM coverage c JOIN (
+        SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked FROM generations GROUP BY ALL
+    ) g USING (run_id, benchmark, task)
+    GROUP BY GROUPING SETS ((c.run_id, c.benchmark, c.task), (c.run_id, c.benchmark))
+"""
+
+
+def table(store: Store | None, wanted: Wanted) -> Table:
+    """The report ``expected``: a row for each line that a run and an expected model both have.
+
+    Raises:
+        UsageError: nothing or several models have such a name, or no line is in both.
+    """
+    if store is None or not wanted.expected:
+        return Table(COLUMNS, [])
+    every = published_beside(store, replace(wanted, models=wanted.expected))
+    chosen = [one for part in wanted.expected for one in _named(every, part)]
+    part_of = {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
+    rows = [
+        _row(one, figure, own, part_of)
+        for own in store.query(_OWN).dicts()
+        if not wanted.runs or own["run_id"] in wanted.runs
+        for one in chosen
+        if one.benchmark == own["benchmark"] and (figure := one.figures.get(own["line"]))
+    ]
+    if not rows:
+        raise UsageError(
+            f"The runs have no line on which a figure of {listed(one.model for one in chosen)} was published.",
+            fix="`lbx report reference --against MODEL` shows the lines that it has.",
+        )
+    return Table(COLUMNS, rows)
+
+
+def _named(every: Iterable[Published], part: str) -> list[Published]:
+    """The model with this name, or with this part of its name, in each benchmark. Raises UsageError: it is several."""
+    found: dict[str, list[Published]] = {}
+    for one in every:
+        if part.casefold() in one.model.casefold():
+            found.setdefault(one.benchmark, []).append(one)
+    for benchmark, some in found.items():
+        exact = [one for one in some if one.model.casefold() == part.casefold()]
+        found[benchmark] = exact or some
+        if len(found[benchmark]) > 1:
+            raise UsageError(
+                f"{part!r} is part of the names of several published models of {benchmark}.",
+                fix=f"Name one of them in full: {listed(one.model for one in found[benchmark])}.",
+            )
+    return [one for some in found.values() for one in some]
+
+
+def _row(
+    one: Published, figure: Figure, own: Mapping[str, Any], part_of: Mapping[tuple[str, str, str | None], Sequence[int]]
+) -> tuple[object, ...]:
+    task = None if own["part"] else own["line"].partition(", ")[0]
+    samples, every = part_of.get((own["run_id"], one.benchmark, task), (0, 0))
+    part = f"{samples:,} of {every:,} answered" if samples < every else None
+    said, why = verdict(figure, own, one.doubt or part)
+    difference = None if own["official"] is None else round(own["official"] - figure.value, 10)
+    return (
+        one.benchmark, own["line"], one.model, figure.value, own["run"], own["run_id"], own["official"], difference,
+        own.get("low"), own.get("high"), said, why, one.source,
+    )  # fmt: skip
+
+
+def verdict(figure: Figure, own: Mapping[str, Any], hindrance: str | None = None) -> tuple[str, str | None]:
+    """(``agrees``, ``differs`` or ``cannot tell``; why, where that does not go without saying).
+
+    They agree where the printed figure, give or take half a unit of its last digit, and the own 95% interval meet.
+
+    Args:
+        own: the run's ``official`` number, ``low``, ``high`` and ``method`` of its interval, all in the figure's unit.
+        hindrance: why the two numbers cannot be compared: they are not over the same samples, say.
+    """
+    value, low, high = (own.get(name) for name in ("official", "low", "high"))  # an older file's view has no interval
+    if hindrance or value is None:
+        return CANNOT_TELL, hindrance or "there is no official number"
+    half = figure.unit / 2 * (1 + 1e-9)
+    if abs(value - figure.value) <= half:
+        return AGREES, "equal as printed"
+    if low is None or high is None:
+        return CANNOT_TELL, _NO_INTERVAL.get(own.get("method"), _NO_INTERVAL[None])
+    if figure.value + half < low or figure.value - half > high:
+        return DIFFERS, None
+    if figure.unit > high - low:
+        return CANNOT_TELL, "the figure is printed too coarsely"
+    return AGREES, None

@@ -1,0 +1,108 @@
+"""Runs held against published figures: what agrees, what differs, and what cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from made_runs import add_run, trec
+
+from lbx.errors import UsageError
+from lbx.report.expecting import table, verdict
+from lbx.report.reference import Figure, Published
+from lbx.report.shapes import Wanted
+from lbx.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.duckdb") as opened:
+        yield opened
+
+
+def figures(folder: Path, *lines: str) -> list[Path]:
+    path = folder / "published.csv"
+    path.write_text("\n".join(["benchmark,model,trec", *lines]) + "\n", "utf-8")
+    return [path]
+
+
+@pytest.mark.parametrize(
+    ("printed", "own", "low", "high", "said"),
+    [
+        (28.2, 30.0, 26.0, 34.0, "agrees"),
+        (25.96, 30.0, 26.0, 34.0, "agrees"),  # 26.0 with half a digit more
+        (34.04, 30.0, 26.0, 34.0, "agrees"),
+        (25.9, 30.0, 26.0, 34.0, "differs"),
+        (34.1, 30.0, 26.0, 34.0, "differs"),
+        (99.0, 30.0, None, None, "cannot tell"),
+        (28.2, None, None, None, "cannot tell"),
+    ],
+)
+def test_the_rule(printed: float, own: float | None, low: float | None, high: float | None, said: str) -> None:
+    assert verdict(Figure(printed, 0.1), {"official": own, "low": low, "high": high})[0] == said
+
+
+@pytest.mark.parametrize(
+    ("figure", "own", "hindrance", "said"),
+    [
+        (Figure(28.2, 0.1), {"official": 28.24}, None, ("agrees", "equal as printed")),
+        (Figure(28.2, 0.1), {"official": 28.25, "low": 28.25, "high": 28.26}, None, ("agrees", "equal as printed")),
+        (Figure(30, 10), {"official": 36, "low": 35.5, "high": 36.5}, None, ("differs", None)),
+        (
+            Figure(30, 10), {"official": 35.2, "low": 34.5, "high": 36}, None,
+            ("cannot tell", "the figure is printed too coarsely"),
+        ),
+        (Figure(0, 1), {"official": 9, "method": "all alike"}, None, ("cannot tell", "all samples score alike")),
+        (
+            Figure(0, 1), {"official": 9, "method": "one cluster"}, None,
+            ("cannot tell", "all questions are on one document"),
+        ),
+        (Figure(0, 1), {"official": 9}, None, ("cannot tell", "the score has no interval")),
+        (Figure(28.2, 0.1), {"official": 28.2}, "3 of 9 answered", ("cannot tell", "3 of 9 answered")),
+    ],
+)  # fmt: skip
+def test_why(figure: Figure, own: dict, hindrance: str | None, said: tuple[str, str | None]) -> None:
+    assert verdict(figure, own, hindrance) == said
+
+
+def test_a_line_for_each_figure_that_both_have(store: Store, tmp_path: Path) -> None:
+    add_run(store, "all", trec(33, 40), counts={"longbench/trec": 40})
+    add_run(store, "few", trec(33, 40), counts={"longbench/trec": 200})
+    add_run(store, "gone", trec(33, 40, failed=2))
+    references = figures(tmp_path, "longbench,M one,82.5", "longbench,M two,10", "leval,M one,3")
+    found = table(store, Wanted(references=references, expected=["one"])).dicts()
+    assert [(row["run_id"], row["figure"], row["official"], row["verdict"], row["why"]) for row in found] == [
+        ("all", 82.5, 82.5, "agrees", "equal as printed"),
+        ("few", 82.5, None, "cannot tell", "40 of 200 answered"),
+        ("gone", 82.5, 82.5, "cannot tell", "40 of 42 answered"),
+    ]
+    assert {row["line"] for row in found} == {"trec"}
+    (only,) = table(store, Wanted(runs=["all"], references=references, expected=["M TWO"])).dicts()
+    assert (only["figure"], only["difference"]) == (10, 72.5)
+
+
+def test_a_part_of_a_name_has_to_say_which(store: Store, tmp_path: Path) -> None:
+    add_run(store, "r", trec(33, 40))
+    references = figures(tmp_path, "longbench,GPT,82.5", "longbench,GPT mini,10", "longbench,GPT nano,10")
+    with pytest.raises(UsageError, match=r"several published models of longbench.*GPT mini, GPT nano"):
+        table(store, Wanted(references=references, expected=["GPT "]))
+    (row,) = table(store, Wanted(references=references, expected=["gpt"])).dicts()
+    assert row["model"] == "GPT", "the whole name of one, though a part of the others"
+    with pytest.raises(UsageError, match="no model 'Claude'"):
+        table(store, Wanted(references=references, expected=["Claude"]))
+
+
+def test_a_model_of_other_lines_is_said(store: Store, tmp_path: Path) -> None:
+    add_run(store, "r", trec(33, 40))
+    path = tmp_path / "published.csv"
+    path.write_text("benchmark,model,qasper\nlongbench,M,82.5\n", "utf-8")
+    with pytest.raises(UsageError, match="no line on which a figure of M was published"):
+        table(store, Wanted(references=[path], expected=["M"]))
+
+
+def test_a_row_that_contradicts_itself_is_no_measure() -> None:
+    printed = {"overall: accuracy": 9.0, "difficulty easy: accuracy": 50.0, "difficulty hard: accuracy": 60.0}
+    doubt = Published("longbench_v2", "M", "", figures={line: Figure(one, 1) for line, one in printed.items()}).doubt
+    assert verdict(Figure(9, 1), {"official": 9.0}, doubt) == ("cannot tell", doubt)
+    assert doubt is not None

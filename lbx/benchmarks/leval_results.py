@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from lbx.benchmarks.leval_tasks import KINDS
 from lbx.benchmarks.predictions import file_part
@@ -67,7 +68,7 @@ def _row(
     if kind:
         words = [len(line.output.split()) for line in run.lines if line.scored.sample.task in _tasks(name)]
         row["Length"] = f"{fmean(words):.2f}"
-    return row | _metadata(run)
+    return row | columns_told(run.settings, run.metadata, made=run.made)
 
 
 def _cell(figures: Sequence[float | None]) -> str:
@@ -75,11 +76,11 @@ def _cell(figures: Sequence[float | None]) -> str:
     return "/".join(f"{figure:.2f}" for figure in figures if figure is not None) if None not in figures else ""
 
 
-def _metadata(run: ScoredRun) -> dict[str, str]:
-    settings = run.settings
-    known = {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if run.made else {}
-    if run.made:
+def columns_told(settings: Mapping[str, Any], metadata: Mapping[str, str], *, made: bool) -> dict[str, str]:
+    """The columns on how a model was asked: as a run's settings say, if it was made here, and as its metadata does."""
+    known = {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if made else {}
+    if made:
         known["Ret."] = "yes" if settings.get("rag") else "no"
     columns = {name.casefold(): name for name in _OF_METADATA} | _OTHER_NAMES
-    told = {columns.get(key.casefold(), key): value for key, value in run.metadata.items()}
+    told = {columns.get(key.casefold(), key): value for key, value in metadata.items()}
     return {name: "" if (value := known.get(name)) is None else str(value) for name in _OF_METADATA} | told

@@ -12,7 +12,8 @@ from lbx.cli import report_options as options
 from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, show_sheets
 from lbx.errors import UsageError
-from lbx.report.reports import REPORTS
+from lbx.report.board_shapes import BOARDS
+from lbx.report.reports import BOARD, REPORTS, named
 
 if TYPE_CHECKING:
     from lbx.report.shapes import Wanted
@@ -54,9 +55,9 @@ def report(
     check_output(output)
     if (view == "expected") != bool(expected):
         raise UsageError("The report expected needs --expect MODEL, and no other report takes it.")
-    if published and not {"paper", "reference", "expected"} & set(names):
+    if published and not {"paper", "reference", "expected", *BOARDS} & set(names):
         raise UsageError(
-            "Only the reports paper, reference and expected show published figures.",
+            "Only the reports paper, reference, expected and board show published figures.",
             fix="Ask for one of them, or name no report.",
         )
     wanted = Wanted(
@@ -73,14 +74,14 @@ def report(
         limit=limit,
     )
     tables = _read(results, names, _versions(versions or ()), wanted)
-    _write(tables, view, output_format, output, ascii_only=ascii_only)
+    _write(tables, output_format, output, ascii_only=ascii_only)
     if expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
         raise typer.Exit(1)
 
 
 def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
     """The file and the report, where ``reference`` may stand without a file."""
-    if results is not None and view is None and str(results) in REPORTS and not results.exists():
+    if results is not None and view is None and str(results) in (*REPORTS, BOARD) and not results.exists():
         results, view = None, str(results)
     if results is None and view is None and published:
         view = "reference"
@@ -95,11 +96,10 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
 
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     """The reports that are asked for. Raises UsageError."""
-    if view is not None and view not in REPORTS:
-        raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(REPORTS)}.")
-    if view is None and output_format is ReportFormat.CSV:
-        raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(REPORTS)}.")
-    return [view] if view else list(_DEFAULT_VIEWS)
+    names = named(view) if view else list(_DEFAULT_VIEWS)
+    if len(names) > 1 and output_format is ReportFormat.CSV:
+        raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(names if view else REPORTS)}.")
+    return names
 
 
 def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted) -> dict[str, Table]:
@@ -113,22 +113,20 @@ def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int
         return {name: read(store, name, wanted) for name in names}
 
 
-def _write(
-    tables: dict[str, Table], view: str | None, output_format: ReportFormat, output: Path | None, *, ascii_only: bool
-) -> None:
+def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
     from lbx.report import render
     from lbx.report.cells import cells, sheet
 
     if output_format is ReportFormat.JSON:
-        one = tables[view] if view else None
+        one = next(iter(tables.values())) if len(tables) == 1 else None
         answer_json(render.json_pieces(one.columns, one.rows) if one else render.json_of_tables(tables), output)
         return
     if output_format is ReportFormat.CSV:
         (one,) = tables.values()
         answer_text(render.csv_pieces(one.columns, one.rows), output)
         return
-    if view is None:
-        tables = {name: table for name, table in tables.items() if table.rows} or {"leaderboard": tables["leaderboard"]}
+    if len(tables) > 1:
+        tables = {name: table for name, table in tables.items() if table.rows} or dict([next(iter(tables.items()))])
     if output_format is ReportFormat.HTML:
         made = [(REPORTS[name].title, cells(REPORTS[name], table)) for name, table in tables.items()]
         answer_text(render.html(made), output)

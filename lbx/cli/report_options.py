@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lbx.cli.options import ReportFormat
-from lbx.report.reports import REPORTS
+from lbx.report.reports import BOARD, REPORTS, summary
 
 MaybeResults = Annotated[
     Path | None,
@@ -17,8 +17,8 @@ MaybeResults = Annotated[
 View = Annotated[
     str | None,
     typer.Argument(
-        help=f"{', '.join(REPORTS)}; default: those usually read.",
-        autocompletion=lambda incomplete: [name for name in REPORTS if name.startswith(incomplete)],
+        help=f"{summary()}; default: those usually read.",
+        autocompletion=lambda incomplete: [name for name in (*REPORTS, BOARD) if name.startswith(incomplete)],
     ),
 ]
 Format = Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")]

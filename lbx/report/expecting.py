@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +52,7 @@ def table(store: Store | None, wanted: Wanted) -> Table:
         return Table(COLUMNS, [])
     every = published_beside(store, replace(wanted, models=wanted.expected))
     chosen = [one for part in wanted.expected for one in _named(every, part)]
-    part_of = {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
+    part_of = answered(store)
     rows = [
         _row(one, figure, own, part_of)
         for own in store.query(_OWN).dicts()
@@ -66,6 +66,11 @@ def table(store: Store | None, wanted: Wanted) -> Table:
             fix="`lbx report reference --against MODEL` shows the lines that it has.",
         )
     return Table(COLUMNS, rows)
+
+
+def answered(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
+    """{(run, benchmark, task): (samples with an answer, samples asked or in the bundle)}; task None for all of them."""
+    return {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
 
 
 def _named(every: Iterable[Published], part: str) -> list[Published]:
@@ -86,7 +91,10 @@ def _named(every: Iterable[Published], part: str) -> list[Published]:
 
 
 def _row(
-    one: Published, figure: Figure, own: Mapping[str, Any], part_of: Mapping[tuple[str, str, str | None], Sequence[int]]
+    one: Published,
+    figure: Figure,
+    own: Mapping[str, Any],
+    part_of: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> tuple[object, ...]:
     task = None if own["part"] else own["line"].partition(", ")[0]
     samples, every = part_of.get((own["run_id"], one.benchmark, task), (0, 0))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lbx.errors import UsageError
 from lbx.report import notes
+from lbx.report.board_shapes import BOARDS
 from lbx.report.shapes import ALL, Column, Report, Wanted
 
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
@@ -264,7 +266,25 @@ REPORTS: dict[str, Report] = {
         ),
         empty="No answer was asked again: --verify-batching N does that.",
     ),
+    **BOARDS,
 }
+
+BOARD = "board"
+"""Every report of that name's family: the boards of the benchmarks that a file has."""
+
+
+def named(view: str) -> list[str]:
+    """The reports that go by a name. Raises UsageError: there is none."""
+    if view == BOARD:
+        return list(BOARDS)
+    if view not in REPORTS:
+        raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(REPORTS)}.")
+    return [view]
+
+
+def summary() -> str:
+    """The names of all reports, boards together."""
+    return ", ".join([*(name for name in REPORTS if name not in BOARDS), f"{BOARD} (or one table of it)"])
 
 
 def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
@@ -282,7 +302,8 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
         return reference.table(None, wanted)
     check_runs(store, wanted.runs)
     if report.made_by:
-        table: Table = import_module(f"lbx.report.{report.made_by}").table(store, wanted)
+        module, _, function = report.made_by.partition(".")
+        table: Table = getattr(import_module(f"lbx.report.{module}"), function or "table")(store, wanted)
     else:
         table = _asked(store, name, wanted.runs)
     if name == "paper" and wanted.published:

@@ -49,7 +49,8 @@ class Report:
         run_columns: the columns that ``--run`` filters by.
         notes: sentences below the table that its rows call for.
         empty: the sentence that is said where there are no rows.
-        made_by: the module of ``lbx.report`` whose ``table(store, wanted)`` makes the rows, where no query can.
+        made_by: what makes the rows where no query can: a module of ``lbx.report`` with ``table(store, wanted)``, or
+            "module.function".
     """
 
     title: str

@@ -1,0 +1,162 @@
+"""What boards show: runs and published models alike, each with its numbers by their lines in the report ``paper``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lbx.report.expecting import answered
+from lbx.report.reference import Published, published, published_beside
+from lbx.report.shapes import Wanted
+from lbx.store import Store
+
+UNIT = {"longbench_pro": 1.0}
+"""What a score of 1 is officially, where that is not 100."""
+
+_RUNS = """
+    SELECT l.run_id, l.model, l.backend, l.mode, l.differs_in, l.status, r.settings, r.metadata
+    FROM leaderboard l JOIN runs r USING (run_id) WHERE l.benchmark = ?
+"""
+_NUMBERS = """
+    SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score, false AS whole
+    FROM task_scores WHERE benchmark = $1
+    UNION ALL
+    SELECT run_id, "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
+           official, score, true
+    FROM group_scores WHERE benchmark = $1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A run, or a published model (``run_id`` None).
+
+    Attributes:
+        model: its name; a published model's ends with "*".
+        mode: how it was asked, where not in the plain way; ``way`` without what ``reasons`` says.
+        reasons: whether it was asked to reason before its answers: with CoT (v2), or thinking.
+        about: what is known of the model and how it was asked, by lower-case names.
+        figures: official numbers by line; the score so far where there is none, and the line is in ``open``.
+        note: what hinders a comparison: samples without an answer, a published row that contradicts itself.
+    """
+
+    model: str
+    run_id: str | None = None
+    backend: str | None = None
+    mode: str | None = None
+    way: str | None = None
+    differs_in: str | None = None
+    reasons: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, float] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
+    note: str | None = None
+
+    def row(self, lines: Mapping[str, str]) -> dict[str, Any]:
+        """A board's row.
+
+        Args:
+            lines: {column: line}.
+        """
+        note = self.note or ("not all tasks" if self.open & set(lines.values()) else None)
+        who = {name: getattr(self, name) for name in ("model", "run_id", "backend", "mode", "differs_in")}
+        return {**who, "note": note, **{column: self.figures.get(line) for column, line in lines.items()}}
+
+
+def entries(store: Store, wanted: Wanted, benchmark: str, always: Sequence[str] = ()) -> list[Entry]:
+    """The runs that answer a benchmark, then the published models that are asked for, and those shown ``always``.
+
+    Raises:
+        UsageError: no benchmark of the file has such a model.
+    """
+    runs = [row for row in store.query(_RUNS, [benchmark]).dicts() if not wanted.runs or row["run_id"] in wanted.runs]
+    if not runs:
+        return []
+    numbers: dict[str, list[tuple[str, float | None, float]]] = {}
+    for run_id, line, official, score, _ in store.query(_NUMBERS, [benchmark]).rows:
+        numbers.setdefault(run_id, []).append((line, official, score))
+    done = answered(store)
+    found = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done) for run in runs]
+    beside = published_beside(store, wanted) if wanted.models or wanted.references else []
+    beside += [one for one in (published() if always else ()) if one.model in always and one not in beside]
+    return found + [_of_published(one) for one in beside if one.benchmark == benchmark]
+
+
+def _of_run(
+    run: Mapping[str, Any],
+    benchmark: str,
+    numbers: Iterable[tuple[str, float | None, float]],
+    done: Mapping[tuple[str, str, str | None], tuple[int, int]],
+) -> Entry:
+    unit = UNIT.get(benchmark, 100.0)
+    settings, metadata = (json.loads(run[name] or "{}") for name in ("settings", "metadata"))
+    figures: dict[str, float] = {}
+    lacking = set()
+    for line, official, score in numbers:
+        figures[line] = round(unit * score, 4) if official is None else official
+        if official is None:
+            lacking.add(line)
+    samples, every = done.get((run["run_id"], benchmark, None), (0, 0))
+    note = f"{samples:,} of {every:,}" if samples < every else None
+    if run["status"] == "running":
+        note = "; ".join(filter(None, ("running", note)))
+    mode = run["mode"] or ""
+    return Entry(
+        run["model"], run["run_id"], run["backend"],
+        mode=run["mode"], way=re.sub(r"\b(no thinking|thinking|cot)\b", "", mode).strip() or None,
+        differs_in=run["differs_in"],
+        reasons=bool(re.search(r"(?<!no )\bthinking\b|\bcot\b", mode)) or _said_by_file(settings),
+        about={**settings, "made": run["backend"] != "import", "metadata": metadata},
+        figures=figures, open=frozenset(lacking), note=note,
+    )  # fmt: skip
+
+
+def _said_by_file(settings: Mapping[str, Any]) -> bool:
+    """Whether an imported file's name says that its answers were thought over, as LongBench Pro's do."""
+    names = [str(file.get("name", "")) for file in settings.get("files", ()) if isinstance(file, dict)]
+    return any(re.search(r"(?<!non)thinking", name) for name in names)
+
+
+Pair = tuple[Entry | None, Entry | None]
+"""The plain one and the one asked to reason, of a model."""
+
+_REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
+_PLAIN = re.compile(r" \(nonthinking\)")
+
+
+def _of_published(one: Published) -> Entry:
+    """A model's name without the words for how it was asked, so that both ways stand in one row."""
+    return Entry(
+        _PLAIN.sub("", _REASONING.sub("", one.model)) + "*",
+        reasons=bool(_REASONING.search(one.model)),
+        about={**one.about, "published": one.model},
+        figures={line: figure.value for line, figure in one.figures.items()},
+        note=one.doubt,
+    )
+
+
+def paired(found: Iterable[Entry]) -> list[Pair]:
+    """(plain, reasoning) of each model; what is there twice gets a row of its own."""
+    rows: list[tuple[tuple[object, ...], list[Entry | None]]] = []
+    for one in found:
+        key = (one.model, one.run_id is None, one.backend, one.way, one.differs_in)
+        side = int(one.reasons)
+        free = next((pair for other, pair in rows if other == key and pair[side] is None), None)
+        if free is None:
+            free = [None, None]
+            rows.append((key, free))
+        free[side] = one
+    return [(pair[0], pair[1]) for _, pair in rows]
+
+
+def both(pair: Pair, get: Callable[[Entry], Any]) -> Any:
+    """The first answer that is not None, of the plain one, then of the reasoning one."""
+    return next((said for one in pair if one is not None and (said := get(one)) is not None), None)
+
+
+def with_figures(one: Entry, more: Mapping[str, float]) -> Entry:
+    """With further numbers that are worked out of its own."""
+    return replace(one, figures={**more, **one.figures})

@@ -1,0 +1,162 @@
+"""The reports ``board_...``: each benchmark's results in the columns of its authors' own leaderboards and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lbx.report.shapes import Column, Report
+
+LANGUAGES = {"en": "English", "zh": "Chinese"}
+CATEGORIES = (
+    "single-document QA", "multi-document QA", "summarization", "few-shot learning", "code completion", "synthetic",
+)  # fmt: skip
+BUCKETS = ("0-4k", "4-8k", "8k+")
+V2_PARTS = ("overall", "easy", "hard", "short", "medium", "long")
+LEVELS = ("16k", "32k", "64k", "128k", "256k")
+DIMENSIONS = {
+    "length": ("8k", "16k", "32k", "64k", "128k", "256k"),
+    "requirement": ("Full", "Partial"),
+    "difficulty": ("Easy", "Moderate", "Hard", "Extreme"),
+    "primary_task": (
+        "T1. Retrieval & Ranking",
+        "T2. Sequencing & Structure Reconstruction",
+        "T3. Evidence-Grounded QA",
+        "T4. Summarization & Synthesis",
+        "T5. Attribution & Citation Alignment",
+        "T6. Aggregation & Clustering",
+        "T7. Consistency & Compliance Checking",
+        "T8. Structured & Numeric Reasoning",
+        "T9. Version & Code Diff Analysis",
+        "T10. Rule Induction & In-Context Learning",
+        "T11. Dialogue Memory & Long-Horizon Tracking",
+    ),
+    "language": ("Chinese", "English"),
+}
+TRIES = (1, 2, 3)
+CLOSED = ("coursera", "gsm100", "quality", "topic_retrieval_longchat", "tpo", "codeU", "sci_fi")
+F1 = ("financial_qa", "legal_contract_qa", "multidoc_qa", "narrative_qa", "natural_question", "scientific_qa")
+ROUGE = (
+    "gov_report_summ", "meeting_summ", "news_summ", "paper_assistant", "patent_summ", "review_summ", "tv_show_summ",
+)  # fmt: skip
+JUDGES = ("gpt-4", "gpt-3.5")
+
+_MODEL = Column("model", "model")
+_BACKEND = Column("backend", "backend", optional=True)
+_MODE = Column("mode", "mode", optional=True)
+_TWIN = Column("differs_in", "differs in", optional=True)
+_NOTE = Column("note", "note", optional=True)
+
+
+def _numbers(names: Iterable[str], kind: str = "number", suffix: str = "") -> list[Column]:
+    return [Column(f"{name}{suffix}", f"{name}{suffix}".replace("_", " "), kind) for name in names]
+
+
+def _board(title: str, made_by: str, columns: Sequence[Column], *, first: Sequence[Column] = ()) -> Report:
+    shown = (*first, _MODEL, _BACKEND, _TWIN, *columns, _NOTE)
+    return Report(title, "", shown, empty="No run answers this benchmark.", made_by=f"boards.{made_by}")
+
+
+_OF_LEVAL = (
+    Column("max_ctx", "Max-Ctx", optional=True),
+    Column("tokens", "Tokens", optional=True),
+    Column("ret", "Ret.", optional=True),
+    Column("pe", "PE", optional=True),
+    Column("idd", "IDD", optional=True),
+)
+_LENGTH = Column("length", "Length", "number")
+
+BOARDS: dict[str, Report] = {
+    "board_longbench": _board(
+        "LongBench: averages of the categories, English and Chinese apart, code in both (percent)",
+        "longbench",
+        (_MODE, Column("average", "Avg", "number"), *_numbers(CATEGORIES)),
+        first=(Column("language", "language"),),
+    ),
+    "board_longbench_radar": _board(
+        "LongBench: radar (radius 40 + 60 x score / best score of the models shown)",
+        "longbench_radar",
+        (_MODE, *_numbers(CATEGORIES)),
+        first=(Column("language", "language"),),
+    ),
+    "board_longbench_relative": _board(
+        "LongBench: relative score by length (score there / score of the task - 1, mean over tasks, 0 at 0-4k; points)",
+        "longbench_relative",
+        (_MODE, Column("data", "data"), Column("tasks", "tasks", "count"), *_numbers(BUCKETS, "points")),
+    ),
+    "board_longbench_e": _board(
+        "LongBench-E: averages by length (percent; average: mean by category, then over categories)",
+        "longbench_e",
+        (_MODE, *_numbers(BUCKETS)),
+        first=(Column("category", "category"),),
+    ),
+    "board_longbench_v2": _board(
+        "LongBench v2: leaderboard (accuracy in percent, plain and with CoT; by Overall with CoT)",
+        "longbench_v2",
+        (
+            _MODE,
+            *(Column(name, name.title(), optional=True) for name in ("params", "context", "date")),
+            *(
+                Column(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", "number")
+                for part in V2_PARTS
+                for cot in ("", "_cot")
+            ),
+        ),
+    ),
+    "board_longbench_pro": _board(
+        "LongBench Pro: leaderboard (percent; by the larger of the two scores)",
+        "longbench_pro",
+        (
+            Column("type", "Model Type"),
+            Column("window", "Context Length"),
+            Column("truncated", "Truncated Length"),
+            Column("nonthinking", "Non-Thinking Score", "percent"),
+            Column("thinking", "Thinking Score", "percent"),
+        ),
+    ),
+    **{
+        f"board_longbench_pro_{name}": _board(
+            f"LongBench Pro: {name.replace('_', ' ')} (percent)",
+            f"longbench_pro_{name}",
+            [Column(group, group.partition(".")[0], "percent") for group in groups],
+        )
+        for name, groups in DIMENSIONS.items()
+    },
+    "board_longbench_pro_tries": _board(
+        "LongBench Pro: Best-of-N and Pass@N (percent)",
+        "longbench_pro_tries",
+        [Column(f"{metric}@{n}", f"{title}{n}", "percent", optional=True)
+         for metric, title in (("bon", "Best-of-"), ("pass", "Pass@")) for n in TRIES],
+    ),
+    "board_lveval": _board(
+        "LV-Eval: by dataset and level, with the means of both (percent)",
+        "lveval",
+        (_MODE, *_numbers(LEVELS), Column("mean", "mean", "number")),
+        first=(Column("dataset", "dataset"),),
+    ),
+    "board_leval_exam": _board(
+        "L-Eval: closed-ended tasks (exact match, percent)",
+        "leval_exam",
+        (_MODE, *_OF_LEVAL, *_numbers(CLOSED), Column("average", "Avg", "number")),
+    ),
+    "board_leval_f1": _board(
+        "L-Eval: open-ended tasks by F1 (percent; Length: mean words of the answers)",
+        "leval_f1",
+        (_MODE, *_OF_LEVAL, *_numbers(F1), Column("average", "F1 avg", "number"), _LENGTH),
+    ),
+    "board_leval_rouge": _board(
+        "L-Eval: open-ended tasks by ROUGE (percent; Length: mean words of the answers)",
+        "leval_rouge",
+        (
+            _MODE, *_OF_LEVAL, Column("metric", "metric"), *_numbers(ROUGE), Column("average", "ROUGE avg", "number"),
+            _LENGTH,
+        ),
+    ),
+    **{
+        f"board_leval_{judge.replace('-', '').replace('.', '')}": _board(
+            f"L-Eval: win rate against turbo-16k-0613 as {judge} judges (percent; Length: mean words of the answers)",
+            f"leval_{judge.replace('-', '').replace('.', '')}",
+            (_MODE, *_OF_LEVAL, Column("win_rate", "win %", "number"), _LENGTH),
+        )
+        for judge in JUDGES
+    },
+}  # fmt: skip

@@ -1,0 +1,404 @@
+"""Boards: the numbers of the benchmarks' own leaderboards, of runs and of published models."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Lbx
+from made_runs import Answer, add_run, trec
+
+from lbx.benchmarks.longbench_tasks import TASKS
+from lbx.errors import UsageError
+from lbx.records import Sample
+from lbx.report.board_shapes import BOARDS, CATEGORIES, DIMENSIONS, LEVELS, TRIES, V2_PARTS
+from lbx.report.reports import read
+from lbx.report.shapes import Wanted
+from lbx.store import Store
+
+Shared = Callable[[str], Path]
+Rows = list[dict[str, Any]]
+HOSTILE = "<b>|\\%_{}\u202e\x1b[31m`x`"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.duckdb") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def imports(shared: Shared, once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Two LongBench runs, one of v2 and one of L-Eval, as others published them."""
+    predictions = shared("data/predictions")
+
+    def make(folder: Path) -> None:
+        for name, place, model in (
+            ("longbench", "longbench/llama2-7b-chat-4k", "llama2-7b-chat-4k"),
+            ("longbench", "longbench/llama3-8b-instruct", "llama3-8b-instruct"),
+            ("longbench_v2", "longbench_v2/oneshot.jsonl", "gpt-4o-mini"),
+            ("leval", "leval/ngram_eval/llama2-13b-chat-4k", "llama2-13b-chat-4k"),
+        ):
+            command = ("import", name, predictions / place, "-o", folder / "all.duckdb", "-m", model, "--workers", "1")
+            done = Lbx()(*command)
+            assert done.returncode == 0, done.stderr
+
+    return once("board-imports", make) / "all.duckdb"
+
+
+def rows_of(store: Store, name: str, **wanted: Any) -> Rows:
+    return read(store, f"board_{name}", Wanted(**wanted)).dicts()
+
+
+def published_rows(store: Store, name: str, model: str) -> Rows:
+    return [row for row in rows_of(store, name, models=[model]) if row["model"].endswith("*")]
+
+
+def v2(right: int, of: int, *, failed: int = 0) -> list[Answer]:
+    """Answers to LongBench v2: the first ``right`` of them are right, the last ``failed`` of them failed."""
+    found: list[Answer] = []
+    for place in range(of):
+        meta = {
+            "difficulty": "easy" if place % 2 == 0 else "hard", "length": ("short", "medium", "long")[place % 3],
+            "domain": "Multi-Document QA", "sub_domain": "Legal", "choices": {},
+        }  # fmt: skip
+        sample = Sample("longbench_v2", "mcq", f"{place}", f"d{place}", "?", ("A",), length=9_000, meta=meta)
+        output = "The correct answer is (A)." if place < right else "The correct answer is (B)."
+        found.append((sample, None if place >= of - failed else output))
+    return found
+
+
+def test_every_board_of_an_empty_file_is_an_empty_table(store: Store) -> None:
+    for name, board in BOARDS.items():
+        table = read(store, name)
+        assert table.rows == []
+        assert {column.name for column in board.columns} <= set(table.columns)
+
+
+# LongBench
+
+
+def test_longbench_is_what_its_tasks_average_to(imports: Path, shared: Shared) -> None:
+    with Store(imports, read_only=True) as store:
+        rows = {(row["model"], row["language"]): row for row in rows_of(store, "longbench")}
+    codes = {"English": "en", "Chinese": "zh"}
+    assert len(rows) == 4
+    for (model, language), row in rows.items():
+        scores = json.loads((shared(f"data/predictions/longbench/{model}") / "result.json").read_text("utf-8"))
+        means = []
+        for category in CATEGORIES:
+            members = [
+                scores[task]
+                for task, kind in TASKS.items()
+                if kind.category == category and task in scores and kind.language in (codes[language], "code")
+            ]
+            means.append(sum(members) / len(members))
+            assert row[category] == pytest.approx(means[-1], abs=0.0501), (model, language, category)
+        assert row["average"] == pytest.approx(sum(means) / 6, abs=0.0501)
+        assert row["note"] is None
+    assert [row["model"] for row in rows.values()] == ["llama3-8b-instruct", "llama2-7b-chat-4k"] * 2, "best first"
+
+
+@pytest.mark.parametrize(
+    ("model", "english", "chinese"),
+    [
+        ("GPT-3.5-Turbo-16k", (44.0, 39.8, 38.7, 26.5, 67.1, 54.1, 37.8), (44.5, 61.2, 28.7, 16.0, 29.2, 54.1, 77.5)),
+        ("XGen-7B-8k", (28.3, 24.6, 20.4, 24.7, 56.2, 38.6, 5.3), (15.1, 14.8, 11.0, 2.2, 20.5, 38.6, 3.5)),
+        ("ChatGLM3-6B-32k", (48.5, 40.3, 46.6, 29.5, 68.1, 56.2, 50.5), (52.8, 62.3, 44.8, 17.8, 42.0, 56.2, 94.0)),
+        (
+            "GPT-3.5-Turbo-16k [2023-07]",
+            (45.5, 39.8, 38.7, 26.5, 76.0, 54.5, 37.8), (44.5, 61.2, 28.7, 16.0, 29.2, 54.5, 77.5),
+        ),
+        (
+            "LongChat-7B-16k [2023-07]",
+            (33.7, 29.3, 16.1, 25.8, 59.9, 57.0, 14.2), (23.7, 26.6, 19.1, 14.0, 20.8, 57.0, 4.8),
+        ),
+    ],
+)  # fmt: skip
+def test_published_models_average_as_their_readme_has_it(
+    store: Store, model: str, english: tuple[float, ...], chinese: tuple[float, ...]
+) -> None:
+    add_run(store, "r", trec(3, 4))
+    rows = {row["language"]: row for row in published_rows(store, "longbench", model) if row["model"] == f"{model}*"}
+    for language, printed in (("English", english), ("Chinese", chinese)):
+        own = [rows[language][column] for column in ("average", *CATEGORIES)]
+        assert own == pytest.approx(printed, abs=0.11), "theirs are means of figures with more digits"
+
+
+def test_radii(imports: Path) -> None:
+    with Store(imports, read_only=True) as store:
+        scores = {(row["language"], row["model"]): row for row in rows_of(store, "longbench")}
+        radii = {(row["language"], row["model"]): row for row in rows_of(store, "longbench_radar")}
+    for (language, model), row in radii.items():
+        for category in CATEGORIES:
+            best = max(found[category] for (other, _), found in scores.items() if other == language)
+            assert row[category] == pytest.approx(40 + 60 * scores[language, model][category] / best, abs=0.01)
+    assert radii["English", "llama3-8b-instruct"]["summarization"] == 100
+
+
+def longbench(task: str, lengths: dict[int, tuple[int, int]]) -> list[Answer]:
+    """{length: (right, of)} of trec or trec_e, whose scores are 0 or 1."""
+    found: list[Answer] = []
+    for length, (right, of) in lengths.items():
+        for place in range(of):
+            meta = {"all_classes": ["Abbreviation", "City"]}
+            identifier = f"{length}-{place}"
+            sample = Sample("longbench", task, identifier, identifier, "?", ("Abbreviation",), length=length, meta=meta)
+            found.append((sample, "Abbreviation" if place < right else "City"))
+    return found
+
+
+def test_the_first_form_of_the_curve(store: Store) -> None:
+    """x/y - 1 of each task, averaged, moved to 0: (x - x of 0-4k) / y."""
+    trec_, lsht = {100: (4, 4), 4_000: (2, 4), 8_000: (0, 4)}, {3_999: (1, 2), 7_999: (2, 2), 90_000: (1, 2)}
+    add_run(store, "r", [*longbench("trec", trec_), *longbench("lsht", lsht), *longbench("triviaqa", {5_000: (1, 1)})])
+    add_run(store, "e", longbench("trec_e", {100: (1, 2), 5_000: (1, 1), 9_000: (1, 1)}), model="e")
+    rows = {row["data"]: row for row in rows_of(store, "longbench_relative")}
+    assert rows["LongBench"]["tasks"] == 2, "triviaqa has one length alone"
+    relative = [(0.5 - 1) / 0.5, (1 - 0.5) / (4 / 6)], [(0 - 1) / 0.5, 0.0]
+    assert [rows["LongBench"][one] for one in ("0-4k", "4-8k", "8k+")] == pytest.approx(
+        [0.0, *(sum(parts) / 2 for parts in relative)]
+    )
+    assert [rows["LongBench-E"][one] for one in ("0-4k", "4-8k", "8k+")] == pytest.approx([0, 0.5 / 0.75, 0.5 / 0.75])
+    assert rows["LongBench-E"]["model"] == "e"
+
+
+def test_e_has_its_buckets_by_category(store: Store) -> None:
+    add_run(store, "r", longbench("trec_e", {100: (1, 2), 5_000: (1, 4), 9_000: (3, 4)}))
+    rows = {row["category"]: row for row in rows_of(store, "longbench_e")}
+    assert [rows["few-shot learning"][one] for one in ("0-4k", "4-8k", "8k+")] == [50, 25, 75]
+    assert rows.keys() == {"average", "few-shot learning"}
+    assert all(row["note"] == "not all tasks" for row in rows.values())
+
+
+# LongBench v2
+
+
+def test_v2_has_plain_and_cot_of_a_model_in_a_row(store: Store) -> None:
+    counts = {"longbench_v2/mcq": 12}
+    add_run(store, "p", v2(6, 12), model="M", counts=counts, metadata={"Params": "8B", "Date": "2025-01-01"})
+    add_run(store, "c", v2(9, 12), model="M", settings={"cot": True, "context_window": 131_072}, counts=counts)
+    add_run(store, "t", v2(4, 12), model="Thinks", settings={"thinking": True}, counts=counts)
+    add_run(store, "n", v2(7, 12), model="M", settings={"no_context": True}, counts=counts)
+    rows = rows_of(store, "longbench_v2")
+    named = {(row["model"], row["mode"]): row for row in rows}
+    m = named["M", None]
+    assert (m["run_id"], m["reasoning_run_id"]) == ("p", "c")
+    assert (m["params"], m["context"], m["date"]) == ("8B", "128k", "2025-01-01")
+    assert (m["overall"], m["overall_cot"], m["easy"], m["long_cot"]) == (50.0, 75.0, 50.0, 75.0)
+    thinks = named["Thinks", None]
+    assert (thinks["overall"], thinks["overall_cot"]) == (None, 33.3), "a reasoning model has the second column alone"
+    assert named["M", "no context"]["overall_cot"] is None
+    human, random = named["Human*", None], named["Random*", None]
+    assert human["overall"] == human["overall_cot"] == 53.7
+    assert (human["easy"], human["hard_cot"], random["medium"]) == (100, 25.1, 25)
+    assert [row["model"] for row in rows] == ["M", "M", "Human*", "Thinks", "Random*"], "by Overall w/ CoT, else plain"
+
+
+def test_v2_beside_published_models(store: Store) -> None:
+    add_run(store, "p", v2(6, 12))
+    rows = rows_of(store, "longbench_v2", models=["Qwen2.5-72B", "DeepSeek-R1 "])
+    assert {row["model"] for row in rows} == {
+        "model",
+        "Human*",
+        "Random*",
+        "Qwen2.5-72B Alibaba*",
+        "DeepSeek-R1 / DeepSeek*",
+    }
+    (qwen,) = (row for row in rows if row["model"].startswith("Qwen"))
+    assert [qwen[f"{part}{cot}"] for part in V2_PARTS for cot in ("", "_cot")] == [
+        42.1, 43.5, 42.7, 47.9, 41.8, 40.8, 45.6, 48.9, 38.1, 40.9, 44.4, 39.8,
+    ]  # fmt: skip
+    assert (qwen["params"], qwen["context"]) == ("72B", "128k")
+    with pytest.raises(UsageError, match="no model 'nobody'"):
+        rows_of(store, "longbench_v2", models=["nobody"])
+
+
+def test_v2_of_a_part_is_marked_and_stands_last(store: Store) -> None:
+    add_run(store, "part", v2(9, 9), counts={"longbench_v2/mcq": 503})
+    add_run(store, "failed", v2(6, 12, failed=2), model="failed")
+    rows = {row["model"]: row for row in rows_of(store, "longbench_v2")}
+    assert (rows["model"]["overall"], rows["model"]["note"]) == (100.0, "9 of 503")
+    assert (rows["failed"]["overall"], rows["failed"]["note"]) == (60.0, "10 of 12")
+    assert list(rows) == ["Human*", "Random*", "model", "failed"]
+
+
+def test_twins_and_hostile_names_keep_rows_of_their_own(store: Store) -> None:
+    for seed in (1, 2):
+        add_run(store, f"{HOSTILE}{seed}", v2(6, 12), model=HOSTILE, settings={"seed": seed})
+    rows = [row for row in rows_of(store, "longbench_v2") if row["model"] == HOSTILE]
+    assert {row["run_id"] for row in rows} == {f"{HOSTILE}1", f"{HOSTILE}2"}
+    assert all(row["differs_in"] for row in rows)
+
+
+def test_v2_is_what_the_official_script_printed(imports: Path, shared: Shared) -> None:
+    with Store(imports, read_only=True) as store:
+        (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"])
+    names, printed = shared("data/predictions/longbench_v2/result.txt").read_text("utf-8").splitlines()[:2]
+    official = dict(zip(names.lower().split("\t"), printed.split("\t"), strict=True))
+    assert [row[part] for part in V2_PARTS[:-1]] == [float(official[part]) for part in V2_PARTS[:-1]]
+    assert (row["long"], row["note"]) == (None, "312 of 503")
+
+
+# LongBench Pro
+
+
+def pro(model_right: int, iterations: int = 3) -> list[Answer]:
+    """One question of Pro's t3.2, right in so many of its iterations."""
+    meta = {
+        "token_length": "8k", "contextual_requirement": "Partial", "difficulty": "Easy",
+        "primary_task": "T3. Evidence-Grounded QA", "secondary_task": "T3.2 Single-Hop Fact QA", "row": 0,
+    }  # fmt: skip
+    sample = Sample("longbench_pro", "t3.2", "q", "d", "?", ("Paris",), language="en", length=8_192, meta=meta)
+    return [(sample, "[Answer]\nParis" if at < model_right else "[Answer]\nRome") for at in range(iterations)]
+
+
+def test_pro_has_a_row_a_model_sorted_by_the_larger_score(store: Store) -> None:
+    add_run(store, "n", pro(1), model="M", settings={"context_window": 131_072})
+    add_run(store, "t", pro(3), model="M", settings={"context_window": 131_072, "thinking": True})
+    rows = rows_of(store, "longbench_pro", models=["Qwen3-8B", "GPT-5"])
+    mine = rows[-1]
+    assert (mine["model"], mine["type"], mine["window"], mine["truncated"]) == ("M", "Mixed", "128k", "120k")
+    assert (mine["nonthinking"], mine["thinking"]) == (pytest.approx(1 / 3, abs=1e-4), 1.0)
+    assert (mine["run_id"], mine["reasoning_run_id"]) == ("n", "t")
+    assert mine["note"] == "not all tasks"
+    assert [row["model"] for row in rows] == ["GPT-5*", "Qwen3-8B*", "M"]
+    assert (rows[0]["nonthinking"], rows[0]["type"], rows[0]["window"]) == (None, "Thinking", "272k")
+    tries = {row["model"]: row for row in rows_of(store, "longbench_pro_tries")}
+    assert [tries["M (nonthinking)"][f"bon@{n}"] for n in TRIES] == [1, 1, 1]
+    assert tries["M (thinking)"]["pass@3"] == 1
+
+
+def test_pro_shows_what_the_authors_summaries_say(store: Store, shared: Shared) -> None:
+    add_run(store, "n", pro(1))
+    output = shared("data/judgements/longbench_pro/output")
+    info = json.loads((output / "model_info.json").read_text("utf-8"))
+    for path in output.glob("*/*_summary.json"):
+        summary, model = json.loads(path.read_text("utf-8")), path.parent.name
+        mode = path.name.partition("_")[0]
+        board = {row["model"]: row for row in published_rows(store, "longbench_pro", model)}[f"{model}*"]
+        assert board[mode] == pytest.approx(summary["average_overall_metric"], abs=1e-6)
+        assert board["type"] == info[model]["type"]
+        assert board["window"] == info[model]["context_length"]
+        official = ("token_length", "contextual_requirement", "difficulty", "primary_task", "language")
+        for ours, theirs in zip(DIMENSIONS, official, strict=True):
+            rows = {row["model"]: row for row in published_rows(store, f"longbench_pro_{ours}", model)}
+            printed = summary[f"average_{theirs}_metric"]
+            own = {name: rows[f"{model} ({mode})*"][name] for name in printed}
+            assert own == pytest.approx(printed, abs=1e-6)
+            assert set(DIMENSIONS[ours]) == set(printed)
+        tries = {row["model"]: row for row in published_rows(store, "longbench_pro_tries", model)}[f"{model} ({mode})*"]
+        for n in TRIES:
+            assert tries[f"bon@{n}"] == pytest.approx(summary[f"BoN-{n}"]["overall_metric"], abs=1e-6)
+            assert tries[f"pass@{n}"] == pytest.approx(summary[f"pass@{n}"], abs=1e-6)
+
+
+# LV-Eval
+
+
+def lveval(task: str, right: int, of: int) -> list[Answer]:
+    samples = [Sample("lveval", task, f"{at}", f"d{at}", "?", ("blue",), language="en", length=9) for at in range(of)]
+    return [(sample, "blue" if at < right else "red") for at, sample in enumerate(samples)]
+
+
+def test_lveval_by_dataset_and_level(store: Store) -> None:
+    answers = [one for level, right in zip(LEVELS, (4, 3, 2, 1, 0), strict=True) for one in
+               lveval(f"factrecall_en_{level}", right, 4)]  # fmt: skip
+    add_run(store, "r", answers)
+    rows = {row["dataset"]: row for row in rows_of(store, "lveval")}
+    assert [rows["factrecall_en"][level] for level in LEVELS] == [100, 75, 50, 25, 0]
+    assert rows["factrecall_en"]["mean"] == 50
+    assert rows["factrecall_en"]["note"] is None
+    assert rows["all"]["note"] == "not all tasks"
+
+
+def test_published_means_are_those_of_lv_evals_readme(store: Store) -> None:
+    add_run(store, "r", lveval("factrecall_en_16k", 1, 2))
+    rows = {row["dataset"]: row for row in published_rows(store, "lveval", "ChatGLM3-6B-32k")}
+    assert [rows["all"][level] for level in LEVELS] == pytest.approx([30.70, 26.62, 17.62, 11.56, 7.17], abs=0.011)
+    means = {"loogle_SD_mixup": 22.29, "cmrc_mixup": 28.16, "factrecall_zh": 6.10, "dureader_mixup": 19.57}
+    assert {name: rows[name]["mean"] for name in means} == pytest.approx(means, abs=0.011)
+    (qwen,) = (row for row in published_rows(store, "lveval", "Qwen2-72B") if row["dataset"] == "all")
+    assert qwen["32k"] is None, "published at 16k alone"
+    assert qwen["16k"] is not None
+
+
+# L-Eval
+
+
+def test_leval_is_what_its_leaderboards_rows_say(imports: Path, tmp_path: Path) -> None:
+    """Against the official tables that `lbx export --results` writes, Length among them."""
+    with Store(imports, read_only=True) as store:
+        (f1,), rouge = rows_of(store, "leval_f1"), rows_of(store, "leval_rouge")
+        assert rows_of(store, "leval_exam") == rows_of(store, "leval_gpt4") == []
+    done = Lbx()("export", "leval", imports, "--run", f1["run_id"], "--results", "-o", tmp_path)
+    assert done.returncode == 0, done.stderr
+    tables = {}
+    for name in ("f1", "rouge"):
+        text = (tmp_path / f"{name}_LEval_leaderboard.csv").read_text("utf-8")
+        (tables[name],) = csv.DictReader(io.StringIO(text))
+    for column, cell in tables["f1"].items():
+        own = {"Length": "length", "F1 avg": "average"}.get(column, column)
+        if cell and column != "Model":
+            assert f1[own] == pytest.approx(float(cell), abs=0.011), column
+    assert [row["metric"] for row in rouge] == ["rouge1", "rouge2", "rougeL"]
+    for column, cell in tables["rouge"].items():
+        own = {"Length": "length", "ROUGE avg": "average"}.get(column, column)
+        if cell and column != "Model":
+            printed = [float(one) for one in cell.split("/")] * (1 if "/" in cell else 3)
+            assert [row[own] for row in rouge] == pytest.approx(printed, abs=0.011), column
+
+
+def leval(mark: str, *outputs: str) -> list[Answer]:
+    meta = {"evaluation": mark, "source": "", "judged_by": []}
+    return [
+        (Sample("leval", "narrative_qa", f"{mark}-{at}", "d", "?", ("a b",), language="en", meta=meta), output)
+        for at, output in enumerate(outputs)
+    ]
+
+
+def test_leval_lengths_count_words_by_part(store: Store) -> None:
+    spaced = "one\u3000two\u00a0three\x1cfour \n five"
+    add_run(store, "r", [*leval("f1", spaced, "a"), *leval("LLM", "a b c"), *leval("human", "a")], settings={"rag": 4})
+    (f1,), (gpt4,), (gpt35,) = (rows_of(store, f"leval_{name}") for name in ("f1", "gpt4", "gpt35"))
+    assert len(spaced.split()) == 5
+    assert (f1["length"], gpt4["length"], gpt35["length"]) == (3.0, 3.0, 2.0)
+    assert gpt4["win_rate"] is None, "no judge has read it"
+    assert f1["ret"] == "yes"
+    found = {row["model"]: row["win_rate"] for row in published_rows(store, "leval_gpt4", "GPT-4-32k")}
+    assert found == {"GPT-4-32k*": 54.16}
+    (turbo,) = (row for row in published_rows(store, "leval_rouge", "turbo-16k-0613") if row["metric"] == "rouge2"
+                and row["gov_report_summ"])  # fmt: skip
+    assert (turbo["gov_report_summ"], turbo["average"], turbo["length"]) == (15.6, 10.67, None)
+
+
+# All
+
+
+def test_a_run_that_goes_on_has_no_number_yet(store: Store) -> None:
+    add_run(store, "r", v2(6, 12))
+    store._connection.execute("DELETE FROM task_results")  # as before the first adding up
+    store._connection.execute("DELETE FROM group_results")
+    store._connection.execute("UPDATE runs SET status = 'running'")
+    (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"])
+    assert (row["overall"], row["note"]) == (None, "running")
+
+
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html"])
+def test_all_boards_of_a_file_in_every_format(imports: Path, output_format: str) -> None:
+    done = Lbx()("report", imports, "board", "--against", "GPT", "--format", output_format)
+    assert done.returncode == 0, done.stderr
+    assert "llama3-8b-instruct" in done.stdout
+    assert "nan" not in done.stdout.casefold().replace("finan", "").replace("nano", "")
+
+
+def test_one_board_as_csv(imports: Path) -> None:
+    assert Lbx()("report", imports, "board", "--format", "csv").returncode == 2
+    done = Lbx()("report", imports, "board_longbench_v2", "--format", "csv")
+    found = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["model"] for row in found] == ["Human*", "Random*", "gpt-4o-mini"]

@@ -7,9 +7,15 @@ from collections.abc import Iterable, Sequence
 from lbx.report.shapes import Column, Report
 
 LANGUAGES = {"en": "English", "zh": "Chinese"}
-CATEGORIES = (
-    "single-document QA", "multi-document QA", "summarization", "few-shot learning", "code completion", "synthetic",
-)  # fmt: skip
+CATEGORIES = {
+    "single-document QA": "Single-Doc QA",
+    "multi-document QA": "Multi-Doc QA",
+    "summarization": "Summary",
+    "few-shot learning": "Few-shot",
+    "code completion": "Code",
+    "synthetic": "Synthetic",
+}
+"""Names in lbx and headings, in the order of the authors' tables."""
 BUCKETS = ("0-4k", "4-8k", "8k+")
 V2_PARTS = ("overall", "easy", "hard", "short", "medium", "long")
 LEVELS = ("16k", "32k", "64k", "128k", "256k")
@@ -41,14 +47,14 @@ ROUGE = (
 JUDGES = ("gpt-4", "gpt-3.5")
 
 _MODEL = Column("model", "model")
-_BACKEND = Column("backend", "backend", optional=True)
+_BACKEND = Column("backend", "backend", optional=True, rank=3)
 _MODE = Column("mode", "mode", optional=True)
 _TWIN = Column("differs_in", "differs in", optional=True)
 _NOTE = Column("note", "note", optional=True)
 
 
-def _numbers(names: Iterable[str], kind: str = "number", suffix: str = "") -> list[Column]:
-    return [Column(f"{name}{suffix}", f"{name}{suffix}".replace("_", " "), kind) for name in names]
+def _numbers(names: Iterable[str], kind: str = "number") -> list[Column]:
+    return [Column(name, name.replace("_", " "), kind, across=True) for name in names]
 
 
 def _board(title: str, made_by: str, columns: Sequence[Column], *, first: Sequence[Column] = ()) -> Report:
@@ -57,25 +63,26 @@ def _board(title: str, made_by: str, columns: Sequence[Column], *, first: Sequen
 
 
 _OF_LEVAL = (
-    Column("max_ctx", "Max-Ctx", optional=True),
-    Column("tokens", "Tokens", optional=True),
-    Column("ret", "Ret.", optional=True),
-    Column("pe", "PE", optional=True),
-    Column("idd", "IDD", optional=True),
+    Column("max_ctx", "Max-Ctx", optional=True, rank=2),
+    Column("tokens", "Tokens", optional=True, rank=2),
+    Column("ret", "Ret.", optional=True, rank=2),
+    Column("pe", "PE", optional=True, rank=2),
+    Column("idd", "IDD", optional=True, rank=2),
 )
+_CATEGORIES = [Column(name, heading, "number", across=True) for name, heading in CATEGORIES.items()]
 _LENGTH = Column("length", "Length", "number")
 
 BOARDS: dict[str, Report] = {
     "board_longbench": _board(
         "LongBench: averages of the categories, English and Chinese apart, code in both (percent)",
         "longbench",
-        (_MODE, Column("average", "Avg", "number"), *_numbers(CATEGORIES)),
+        (_MODE, Column("average", "Avg", "number"), *_CATEGORIES),
         first=(Column("language", "language"),),
     ),
     "board_longbench_radar": _board(
         "LongBench: radar (radius 40 + 60 x score / best score of the models shown)",
         "longbench_radar",
-        (_MODE, *_numbers(CATEGORIES)),
+        (_MODE, *_CATEGORIES),
         first=(Column("language", "language"),),
     ),
     "board_longbench_relative": _board(
@@ -94,9 +101,9 @@ BOARDS: dict[str, Report] = {
         "longbench_v2",
         (
             _MODE,
-            *(Column(name, name.title(), optional=True) for name in ("params", "context", "date")),
+            *(Column(name, name.title(), optional=True, rank=2) for name in ("params", "context", "date")),
             *(
-                Column(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", "number")
+                Column(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", "number", across=True)
                 for part in V2_PARTS
                 for cot in ("", "_cot")
             ),
@@ -117,14 +124,14 @@ BOARDS: dict[str, Report] = {
         f"board_longbench_pro_{name}": _board(
             f"LongBench Pro: {name.replace('_', ' ')} (percent)",
             f"longbench_pro_{name}",
-            [Column(group, group.partition(".")[0], "percent") for group in groups],
+            [Column(group, group.partition(".")[0], "percent", across=True) for group in groups],
         )
         for name, groups in DIMENSIONS.items()
     },
     "board_longbench_pro_tries": _board(
         "LongBench Pro: Best-of-N and Pass@N (percent)",
         "longbench_pro_tries",
-        [Column(f"{metric}@{n}", f"{title}{n}", "percent", optional=True)
+        [Column(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
          for metric, title in (("bon", "Best-of-"), ("pass", "Pass@")) for n in TRIES],
     ),
     "board_lveval": _board(

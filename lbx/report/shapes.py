@@ -24,7 +24,7 @@ class Column:
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
         missing: what is shown in place of NULL.
         rank: how soon it is left out where a table is too wide: the highest goes first, 0 stays.
-        across: whether a pivot made it.
+        across: one of several alike, as a pivot makes them: they stand below each other where a table is too wide.
     """
 
     name: str

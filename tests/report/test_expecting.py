@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import Lbx
 from made_runs import add_run, trec
 
 from lbx.errors import UsageError
@@ -106,3 +108,23 @@ def test_a_row_that_contradicts_itself_is_no_measure() -> None:
     doubt = Published("longbench_v2", "M", "", figures={line: Figure(one, 1) for line, one in printed.items()}).doubt
     assert verdict(Figure(9, 1), {"official": 9.0}, doubt) == ("cannot tell", doubt)
     assert doubt is not None
+
+
+@pytest.mark.parametrize(("printed", "said", "code"), [("60", "agrees", 0), ("95", "differs", 1)])
+def test_the_interval_is_the_runs_own_and_the_exit_code_says_whether_one_differs(
+    tmp_path: Path, printed: str, said: str, code: int
+) -> None:
+    path = tmp_path / "results.duckdb"
+    with Store(path) as store:
+        add_run(store, "r", trec(21, 40))
+        ((low, high),) = store.query("SELECT low, high FROM paper WHERE line = 'trec'").rows
+    assert 30 < low < 52.5 < 60 < high < 75
+    (reference,) = figures(tmp_path, f"longbench,M,{printed}")
+    for output_format in ("json", "table", "html"):
+        done = Lbx()("report", path, "--expect", "M", "--reference", reference, "--format", output_format)
+        assert done.returncode == code, done.stderr
+        assert said in done.stdout
+    (row,) = json.loads(Lbx()("report", path, "--expect", "M", "--reference", reference, "-f", "json").stdout)
+    assert (row["low"], row["high"], row["verdict"], row["why"]) == (low, high, said, None)
+    shown = Lbx()("report", path, "--expect", "M", "--reference", reference, "--no-interval").stdout
+    assert said in shown

@@ -12,20 +12,23 @@ from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
 from lbx.report.shapes import Wanted
 from lbx.store import Store
+from lbx.store.views import MODE_OF_RUN
 
 UNIT = {"longbench_pro": 1.0}
 """What a score of 1 is officially, where that is not 100."""
 
-_RUNS = """
-    SELECT l.run_id, l.model, l.backend, l.mode, l.differs_in, l.status, r.settings, r.metadata
-    FROM leaderboard l JOIN runs r USING (run_id) WHERE l.benchmark = ?
-"""
+_RUNS = f"""
+    SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
+    FROM runs r JOIN distinctions d USING (run_id)
+    WHERE r.run_id IN (SELECT run_id FROM generations WHERE benchmark = ?)
+    ORDER BY r.model, r.backend, r.run_id
+"""  # noqa: S608 (our own names)
 _NUMBERS = """
-    SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score, false AS whole
+    SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score
     FROM task_scores WHERE benchmark = $1
     UNION ALL
     SELECT run_id, "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-           official, score, true
+           official, score
     FROM group_scores WHERE benchmark = $1
 """
 
@@ -76,7 +79,7 @@ def entries(store: Store, wanted: Wanted, benchmark: str, always: Sequence[str] 
     if not runs:
         return []
     numbers: dict[str, list[tuple[str, float | None, float]]] = {}
-    for run_id, line, official, score, _ in store.query(_NUMBERS, [benchmark]).rows:
+    for run_id, line, official, score in store.query(_NUMBERS, [benchmark]).rows:
         numbers.setdefault(run_id, []).append((line, official, score))
     done = answered(store)
     found = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done) for run in runs]

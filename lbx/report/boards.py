@@ -125,9 +125,9 @@ _BY_BUCKET = """
 def longbench_relative(store: Store, wanted: Wanted) -> Table:
     """The first form of the curve, over the tasks with samples of every length in which the run has a point at all."""
     numbers = {(run, in_e): found for run, in_e, *found in store.query(_BY_BUCKET).rows}
-    rows = []
+    rows, every = [], entries(store, wanted, "longbench")
     for in_e, data in ((False, "LongBench"), (True, "LongBench-E")):
-        for one in entries(store, wanted, "longbench"):
+        for one in every:
             if found := numbers.get((one.run_id, in_e)):
                 curve = dict(zip(BUCKETS, (0.0, *found[1:]), strict=True))
                 rows.append({**one.row({}), "data": data, "tasks": found[0], **curve})

@@ -15,14 +15,14 @@ from __future__ import annotations
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
 # How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way.
-_MODE_OF_RUN = """nullif(concat_ws(' ',
+MODE_OF_RUN = """nullif(concat_ws(' ',
                    CASE r.settings->>'thinking' WHEN 'true' THEN 'thinking' WHEN 'false' THEN 'no thinking'
                         ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
                    'rag ' || (r.settings->>'rag'),
                    'summaries ' || (r.settings->>'summaries')), '')"""
-_MODE = f"{_MODE_OF_RUN} AS mode"
+_MODE = f"{MODE_OF_RUN} AS mode"
 
 # How many of how many samples have an answer, in words, where not all have; NULL also where nobody knows.
 _PART = "CASE WHEN {samples} < {every} THEN format('{{:,}} of {{:,}}', ({samples})::BIGINT, ({every})::BIGINT) END"
@@ -73,7 +73,7 @@ VIEWS: dict[str, str] = {
     # these are alike or no words (hashes, nested tables). NULL for a run that has no twin.
     "distinctions": f"""
         WITH told AS (
-            SELECT r.run_id, r.settings, concat_ws(chr(0), r.model, r.backend, {_MODE_OF_RUN}) AS kind FROM runs r
+            SELECT r.run_id, r.settings, concat_ws(chr(0), r.model, r.backend, {MODE_OF_RUN}) AS kind FROM runs r
         ), entries AS (
             SELECT t.run_id, k.kind, k.name, coalesce(t.settings->>('$."' || k.name || '"'), 'default') AS value
             FROM (SELECT DISTINCT kind, unnest(json_keys(settings)) AS name FROM told) k JOIN told t USING (kind)

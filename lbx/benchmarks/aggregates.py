@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbx.records import GroupScore, ScoredSample, TaskScore
-from lbx.statistics.estimates import Estimate, Stratum
+from lbx.statistics.estimates import Estimate, Stratum, coded
 
 
 def ordered_sum(values: Iterable[float]) -> float:
@@ -40,12 +40,12 @@ def task_score(name: str, rows: Iterable[ScoredSample], metric: str, digits: int
     return [TaskScore(name, len(values), mean(values), official, estimate=estimate(rows, values))] if values else []
 
 
-def estimate(rows: Sequence[ScoredSample], values: Iterable[float]) -> Estimate:
+def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: bool = True) -> Estimate:
     """The mean of the rows' values. A row whose document nobody knows stands alone."""
-    samples = tuple(f"{row.sample.task}/{row.sample.sample_id}" for row in rows)
-    clusters = tuple(row.cluster or sample for row, sample in zip(rows, samples, strict=True))
-    stratum = Stratum(1.0, samples, clusters, np.fromiter(values, float, len(samples)))
-    return Estimate((stratum,), all(row.cluster for row in rows))
+    samples = [f"{row.sample.task}/{row.sample.sample_id}" for row in rows]
+    clusters = [row.cluster or sample for row, sample in zip(rows, samples, strict=True)]
+    stratum = Stratum(1.0, coded(samples), coded(clusters), np.fromiter(values, float, len(samples)))
+    return Estimate((stratum,), all(row.cluster for row in rows), linear)
 
 
 def numbers(

@@ -262,11 +262,10 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
     # Linearised: a row moves the geometric mean of means by the mean of what it moves each of them by, relatively.
     moved = [np.array(figures[metric]) / means[metric] if means[metric] else np.zeros(len(rows)) for metric in names]
-    values = {"geometric_mean": together / 3 * sum(moved, np.zeros(len(rows))), **figures}
+    together_of = estimate(rows, together / 300 * sum(moved, np.zeros(len(rows))), linear=False)
+    estimates = {metric: estimate(rows, np.array(figures[metric]) / 100) for metric in names}
     return [
-        TaskScore(
-            metric, len(rows), value / 100, round(value, 4), estimate=estimate(rows, np.asarray(values[metric]) / 100)
-        )
+        TaskScore(metric, len(rows), value / 100, round(value, 4), estimate=estimates.get(metric, together_of))
         for metric, value in {"geometric_mean": together, **means}.items()
     ]
 

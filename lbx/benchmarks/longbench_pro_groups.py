@@ -187,11 +187,19 @@ def _by_category(
 ) -> list[GroupScore]:
     found = []
     for grouping, names in CATEGORIES.items():
-        for name in names:
-            chosen, of_these = ([one for one in rows if _PROPERTIES[grouping](one.sample) == name]
-                                for rows in (items, answers))  # fmt: skip
-            if chosen:
-                found.append(_group(grouping, name, metric, chosen, official, answers=of_these))
+        chosen, of_these = _sorted_by(grouping, items), _sorted_by(grouping, answers)
+        found += [
+            _group(grouping, name, metric, chosen[name], official, answers=of_these.get(name, ()))
+            for name in names
+            if name in chosen
+        ]
+    return found
+
+
+def _sorted_by(grouping: str, items: Iterable[_ScoredAnswer]) -> dict[str, list[_ScoredAnswer]]:
+    found: dict[str, list[_ScoredAnswer]] = {}
+    for item in items:
+        found.setdefault(_PROPERTIES[grouping](item.row.sample), []).append(item)
     return found
 
 

@@ -8,15 +8,16 @@ corrected for there being several of them (Holm).
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lbx.report.pairs import cautions_of, chosen_pairs
 from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
-from lbx.report.sides import Number, Side, made_of_the_same, on_both
+from lbx.report.sides import Number, Side, made_alike, made_of_the_same, on_both
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
 from lbx.store import Store, Table
 
@@ -81,22 +82,40 @@ def _compared(
     cautions: Mapping[tuple[str, str, str], str],
 ) -> Iterator[Compared]:
     first, second = sides[run_a, benchmark], sides[run_b, benchmark]
-    if first.samples != second.samples:
-        both = {
-            task: [name for name in names if name in there]
-            for task, names in first.samples.items()
-            if (there := frozenset(second.samples.get(task, ())))
-        }
-        both = {task: names for task, names in both.items() if names}
-        first, second = first.only(both), second.only(both)
-    same = Counter(key[0] for key, output in first.outputs.items() if second.outputs.get(key) == output)
+    both = [task for task in first.tasks if task in second.tasks]
+    first, second = first.of(both), second.of(both)
+    here, there = first.marks.beside(second.marks)
+    same = np.bincount(here.task[here.output == there.output], minlength=len(both))
+    outputs = dict(zip(both, same.tolist(), strict=True))
+    for a, b in _numbers_on_both(first, second):
+        found = difference(a.estimate, b.estimate)
+        count = outputs[a.name] if a.level == "task" else sum(outputs.values()) if a.level == "benchmark" else None
+        yield Compared(run_a, run_b, benchmark, a, b, found, count, cautions.get((run_a, run_b, benchmark), ""))
+
+
+def _numbers_on_both(first: Side, second: Side) -> Iterator[tuple[Number, Number]]:
+    """Each number of two sides, on the samples of both: from its parts where it is a sum of them, else made anew."""
+    anew: list[Side] = []
     for key in [key for key in first.numbers if key in second.numbers]:
         a, b = first.numbers[key], second.numbers[key]
-        if not made_of_the_same(a, b):
-            a, b = on_both(a, b)  # as where a script leaves empty answers out, and they are not the same ones
-        found = difference(a.estimate, b.estimate)
-        outputs = same[a.name] if a.level == "task" else sum(same.values()) if a.level == "benchmark" else None
-        yield Compared(run_a, run_b, benchmark, a, b, found, outputs, cautions.get((run_a, run_b, benchmark), ""))
+        if first.samples != second.samples and not made_alike(a, b):
+            anew = anew or _on_both_samples(first, second)
+            if not all(key in side.numbers for side in anew):
+                continue
+            a, b = (side.numbers[key] for side in anew)
+        pair = (a, b) if made_of_the_same(a, b) else on_both(a, b)
+        if pair:
+            yield pair
+
+
+def _on_both_samples(first: Side, second: Side) -> list[Side]:
+    both = {
+        task: [name for name in names if name in there]
+        for task, names in first.samples.items()
+        if (there := frozenset(second.samples[task]))
+    }
+    both = {task: names for task, names in both.items() if names}
+    return [first.only(both), second.only(both)]
 
 
 def _correct(lines: Sequence[Compared]) -> None:

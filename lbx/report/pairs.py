@@ -90,17 +90,9 @@ def cautions_of(
 
 def _cut_otherwise(first: Side, second: Side) -> int | None:
     """How many prompts that both tokenizers count alike were cut for one run only; None where nobody knows."""
-    a, b = (
-        {
-            (task, row.scored.sample.sample_id): (row.original_tokens, row.truncated)
-            for task, rows in side.tasks.items()
-            for row in rows
-        }
-        for side in (first, second)
-    )
-    shared = [(a[key], b[key]) for key in a.keys() & b.keys()]
-    if any(None in (*x, *y) for x, y in shared):
+    a, b = first.marks.beside(second.marks)
+    if any((marks < 0).any() for marks in (a.tokens, a.cut, b.tokens, b.cut)):
         return None
-    if any(x[0] != y[0] for x, y in shared):
+    if (a.tokens != b.tokens).any():
         return 0  # other tokenizers: what fits into one window need not fit into the other
-    return sum(x[1] != y[1] for x, y in shared)
+    return int((a.cut != b.cut).sum())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -116,34 +115,22 @@ def _tested(paired: Estimate, found: Interval, scores: Sequence[Floats]) -> tupl
     return min(1.0, 2 * t_tail(abs(found.value) / found.se, found.df)), "t"
 
 
-def _in_order(stratum: Stratum, samples: tuple[Hashable, ...]) -> Stratum:
+def _in_order(stratum: Stratum, samples: Codes) -> Stratum:
     """The stratum's rows in another's order: which of several answers is the best decides where its sample stands."""
-    if stratum.samples == samples:
+    held = stratum.samples
+    if np.array_equal(held, samples):
         return stratum
-    places = {sample: place for place, sample in enumerate(stratum.samples)}
-    if places.keys() != set(samples):
+    order, other = np.argsort(held, kind="stable"), np.argsort(np.argsort(samples, kind="stable"), kind="stable")
+    if len(held) != len(samples) or not np.array_equal(held[order[other]], samples):
         raise ValueError("The two numbers are made of different samples.")
-    order = [places[sample] for sample in samples]
-    clusters = tuple(stratum.clusters[place] for place in order)
-    return Stratum(stratum.weight, samples, clusters, stratum.values[order])
+    return stratum.at(order[other])
 
 
 def _means(stratum: Stratum) -> Stratum:
     """A row a sample: the mean of its answers."""
-    order = _order(stratum.samples, stratum.clusters)
-    if order is None:
+    _, first, codes = np.unique(stratum.samples, return_index=True, return_inverse=True)
+    if len(first) == len(codes):
         return stratum
-    codes, samples, clusters = order
-    return Stratum(stratum.weight, samples, clusters, np.bincount(codes, stratum.values) / np.bincount(codes))
-
-
-@lru_cache(maxsize=1024)
-def _order(
-    samples: tuple[Hashable, ...], clusters: tuple[Hashable, ...]
-) -> tuple[Codes, tuple[Hashable, ...], tuple[Hashable, ...]] | None:
-    """Each row's sample by its place among them, and their labels; None where each has one row."""
-    places = {sample: place for place, sample in enumerate(dict.fromkeys(samples))}
-    if len(places) == len(samples):
-        return None
-    of_sample = dict(zip(samples, clusters, strict=True))
-    return np.array([places[one] for one in samples]), tuple(places), tuple(of_sample[one] for one in places)
+    means = np.bincount(codes, stratum.values) / np.bincount(codes)
+    alone = stratum.at(first)
+    return Stratum(alone.weight, alone.samples, alone.clusters, means)

@@ -33,27 +33,40 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+_KNOWN: dict[Hashable, int] = {}
+"""Labels by number, as long as the process lives: arrays of numbers are sorted and compared in no time."""
+
+
+def coded(labels: Iterable[Hashable]) -> Codes:
+    """A number for each label, the same for the same."""
+    return np.fromiter((_KNOWN.setdefault(label, len(_KNOWN)) for label in labels), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Stratum:
     """The rows of one mean.
 
     Attributes:
-        samples, clusters: a label a row; rows of one label belong together, in other strata, too.
+        samples, clusters: a label a row, kept as ``coded`` has it; rows of one label belong together, in other strata,
+            too.
         values: a score a row, whose mean the stratum's is. Of a number that is no mean of scores: its linearisation,
             which has that number for a mean, and a row's influence as its distance from it.
     """
 
     weight: float
-    samples: tuple[Hashable, ...]
-    clusters: tuple[Hashable, ...]
+    samples: Codes
+    clusters: Codes
     values: Floats
 
-    def only(self, samples: Iterable[Hashable]) -> Stratum:
-        """The rows of these samples."""
-        wanted = frozenset(samples)
-        kept = [place for place, sample in enumerate(self.samples) if sample in wanted]
-        names, clusters = (tuple(labels[place] for place in kept) for labels in (self.samples, self.clusters))
-        return Stratum(self.weight, names, clusters, self.values[kept])
+    def __post_init__(self) -> None:
+        for name in ("samples", "clusters"):
+            labels: object = getattr(self, name)
+            if isinstance(labels, (tuple, list)):
+                object.__setattr__(self, name, coded(labels))
+
+    def at(self, places: Codes | npt.NDArray[np.bool_]) -> Stratum:
+        """Some of the rows."""
+        return Stratum(self.weight, self.samples[places], self.clusters[places], self.values[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +95,21 @@ class Interval:
 class Design:
     """What an interval depends on beside the values: which row is of which sample, cluster and stratum."""
 
-    def __init__(self, strata: Sequence[tuple[float, tuple[Hashable, ...], tuple[Hashable, ...]]]) -> None:
-        sizes = [len(samples) for _, samples, _ in strata]
-        self.stratum: Codes = np.repeat(np.arange(len(strata)), sizes)
+    def __init__(self, weights: Sequence[float], sizes: Sequence[int], samples: Codes, clusters: Codes) -> None:
+        self.stratum: Codes = np.repeat(np.arange(len(sizes)), sizes)
         self.sizes: Floats = np.array(sizes, float)
-        self.weights: Floats = np.array([weight for weight, _, _ in strata])
-        self.sample = _codes(label for _, samples, _ in strata for label in samples)
-        self.cluster = _codes(label for _, _, clusters in strata for label in clusters)
-        self.n, self.clusters = _count(self.sample), _count(self.cluster)
-        _, unit, answers = np.unique(self.sample * len(sizes) + self.stratum, return_inverse=True, return_counts=True)
-        self._unit: Codes | None = unit if (answers > 1).any() else None
+        self.weights: Floats = np.array(weights)
+        self.n = len(np.unique(samples))
+        held, self.cluster = np.unique(clusters, return_inverse=True)
+        self.clusters = len(held)
+        self._unit: Codes | None = None
+        if self.n < len(samples):
+            _, unit, answers = np.unique(samples * len(sizes) + self.stratum, return_inverse=True, return_counts=True)
+            self._unit = unit if (answers > 1).any() else None
         # A cell is what one cluster has of one stratum.
-        cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
+        cells, self.cell = np.arange(self.clusters), self.cluster
+        if len(sizes) > 1:
+            cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
         self.of_cluster, of_stratum = cells // max(len(sizes), 1), cells % max(len(sizes), 1)
         rows = np.bincount(self.cell).astype(float)
         left = 1 - rows / self.sizes[of_stratum]
@@ -104,10 +120,14 @@ class Design:
 
     def _freedom(self, rows: Floats, of_stratum: Codes) -> float:
         own = np.bincount(self.of_cluster, (self.weights[of_stratum] / self.sizes[of_stratum]) ** 2 * rows)
-        shared = np.zeros((self.clusters, len(self.sizes)))
-        shared[self.of_cluster, of_stratum] = self._factor * rows / np.sqrt(self.sizes[of_stratum])
-        across = shared.T @ shared
-        squares = (own**2).sum() + (across**2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
+        part = self._factor * rows / np.sqrt(self.sizes[of_stratum])
+        if len(part) == self.clusters:  # no cluster in several strata
+            across = np.bincount(of_stratum, part**2)
+            squares = (own**2).sum() + (across**2).sum() - (part**4).sum()
+        else:
+            shared = np.zeros((self.clusters, len(self.sizes)))
+            shared[self.of_cluster, of_stratum] = part
+            squares = (own**2).sum() + ((shared.T @ shared) ** 2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
         return float(own.sum() ** 2 / squares)
 
     def mean(self, values: Floats) -> float:
@@ -129,9 +149,9 @@ class Design:
 
 
 @lru_cache(maxsize=1024)
-def design(strata: tuple[tuple[float, tuple[Hashable, ...], tuple[Hashable, ...]], ...]) -> Design:
+def _design(weights: tuple[float, ...], sizes: tuple[int, ...], samples: bytes, clusters: bytes) -> Design:
     """Runs over the same samples share one."""
-    return Design(strata)
+    return Design(weights, sizes, np.frombuffer(samples, np.int64), np.frombuffer(clusters, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +160,20 @@ class Estimate:
 
     Attributes:
         clustered: whether every row's cluster is known; where it is not, the row stands alone.
+        linear: whether the same number over a part of the samples is the sum over that part; it is not, where values
+            are linearised.
     """
 
     strata: tuple[Stratum, ...]
     clustered: bool = True
+    linear: bool = True
 
     @property
     def design(self) -> Design:
-        return design(tuple((one.weight, one.samples, one.clusters) for one in self.strata))
+        samples = b"".join(one.samples.tobytes() for one in self.strata)
+        clusters = b"".join(one.clusters.tobytes() for one in self.strata)
+        weights, sizes = tuple(one.weight for one in self.strata), tuple(len(one.values) for one in self.strata)
+        return _design(weights, sizes, samples, clusters)
 
     @property
     def values(self) -> Floats:
@@ -161,7 +187,7 @@ class Estimate:
             for part in parts
             for one in part.strata
         )
-        return cls(tuple(strata), all(part.clustered for part in parts))
+        return cls(tuple(strata), all(part.clustered for part in parts), all(part.linear for part in parts))
 
 
 def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -> Interval:
@@ -215,12 +241,3 @@ def _effective(value: float, se: float, made: Design, level: float) -> float:
     at = 0.5 + level / 2
     ratio = t_quantile(at, made.n - 1) / t_quantile(at, made.df) if made.n > 1 else 1.0
     return min(value * (1 - value) / se**2 * ratio**2, made.n)
-
-
-def _codes(labels: Iterable[Hashable]) -> Codes:
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(label, len(known)) for label in labels], np.int64)
-
-
-def _count(codes: Codes) -> int:
-    return int(codes.max()) + 1 if len(codes) else 0

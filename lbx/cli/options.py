@@ -15,6 +15,8 @@ class ReportFormat(StrEnum):
     MARKDOWN = "markdown"
     CSV = "csv"
     JSON = "json"
+    PARQUET = "parquet"
+    LATEX = "latex"
     HTML = "html"
 
 

@@ -113,6 +113,13 @@ def check_output(output: Path | None) -> None:
         raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
 
 
+def parquet_file(output: Path | None) -> Path:
+    """Where a parquet file goes. Raises UsageError: nowhere, or where none can be put in place of what there is."""
+    if output is None or not _is_plain(output):
+        raise UsageError("Parquet is not for terminals and pipes.", fix="Say where to write it: -o FILE.parquet.")
+    return output
+
+
 def show_table(title: str, made: Cells) -> None:
     """A table for people to read, on standard output."""
     from lbx.report.cells import Sheet

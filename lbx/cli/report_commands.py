@@ -10,12 +10,14 @@ import typer
 
 from lbx.cli import report_options as options
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, check_output, show_sheets
+from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
 from lbx.errors import UsageError
+from lbx.paths import part_of
 from lbx.report.board_shapes import BOARDS
 from lbx.report.reports import BOARD, REPORTS, named
 
 if TYPE_CHECKING:
+    from lbx.report.cells import Sheet
     from lbx.report.shapes import Wanted
     from lbx.store import Table
 
@@ -73,7 +75,11 @@ def report(
         tasks=tasks or (),
         limit=limit,
     )
-    tables = _read(results, names, _versions(versions or ()), wanted)
+    found = _versions(versions or ())
+    if output_format is ReportFormat.PARQUET:
+        note(f"{_export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")
+        return
+    tables = _read(results, names, found, wanted)
     _write(tables, output_format, output, ascii_only=ascii_only)
     if expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
         raise typer.Exit(1)
@@ -97,8 +103,10 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     """The reports that are asked for. Raises UsageError."""
     names = named(view) if view else list(_DEFAULT_VIEWS)
-    if len(names) > 1 and output_format is ReportFormat.CSV:
-        raise UsageError("A csv file holds one table.", fix=f"Name one of: {', '.join(names if view else REPORTS)}.")
+    if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
+        raise UsageError(
+            f"A {output_format} file holds one table.", fix=f"Name one of: {', '.join(names if view else REPORTS)}."
+        )
     return names
 
 
@@ -113,9 +121,22 @@ def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int
         return {name: read(store, name, wanted) for name in names}
 
 
+def _export(
+    results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, output: Path
+) -> int:
+    from lbx.report.reports import write_parquet
+    from lbx.store import Store
+
+    if results is None:
+        raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
+    with Store(results, read_only=True, beside=[part_of(output)], threads=1) as store:
+        store.use_metric_versions(versions)
+        return write_parquet(store, names[0], wanted, output)
+
+
 def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
-    from lbx.report import render
-    from lbx.report.cells import cells, sheet
+    from lbx.report import latex, render
+    from lbx.report.cells import cells
 
     if output_format is ReportFormat.JSON:
         one = next(iter(tables.values())) if len(tables) == 1 else None
@@ -132,11 +153,22 @@ def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path |
         answer_text(render.html(made), output)
         return
     in_text = output_format is ReportFormat.TABLE
-    sheets = (sheet(REPORTS[name], table, curves=in_text) for name, table in tables.items())
+    sheets = (one for name, table in tables.items() for one in _sheets(name, table, curves=in_text))
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
+    elif output_format is ReportFormat.LATEX:
+        answer_text(latex.pieces(sheets), output)
     else:
         answer_text((render.markdown(one) + "\n" for one in sheets), output)
+
+
+def _sheets(name: str, table: Table, *, curves: bool) -> Sequence[Sheet]:
+    from lbx.report import papers
+    from lbx.report.cells import sheet
+
+    if name == "paper" and table.rows:
+        return papers.sheets(table)
+    return [sheet(REPORTS[name], table, curves=curves)]
 
 
 def _versions(named: Sequence[str]) -> dict[str, int]:

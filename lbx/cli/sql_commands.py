@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.options import Results, SqlFormat
-from lbx.cli.output import answer_json, answer_text, check_output, note, show_sheets
-from lbx.errors import UsageError
+from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
 from lbx.paths import part_of
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ def sql(
 
     check_output(output)
     if output_format is SqlFormat.PARQUET:
-        if output is None:
-            raise UsageError("Parquet is not for terminals.", fix="Say where to write it: -o FILE.parquet.")
+        output = parquet_file(output)
         with _opened(results, attached or [], part_of(output)) as store:
             rows = export_parquet(store, query, output)
         note(f"{rows:,} rows in {output}")

@@ -18,12 +18,19 @@ Cells = tuple[list[Column], list[list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table for people: its texts, and sentences below it. Without rows the sentences say why there are none."""
+    """A table for people.
+
+    Attributes:
+        rows: a text a column.
+        notes: sentences below it; without rows they say why there are none.
+        best: (row, column) of the best scores, which are bold where a format has that.
+    """
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 INTERVAL_COLUMNS = ("low", "high", "clusters", "cluster_by", "method", "se", "df", "within")
@@ -37,8 +44,6 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 BLOCKS = "▁▂▃▄▅▆▇█"
-_MOST_DECIMALS = 2
-_PRECISE = 4  # of figures between 0 and 1, which LongBench Pro prints instead of percents
 
 
 def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
@@ -46,17 +51,14 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
     columns, rows = cells(view, table)
-    notes = [*_interval_notes(table), *(view.notes(table) if view.notes else ())]
+    notes = [*interval_notes(table), *(view.notes(table) if view.notes else ())]
     if curves and view.pivot and view.pivot[0] == "length_up_to":
         drawn = _curves(view, table.dicts())
-        columns, rows = (
-            [*columns, Column("curve", "curve", "curve")],
-            [[*row, drawn[at]] for at, row in enumerate(rows)],
-        )
+        columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, drawn.pop(0)] for row in rows]
     return Sheet(view.title, columns, rows, notes)
 
 
-def _interval_notes(table: Table) -> list[str]:
+def interval_notes(table: Table) -> list[str]:
     """What a reader must know of the intervals that rows have."""
     if "low" not in table.columns:
         return []
@@ -72,16 +74,16 @@ def _interval_notes(table: Table) -> list[str]:
 def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
-    shown = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
+    columns = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
     if view.pivot is None:
-        return shown, [[_show(row, c) for c in shown] for row in rows]
+        return columns, [[shown(row, c) for c in columns] for row in rows]
     number = view.pivot[1]
     values, lines = _pivoted(view, rows)
-    columns = [*shown, *(replace(number, name=str(v), heading=_heading(v), across=True) for v in values)]
-    return columns, [
+    made = [*columns, *(replace(number, name=str(v), heading=_heading(v), across=True) for v in values)]
+    return made, [
         [
-            *(_show(next(iter(line.values())), c) for c in shown),
-            *(_show(line[value], number) if value in line else "" for value in values),
+            *(shown(next(iter(line.values())), c) for c in columns),
+            *(shown(line[value], number) if value in line else "" for value in values),
         ]
         for line in lines
     ]
@@ -153,17 +155,23 @@ def plain(value: object) -> object:
 _PLAIN = frozenset({str, int, bool})
 
 
-def _show(row: Mapping[str, Any], column: Column) -> str:
+def shown(row: Mapping[str, Any], column: Column) -> str:
+    """A row's value in a column, as text."""
     value = row[column.name]
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        return with_interval(
-            value, row.get("low"), row.get("high"), row.get("method"), scale, row.get("cluster_by") or "document"
-        )
+        ends = (row.get("low"), row.get("high"), row.get("method"))
+        most = 4 if scale == 1 and row.get("benchmark") == "longbench_pro" else 2  # whose numbers are no percents
+        return with_interval(value, *ends, scale, row.get("cluster_by") or "document", most=most)
     written = _WRITTEN.get(column.kind)
     return written(value) if written else visible(str(value))
+
+
+def _exact(value: float) -> str:
+    """Every digit, as an official script prints them: 16.7696, 28.2, 50."""
+    return repr(value).removesuffix(".0")
 
 
 def with_interval(  # noqa: PLR0917 (as a row of a view has them)
@@ -173,31 +181,34 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
     method: str | None,
     scale: float,
     cluster_by: str = "document",
+    *,
+    most: int = 2,
 ) -> str:
     """A score and how sure it is: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
 
-    Half the interval's width has two significant digits, but no more decimals than two (of percents); the score has as
-    many. A score that nothing is known of is "-", one without an interval stands alone.
+    Half the interval's width has two significant digits, but no more decimals than ``most``; the score has as many. A
+    score that nothing is known of is "-", one without an interval stands alone.
 
     Args:
         low: the interval's end, in the unit of ``value``; None where there is none.
         method: how the interval was made, or why there is none.
-        scale: what all three are multiplied with: 100 where the unit is 0..1 and percents are shown.
+        scale: what all three are multiplied with: 100 where the unit is 0..1 and percents are shown; 1 for official
+            numbers, which may be rounded, so that an even interval lies around something else.
         cluster_by: what ``method`` "one cluster" means one of.
     """
     if value is None or not math.isfinite(value):
         return "-"
-    alone = f"{scale * value:.2f}" if scale != 1 else f"{value:g}"
+    alone = f"{scale * value:.2f}" if scale != 1 else _exact(value)
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         why = {"one cluster": f"one {cluster_by}", "all alike": "all alike"}.get(method or "")
         return f"{alone} ({why})" if why else alone
+    rounded = 0.0 if scale != 1 else 0.5 * 10 ** -len(_exact(value).partition(".")[2])
     value, low, high = scale * value, scale * low, scale * high
     half = (high - low) / 2
-    most = _PRECISE if scale == 1 and max(abs(value), abs(high)) <= 1 else _MOST_DECIMALS
     decimals = min(most, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else most
     if f"{half:.{decimals}f}" in ("10.0", "1.00", "0.100"):  # 9.96 rounds to three digits
         decimals -= 1
     least = 10**-decimals
-    if abs((high - value) - (value - low)) < least / 2:
+    if abs((high + low) / 2 - value) < least / 4 + rounded * 1.001:
         return f"{value:.{decimals}f} ± {max(half, least):.{decimals}f}"
     return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"

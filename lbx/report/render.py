@@ -43,7 +43,11 @@ def markdown(sheet: Sheet) -> str:
     if sheet.rows:
         rule = ["---" if column.kind == "text" else "---:" for column in sheet.columns]
         head = [_escape(column.heading) for column in sheet.columns]
-        lines = [head, rule, *([_escape(cell) for cell in row] for row in sheet.rows)]
+        body = [
+            [f"**{_escape(cell)}**" if (at, n) in sheet.best else _escape(cell) for n, cell in enumerate(row)]
+            for at, row in enumerate(sheet.rows)
+        ]
+        lines = [head, rule, *body]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     return "\n\n".join([*parts, *map(_escape, sheet.notes)]) + "\n"
 

@@ -12,6 +12,8 @@ from lbx.report.board_shapes import BOARDS
 from lbx.report.shapes import ALL, Column, Report, Wanted
 
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
+    from pathlib import Path
+
     from lbx.store import Store, Table
 
 _WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
@@ -295,6 +297,7 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
     """
     from lbx.report import reference
     from lbx.report.cells import without_intervals
+    from lbx.report.papers import completed
     from lbx.store.runs import check_runs
 
     report = REPORTS[name]
@@ -306,16 +309,34 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
         table: Table = getattr(import_module(f"lbx.report.{module}"), function or "table")(store, wanted)
     else:
         table = _asked(store, name, wanted.runs)
-    if name == "paper" and wanted.published:
-        table = reference.beside(table, reference.published_beside(store, wanted))
+    if name == "paper":
+        if wanted.published:
+            table = reference.beside(table, reference.published_beside(store, wanted))
+        table = completed(table)
     return without_intervals(table) if wanted.alone else table
 
 
 def _asked(store: Store, name: str, runs: Sequence[str]) -> Table:
+    return store.query(*_query(name, runs))
+
+
+def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
     report = REPORTS[name]
     where = ""
     if runs:
         marks = ", ".join("?" for _ in runs)
         where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in report.run_columns)
     rows = report.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
-    return store.query(f"{rows}{where} ORDER BY {report.order}", [*runs] * len(report.run_columns))
+    return f"{rows}{where} ORDER BY {report.order}", [*runs] * len(report.run_columns)
+
+
+def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
+    """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
+    from lbx.report.cells import INTERVAL_COLUMNS
+    from lbx.store.queries import export_report, export_rows
+    from lbx.store.runs import check_runs
+
+    if REPORTS[name].made_by or name == "paper":
+        return export_rows(store, read(store, name, wanted), path)
+    check_runs(store, wanted.runs)
+    return export_report(store, *_query(name, wanted.runs), path, INTERVAL_COLUMNS if wanted.alone else ())

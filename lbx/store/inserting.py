@@ -29,3 +29,16 @@ def rows_of_json(connection: duckdb.DuckDBPyConnection, table: str) -> str:
 def as_parameter(rows: Sequence[TableRow]) -> str:
     """The parameter of ``rows_of_json``."""
     return as_json([row.values() for row in rows])
+
+
+def column_type(values: Sequence[object]) -> str:
+    """The type of a column that holds these."""
+    kinds = {type(value) for value in values if value is not None}
+    for kind, name in (
+        (frozenset({bool}), "BOOLEAN"),
+        (frozenset({int}), "BIGINT"),
+        (frozenset({int, float}), "DOUBLE"),
+    ):
+        if kinds <= kind:
+            return name if kinds else "VARCHAR"
+    return "VARCHAR"

@@ -20,8 +20,10 @@ import duckdb
 from lbx.database import count_parquet_rows, quoted
 from lbx.errors import StoreError, UsageError
 from lbx.paths import part_of
+from lbx.store.inserting import column_type, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.opening import first_line
+from lbx.store.rows import Table, as_json
 from lbx.store.store import Store
 from lbx.store.views import VIEWS
 
@@ -114,6 +116,23 @@ def export_parquet(store: Store, sql: str, path: Path) -> int:
     finally:
         part.unlink(missing_ok=True)
     return rows
+
+
+def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:
+    """``export_parquet`` of a query of lbx's own, in its types; but for the columns ``without``. Raises StoreError."""
+    store.query(f"CREATE OR REPLACE TEMP TABLE exported AS {sql}", parameters)
+    kept = f"COLUMNS(lambda name: name NOT IN {tuple(without)})" if without else "*"
+    return export_parquet(store, f"SELECT {kept} FROM exported", path)
+
+
+def export_rows(store: Store, table: Table, path: Path) -> int:
+    """``export_parquet`` of rows that no query gives. Raises StoreError."""
+    types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
+    named = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
+    store.query(f"CREATE OR REPLACE TEMP TABLE exported ({named})")
+    rows = as_json([dict(zip(table.columns, row, strict=True)) for row in table.rows])
+    store.query(f"INSERT INTO exported BY NAME {rows_of_json(store.connection, 'exported')}", [rows])
+    return export_parquet(store, "FROM exported", path)
 
 
 def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:

@@ -87,7 +87,7 @@ def test_report_formats_agree(lbx: Lbx, results: Path) -> None:
     assert "| 64 | 128 |" in markdown
 
 
-@pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html", "csv"])
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html", "csv", "latex"])
 def test_a_report_in_a_file_is_the_one_on_standard_output(
     lbx: Lbx, results: Path, tmp_path: Path, output_format: str
 ) -> None:
@@ -99,6 +99,21 @@ def test_a_report_in_a_file_is_the_one_on_standard_output(
     assert lbx(*asked, "-o", tmp_path / "link").returncode == 0
     assert (tmp_path / "link").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out"]
+
+
+@pytest.mark.parametrize("view", ["paper", "leaderboard", "reference"])
+def test_a_report_in_parquet_has_the_rows_of_json(lbx: Lbx, results: Path, tmp_path: Path, view: str) -> None:
+    out = tmp_path / "x.parquet"
+    for more in ((), ("--no-interval",)):
+        assert lbx("report", results, view, "--format", "parquet", "-o", out, *more).returncode == 0
+        rows = json.loads(lbx("report", results, view, "--format", "json", *more).stdout)
+        found = duckdb.sql(f"FROM '{out}'")
+        names = found.columns
+        assert not rows or names == list(rows[0])
+        assert [dict(zip(names, row, strict=True)) for row in found.fetchall()] == rows
+    assert lbx("report", results, view, "--format", "parquet").returncode == 2
+    (tmp_path / "link").symlink_to("x.parquet")
+    assert lbx("report", results, view, "--format", "parquet", "-o", tmp_path / "link").returncode == 2
 
 
 def test_a_results_file_is_not_written_over(lbx: Lbx, results: Path, tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""Tables as a LaTeX document that compiles as it is: booktabs, and siunitx columns for numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from lbx.report.cells import Sheet
+from lbx.visible import one_line
+
+_PREAMBLE = r"""% Written by lbx. A table can be copied into a paper that has these packages and the lines behind them.
+\documentclass{article}
+\usepackage[a4paper, margin=2cm]{geometry}
+\usepackage{iftex, booktabs, graphicx, etoolbox, siunitx}
+\sisetup{detect-weight = true, group-digits = none}
+\robustify\bfseries
+\ifPDFTeX\usepackage[T1]{fontenc}\usepackage{textcomp}\else\usepackage{fontspec}\fi
+"""
+_OTHER_LETTERS = r"""
+% Letters that pdfTeX's fonts lack it spells out as their numbers. LuaLaTeX and XeLaTeX print them in a font that has
+% them, as with \setmainfont{Noto Sans CJK SC}; right-to-left text needs \usepackage[bidi=basic]{babel} there.
+\ifPDFTeX\newcommand{\foreignletters}[2]{#2}\else\newcommand{\foreignletters}[2]{#1}\fi
+"""
+_MOST_COLUMNS = 8
+"""A wider table is continued in another."""
+_WIDEST = 95
+"""Characters in a line of the page; a wider table is made smaller."""
+_ESCAPED = {
+    "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
+    "[": "{[}", "]": "{]}", "*": "{*}", "-": "-{}", ",": ",{}",
+    "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
+}  # fmt: skip
+"""Brackets and asterisks steer at a row's start; two hyphens or commas would become one other mark."""
+_FOREIGN = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u00ff±×–—…“”’]+")
+_SCORE = re.compile(r"(-?\+?[\d,]+(?:\.\d+)?)(?: ((?:±|\[|\().*))?")
+
+
+def pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
+    """The document, a piece at a time."""
+    yield _PREAMBLE
+    yield _OTHER_LETTERS
+    yield "\\begin{document}\n"
+    for sheet in sheets:
+        if not sheet.rows:
+            yield f"\n\\section*{{{escaped(sheet.title)}}}\n" + "".join(f"{escaped(note)}\n" for note in sheet.notes)
+        for number, columns in enumerate(_blocks(sheet)):
+            yield _table(sheet, columns, continued=number > 0)
+        yield "\\clearpage\n"
+    yield "\\end{document}\n"
+
+
+def escaped(text: str) -> str:
+    """A text that LaTeX prints as it is, wherever it stands."""
+    made = []
+    at = 0
+    text = one_line(text)
+    for found in _FOREIGN.finditer(text):
+        made.append(_plain(text[at : found.start()]))
+        codes = " ".join(f"U+{ord(letter):04X}" for letter in found[0])
+        made.append(f"\\foreignletters{{{found[0]}}}{{{codes}}}")
+        at = found.end()
+    return "".join([*made, _plain(text[at:])])
+
+
+def _plain(text: str) -> str:
+    return "".join(_ESCAPED.get(letter, letter) for letter in text)
+
+
+def _blocks(sheet: Sheet) -> Iterator[list[int]]:
+    if not sheet.rows:
+        return
+    fixed = [at for at, column in enumerate(sheet.columns) if not column.across]
+    across = [at for at, column in enumerate(sheet.columns) if column.across]
+    for start in range(0, max(1, len(across)), _MOST_COLUMNS):
+        yield [*fixed, *across[start : start + _MOST_COLUMNS]]
+
+
+class _Column:
+    """A column of the table: what it is set as, and its cells."""
+
+    def __init__(self, sheet: Sheet, at: int) -> None:
+        texts = [row[at] for row in sheet.rows]
+        self.width = max(map(len, [sheet.columns[at].heading, *texts])) + 2
+        scores = [None if sheet.columns[at].kind == "text" else _SCORE.fullmatch(text) for text in texts]
+        numbers = [found[1] for found in scores if found]
+        beside = any(found and found[2] for found in scores)
+        self.layout = _layout(numbers) + ("@{\\,}l" if beside else "")
+        self.heading = f"{{{escaped(sheet.columns[at].heading)}}}"
+        if beside:
+            self.heading = f"\\multicolumn{{2}}{{c}}{self.heading}"
+        self.cells = [
+            self._cell(text, found, (row, at) in sheet.best) + ("" if not beside or (found and found[2]) else " &")
+            for row, (text, found) in enumerate(zip(texts, scores, strict=True))
+        ]
+
+    @staticmethod
+    def _cell(text: str, score: re.Match[str] | None, bold: bool) -> str:
+        """In an S column what is no number stands in braces."""
+        if score is None:
+            return f"{{{escaped(text)}}}" if text else ""
+        after = f" & {{\\scriptsize {escaped(score[2])}}}" if score[2] else ""
+        return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
+
+
+def _layout(numbers: Sequence[str]) -> str:
+    if not numbers:
+        return "l"
+    plain = [number.replace(",", "").lstrip("+") for number in numbers]
+    sign = "-" if any(text.startswith("-") for text in plain) else ""
+    whole = max(len(text.partition(".")[0].lstrip("-")) for text in plain)
+    return f"S[table-format={sign}{whole}.{max(len(text.partition('.')[2]) for text in plain)}]"
+
+
+def _table(sheet: Sheet, chosen: Sequence[int], *, continued: bool) -> str:
+    columns = [_Column(sheet, at) for at in chosen]
+    lines = [
+        f"\\begin{{tabular}}{{{''.join(column.layout for column in columns)}}}",
+        "\\toprule",
+        " & ".join(column.heading for column in columns) + " \\\\",
+        "\\midrule",
+        *(" & ".join(cells) + " \\\\" for cells in zip(*(column.cells for column in columns), strict=True)),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+    body = "\n".join(lines)
+    if sum(column.width for column in columns) > _WIDEST:
+        body = f"\\resizebox{{\\linewidth}}{{!}}{{%\n{body}}}"
+    caption = escaped(sheet.title) + (" (continued)" if continued else "")
+    notes = "".join(f"\\par\\smallskip\\footnotesize {escaped(note)}\n" for note in sheet.notes)
+    return f"\n\\begin{{table}}[!htp]\n\\centering\n\\caption{{{caption}}}\n{body}\n{notes}\\end{{table}}\n"

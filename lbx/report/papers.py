@@ -1,0 +1,222 @@
+"""The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
+
+The view ``paper`` has the numbers, a row each; here is where each of them stands. What the view cannot hold is added:
+LongBench-E's relative curve, which is the first form that its authors drew: the score in a bucket of lengths over the
+score of all lengths, less 1, as a mean of tasks, moved to 0 at the first bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from lbx.benchmarks.leval_tasks import KINDS
+from lbx.benchmarks.longbench_tasks import BUCKETS
+from lbx.benchmarks.lveval_tasks import split_task
+from lbx.report.cells import Sheet, interval_notes, shown
+from lbx.report.shapes import Column
+from lbx.store import Table
+
+_NUMBER = Column("official", "official", "number", interval=True)
+_RELATIVE = "relative_e"
+_OVERALL = "overall"
+
+
+class Place(NamedTuple):
+    """Where a number stands: in which table, in which of a run's rows there ("" where it has but one), which column."""
+
+    table: str
+    row: str
+    column: str
+
+
+class _Said(NamedTuple):
+    """A line of the view, taken apart: a task's number ("trec", or "mcq, easy"), or a group's ("domain Law: f1")."""
+
+    group: str
+    name: str
+    metric: str
+
+    @classmethod
+    def of(cls, line: str, part: int) -> _Said:
+        if part == 0:
+            task, _, metric = line.partition(", ")
+            return cls("", task, metric)
+        what, _, metric = line.rpartition(": ")
+        group, _, name = what.partition(" ")
+        return cls(group, name or _OVERALL, metric)
+
+
+def _anywhere(said: _Said) -> Place | None:
+    return Place(said.group, said.metric, said.name) if said.group else Place("tasks", said.metric, said.name)
+
+
+def _longbench(said: _Said) -> Place | None:
+    if said.group in ("category_e", "overall_e"):
+        return Place("category_e", said.name, said.metric)
+    if said.group == _RELATIVE:
+        return Place(_RELATIVE, "", said.metric)
+    if said.group:
+        table = {"overall": "category", "language": f"category_{said.name}"}.get(said.group, said.group)
+        return Place(table, "", _OVERALL if said.group in ("overall", "language") else said.name)
+    if said.name.endswith("_e"):
+        return Place("tasks_e", said.name, said.metric or "all lengths")
+    return Place("tasks", said.metric, said.name)
+
+
+def _longbench_v2(said: _Said) -> Place | None:
+    if not said.group:
+        return None  # the groups say the same
+    return Place("domain" if said.group == "domain" else "overall", said.metric, said.name)
+
+
+def _longbench_pro(said: _Said) -> Place | None:
+    return Place("overall", "", said.metric) if said.group == "overall" else _anywhere(said)
+
+
+def _lveval(said: _Said) -> Place | None:
+    if said.group == "length":
+        return Place("levels", "average", said.name)
+    return Place("levels", said.name, "average") if said.group else Place("levels", *split_task(said.name))
+
+
+def _leval(said: _Said) -> Place | None:
+    if said.group:
+        table = "closed" if said.group == "closed" else "f1" if said.metric == "f1" else "rouge"
+        return Place(table, said.metric if table == "rouge" else "", "average")
+    kind = KINDS.get(said.name, "")
+    if kind == "rouge":
+        return Place("rouge", said.metric or "geometric mean", said.name)
+    return Place("f1" if kind == "f1" else "closed", "", f"{said.name}, {said.metric}" if said.metric else said.name)
+
+
+_PLACES: Mapping[str, Callable[[_Said], Place | None]] = {
+    "longbench": _longbench,
+    "longbench_v2": _longbench_v2,
+    "longbench_pro": _longbench_pro,
+    "lveval": _lveval,
+    "leval": _leval,
+}
+_TITLES = {
+    ("longbench", "category"): "LongBench: all languages, by category",
+    ("longbench", "category_en"): "LongBench: English and code, by category",
+    ("longbench", "category_zh"): "LongBench: Chinese and code, by category",
+    ("longbench", "category_e"): "LongBench-E: categories by length in words",
+    ("longbench", _RELATIVE): "LongBench-E: relative to all lengths (percent; 0 at 0-4k)",
+    ("longbench", "tasks"): "LongBench: tasks",
+    ("longbench", "tasks_e"): "LongBench-E: tasks by length in words",
+    ("longbench_v2", "overall"): "LongBench v2: difficulty and length",
+    ("longbench_v2", "domain"): "LongBench v2: domains",
+    ("longbench_pro", "overall"): "LongBench Pro: overall, iterations, best of n, pass@n",
+    ("longbench_pro", "length"): "LongBench Pro: sample length in tokens",
+    ("longbench_pro", "requirement"): "LongBench Pro: contextual requirement",
+    ("longbench_pro", "difficulty"): "LongBench Pro: difficulty",
+    ("longbench_pro", "primary_task"): "LongBench Pro: primary tasks",
+    ("longbench_pro", "language"): "LongBench Pro: language",
+    ("longbench_pro", "tasks"): "LongBench Pro: secondary tasks",
+    ("lveval", "levels"): "LV-Eval: datasets by length level",
+    ("leval", "closed"): "L-Eval: closed-ended tasks (exact match)",
+    ("leval", "f1"): "L-Eval: open-ended tasks (F1)",
+    ("leval", "rouge"): "L-Eval: open-ended tasks (ROUGE)",
+}
+
+
+def completed(table: Table) -> Table:
+    """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and E's relative curve."""
+    names = ["table", "row", "column"]
+    rows = table.dicts()
+    rows += _relative(rows)
+    found = [(row, _place(row) or (None, None, None)) for row in rows]
+    return Table(
+        [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in found]
+    )
+
+
+def _place(row: Mapping[str, Any]) -> Place | None:
+    return _PLACES.get(row["benchmark"], _anywhere)(_Said.of(row["line"], row["part"]))
+
+
+def _relative(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    scores: dict[tuple[str | None, str], dict[str, dict[str, Mapping[str, Any]]]] = {}
+    for row in rows:
+        said = _Said.of(row["line"], row["part"])
+        if (
+            row["benchmark"] == "longbench"
+            and not said.group
+            and said.name.endswith("_e")
+            and row["official"] is not None
+        ):
+            of_run = scores.setdefault((row["run_id"], row["run"]), {})
+            of_run.setdefault(said.name, {})[said.metric] = row
+    return [row for tasks in scores.values() for row in _relative_of_run(list(tasks.values()))]
+
+
+def _relative_of_run(tasks: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Of the tasks that have every bucket."""
+    whole = [task for task in tasks if task.keys() >= {"", *BUCKETS} and task[""]["official"]]
+    if not whole:
+        return
+    means = [
+        sum(100 * (task[b]["official"] / task[""]["official"] - 1) for task in whole) / len(whole) for b in BUCKETS
+    ]
+    like = whole[0][""]
+    for at, (bucket, mean) in enumerate(zip(BUCKETS, means, strict=True)):
+        kept = {name: like[name] for name in ("run", "run_id", "benchmark")}
+        number = round(mean - means[0], 1)
+        yield {
+            **kept,
+            "line": f"{_RELATIVE}: {bucket}",
+            "official": number,
+            "part": 1,
+            "place": 1000 + at,
+            "position": 0,
+        }
+
+
+def sheets(table: Table) -> list[Sheet]:
+    """The tables of the completed rows: averages first, then tasks. The best of a column is marked in each."""
+    rows = [row for row in table.dicts() if row["table"] is not None]
+    tables: dict[tuple[str, str], list[dict[str, Any]]] = {
+        (row["benchmark"], row["table"]): [] for row in sorted(rows, key=lambda row: (row["benchmark"], -row["part"]))
+    }
+    for row in rows:
+        tables[row["benchmark"], row["table"]].append(row)
+    made = [_sheet(_TITLES.get(key, ": ".join(key)), rows) for key, rows in tables.items()]
+    return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *interval_notes(table)])] if made else []
+
+
+def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    labels = list(dict.fromkeys(row["row"] for row in rows))
+    runs = sorted({(row["run"], row["run_id"] or "") for row in rows})
+    found = {(row["row"], row["run"], row["run_id"] or "", row["column"]): row for row in rows}
+    keys = [(label, *run) for label in labels for run in runs]
+    keys = [key for key in keys if any((*key, column) in found for column in columns)]
+    head = [Column("row", "of"), Column("run", "run")] if any(labels) else [Column("run", "run")]
+    body = [
+        [*key[2 - len(head) : 2], *(shown(found[*key, c], _NUMBER) if (*key, c) in found else "" for c in columns)]
+        for key in keys
+    ]
+    made = [*head, *(Column(column, column, "number", across=True) for column in columns)]
+    best = frozenset(_best(keys, columns, found, len(head)))
+    notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
+    return Sheet(title, made, body, notes, best)
+
+
+def _best(
+    keys: Sequence[tuple[str, str, str]],
+    columns: Sequence[str],
+    found: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
+    before: int,
+) -> Iterator[tuple[int, int]]:
+    """(row, column) of the best of each column, where there is something to choose."""
+    for at, column in enumerate(columns):
+        for label in dict.fromkeys(key[0] for key in keys):
+            scores = {
+                number: row["official"]
+                for number, key in enumerate(keys)
+                if key[0] == label and (row := found.get((*key, column))) and row["official"] is not None
+            }
+            if len(scores) > 1:
+                yield from ((number, before + at) for number, score in scores.items() if score == max(scores.values()))

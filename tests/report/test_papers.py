@@ -1,0 +1,114 @@
+"""The papers' tables: where each benchmark's numbers stand, the best of a column, LongBench-E's relative curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lbx.report import render
+from lbx.report.cells import Sheet
+from lbx.report.papers import completed, sheets
+from lbx.store import Table
+
+NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method"]
+
+
+def paper(benchmark: str, *numbers: tuple[str, str, float | None], run_id: str = "r") -> Table:
+    """Rows of the view: (run, line, official number); a line with a colon is an average."""
+    rows: list[tuple[Any, ...]] = [
+        (run, f"{run_id}-{run}", benchmark, line, official, int(": " in line), at, 0, None, None, None)
+        for at, (run, line, official) in enumerate(numbers)
+    ]
+    return completed(Table(NAMES, rows))
+
+
+def texts(made: Sequence[Sheet]) -> dict[str, list[list[str]]]:
+    """{title: headings and rows}."""
+    return {sheet.title: [[c.heading for c in sheet.columns], *map(list, sheet.rows)] for sheet in made}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "line", "title", "row", "column"),
+    [
+        ("longbench", "qasper", "LongBench: tasks", "", "qasper"),
+        ("longbench", "category synthetic: average", "LongBench: all languages, by category", "", "synthetic"),
+        ("longbench", "category_zh synthetic: average", "LongBench: Chinese and code, by category", "", "synthetic"),
+        ("longbench", "language zh: average", "LongBench: Chinese and code, by category", "", "overall"),
+        ("longbench", "overall: average", "LongBench: all languages, by category", "", "overall"),
+        ("longbench", "category_e summarization: 4-8k", "LongBench-E: categories by length in words",
+         "summarization", "4-8k"),
+        ("longbench", "overall_e: 8k+", "LongBench-E: categories by length in words", "overall", "8k+"),
+        ("longbench", "trec_e, 0-4k", "LongBench-E: tasks by length in words", "trec_e", "0-4k"),
+        ("longbench_v2", "length short: accuracy", "LongBench v2: difficulty and length", "accuracy", "short"),
+        ("longbench_v2", "overall: compensated", "LongBench v2: difficulty and length", "compensated", "overall"),
+        ("longbench_v2", "domain Multi-Document QA: accuracy", "LongBench v2: domains", "accuracy",
+         "Multi-Document QA"),
+        ("longbench_pro", "overall: bon@3", "LongBench Pro: overall, iterations, best of n, pass@n", "", "bon@3"),
+        ("longbench_pro", "difficulty Extreme: average", "LongBench Pro: difficulty", "average", "Extreme"),
+        ("longbench_pro", "primary_task T1. Retrieval & Ranking: bon@2", "LongBench Pro: primary tasks", "bon@2",
+         "T1. Retrieval & Ranking"),
+        ("lveval", "cmrc_mixup_16k", "LV-Eval: datasets by length level", "cmrc_mixup", "16k"),
+        ("lveval", "length 16k: average", "LV-Eval: datasets by length level", "average", "16k"),
+        ("lveval", "dataset cmrc_mixup: average", "LV-Eval: datasets by length level", "cmrc_mixup", "average"),
+        ("leval", "coursera", "L-Eval: closed-ended tasks (exact match)", "", "coursera"),
+        ("leval", "closed: exact_match", "L-Eval: closed-ended tasks (exact match)", "", "average"),
+        ("leval", "financial_qa", "L-Eval: open-ended tasks (F1)", "", "financial_qa"),
+        ("leval", "open: rouge2", "L-Eval: open-ended tasks (ROUGE)", "rouge2", "average"),
+        ("leval", "news_summ", "L-Eval: open-ended tasks (ROUGE)", "geometric mean", "news_summ"),
+        ("handbook", "overall: average", "handbook: overall", "average", "overall"),
+        ("needle", "single_en", "needle: tasks", "", "single_en"),
+    ],
+)  # fmt: skip
+def test_every_number_has_its_place(benchmark: str, line: str, title: str, row: str, column: str) -> None:
+    found = texts(sheets(paper(benchmark, ("a", line, 12.5))))
+    head = ["of", "run", column] if row else ["run", column]
+    assert found == {title: [head, [*([row] if row else []), "a", "12.5"]]}
+
+
+def test_runs_are_rows_and_the_best_is_bold() -> None:
+    table = paper(
+        "longbench",
+        ("b", "qasper", 10.0),
+        ("a", "qasper", 20.0),
+        ("a", "trec", 5.0),
+        ("b", "trec", 5.0),
+        ("a", "lcc", 1.0),
+    )
+    (one,) = sheets(table)
+    assert texts([one])[one.title] == [["run", "qasper", "trec", "lcc"], ["a", "20", "5", "1"], ["b", "10", "5", ""]]
+    assert one.best == {(0, 1), (0, 2), (1, 2)}, "both where they are alike, none where there is one run"
+    assert "| a | **20** | **5** | 1 |" in render.markdown(one)
+
+
+def test_runs_of_one_name_stay_two_and_published_ones_are_marked() -> None:
+    rows = [
+        ("m", key, "longbench", "qasper", score, 0, 0, 0, None, None, None) for key, score in (("r1", 1.0), ("r2", 2.0))
+    ]
+    rows += [("GPT*", None, "longbench", "qasper", 43.3, 0, 0, 0, None, None, None)]  # type: ignore[list-item]
+    (one,) = sheets(completed(Table(NAMES, rows)))
+    assert [list(row) for row in one.rows] == [["GPT*", "43.3"], ["m", "1"], ["m", "2"]]
+    assert list(one.notes) == ["* published elsewhere"]
+
+
+def test_the_relative_curve_of_longbench_e() -> None:
+    """By hand: qasper is 25, 0 and -50 off its 40; trec 0, -50 and 50 off its 60. The means are 12.5, -25 and 0."""
+    numbers = [("a", "qasper_e", 40.0), ("a", "trec_e", 60.0), ("a", "lcc_e", 10.0), ("a", "lcc_e, 0-4k", 10.0)]
+    for task, scores in (("qasper_e", (50.0, 40.0, 20.0)), ("trec_e", (60.0, 30.0, 90.0))):
+        numbers += [
+            ("a", f"{task}, {bucket}", score) for bucket, score in zip(("0-4k", "4-8k", "8k+"), scores, strict=True)
+        ]
+    found = texts(sheets(paper("longbench", *numbers)))
+    assert found["LongBench-E: relative to all lengths (percent; 0 at 0-4k)"] == [
+        ["run", "0-4k", "4-8k", "8k+"], ["a", "0", "-37.5", "-12.5"]
+    ]  # fmt: skip
+    assert not any(row["line"].startswith("relative") for row in paper("longbench", ("a", "qasper", 1.0)).dicts())
+
+
+def test_rows_keep_their_columns_and_say_their_place() -> None:
+    table = paper("longbench_v2", ("a", "overall: accuracy", 28.2), ("a", "mcq, easy", 30.0))
+    assert list(table.columns) == [*NAMES, "table", "row", "column"]
+    first, second = table.dicts()
+    assert (first["table"], first["row"], first["column"]) == ("overall", "accuracy", "overall")
+    assert (second["table"], second["official"]) == (None, 30.0), "the groups say the same"

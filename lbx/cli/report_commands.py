@@ -76,6 +76,9 @@ def report(
         limit=limit,
     )
     found = _versions(versions or ())
+    if results is not None and view is None and output_format is ReportFormat.TABLE:
+        show_sheets(_overview(results, found, wanted), output, ascii_only=ascii_only)
+        return
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")
         return
@@ -119,6 +122,15 @@ def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int
     with Store(results, read_only=True) as store:
         store.use_metric_versions(versions)
         return {name: read(store, name, wanted) for name in names}
+
+
+def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
+    from lbx.report.overview import sheets
+    from lbx.store import Store
+
+    with Store(results, read_only=True) as store:
+        store.use_metric_versions(versions)
+        return sheets(store, wanted, results)
 
 
 def _export(

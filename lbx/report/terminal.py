@@ -92,11 +92,16 @@ def _with_columns(sheet: Sheet, kept: Sequence[int]) -> Sheet:
 
 
 def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
-    """The table, or one for each benchmark where it is too wide for all in one."""
+    """The table, or one for each benchmark: of a pivot that is too wide, and where all that can go is not enough."""
     names = [column.name for column in sheet.columns]
     if not sheet.rows:
         return
-    if "benchmark" not in names or _fits(sheet, width):
+    pivot = any(column.across for column in sheet.columns)
+    if (
+        "benchmark" not in names
+        or _fits(sheet, width)
+        or not (pivot or _Fitted(sheet.columns, sheet.rows, width).too_wide)
+    ):
         yield sheet
         return
     at = names.index("benchmark")
@@ -166,6 +171,7 @@ class _Fitted:
         self._natural = [max(_width(columns[at].heading), *(_width(row[at]) for row in rows)) for at in self._all()]
         self.kept = self._all()
         self.left_out: list[str] = []
+        self.too_wide = False
         if width is not None and self._wide(self._natural) > width:
             self._floors = [self._floor(at) for at in self._all()]
             self._leave_out(width)
@@ -199,6 +205,7 @@ class _Fitted:
             self.kept.remove(last)
             gone.append(last)
         self.left_out = [self._columns[at].heading for at in sorted(gone)]
+        self.too_wide = self._wide(self._floors) > width
 
     def blocks(self) -> Iterator[list[int]]:
         """The columns of each table: one, or as many as the columns of a pivot need."""

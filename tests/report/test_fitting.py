@@ -53,6 +53,7 @@ def test_what_is_constant_becomes_the_caption_and_what_is_least_needed_goes_and_
     narrow = text(Sheet("Board", BOARD, ROWS), 50)
     assert "Too narrow for: scored, status of the run." in " ".join(narrow.split())
     assert "interrupted" not in narrow and words([[row[0], row[2], row[4]] for row in ROWS]) <= set(narrow.split())
+    assert narrow.count("─\n") == 1
     assert max(map(len, narrow.splitlines())) <= 50
 
 

@@ -1,0 +1,185 @@
+"""A results file on one screen: who is ahead, what may have spoilt scores, what failed, and what shows more."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lbx.report.cells import Sheet, sheet, shown
+from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Column, Wanted
+from lbx.report.terminal import lines
+from lbx.store import Store, Table
+
+SCREEN = 58
+"""Lines of a terminal of 60, with the command above and the prompt below."""
+
+_WIDTH = 80
+_SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
+"""How many runs of a benchmark the leaderboard has, and the averages; the first that fits is taken."""
+_LONGEST_MESSAGE = 110
+_OFFICIAL = Column("official", "official", "number", interval=True)
+_AVERAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "longbench": (("category", ""), ("category_e", "overall")),
+    "longbench_v2": (("overall", "accuracy"),),
+    "longbench_pro": (("overall", ""),),
+    "lveval": (("levels", "average"),),
+}
+"""The rows of the papers' tables that hold a benchmark's averages; of other benchmarks, every average."""
+
+_MARKS = {
+    "failed": "failed: no answer, no score",
+    "empty_prompts": "truncation left nothing of the prompt",
+    "truncated": "the prompt was cut",
+    "reference_cut": "the only reference was cut away",
+    "answers_cut": "the answer reached its limit",
+    "reasoning_unclosed": "the reasoning never ended",
+    "stop_in_reasoning": "a stop string stood in the reasoning",
+    "doubled_bos": "two BOS tokens",
+    "official_errors": "the official script stops",
+    "partial": "a part of the score is missing",
+}
+_FAILURES = r"""
+    SELECT count(*) AS n, coalesce(any_value(g.error_type), '-') AS kind, min(g.error) AS message,
+           count(DISTINCT (g.run_id, g.benchmark)) AS places, min(r.model || ', ' || g.benchmark) AS place
+    FROM generations g JOIN runs r USING (run_id)
+    WHERE g.error IS NOT NULL {only}
+    GROUP BY g.error_type, regexp_replace(left(g.error, 400), '\d+', '0', 'g')
+    ORDER BY n DESC, kind, message
+"""
+
+
+def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
+    """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
+    board = read(store, "leaderboard", wanted)
+    if not board.rows:
+        return [sheet(REPORTS["leaderboard"], board)]
+    averages = _averages(read(store, "paper", wanted))
+    rest = [*_marks(read(store, "guards", wanted)), *_failures(store, wanted.runs), _more(results, board)]
+    for most, most_averages in _SHARES:
+        made = [_best(board, most), *_first(averages, most_averages), *rest]
+        if sum(1 for one in made for _ in lines(one, _WIDTH)) <= SCREEN:
+            break
+    return made
+
+
+def _best(board: Table, most: int) -> Sheet:
+    """The leaderboard with so many runs of each benchmark, in which order it has them."""
+    at, seen = board.columns.index("benchmark"), Counter[str]()
+    rows = []
+    for row in board.rows:
+        seen[row[at]] += 1
+        if seen[row[at]] <= most:
+            rows.append(row)
+    whole = sheet(REPORTS["leaderboard"], Table(board.columns, rows))
+    more = len(board.rows) - len(rows)
+    return replace(whole, notes=[*whole.notes, f"and {more:,} more: lbx report FILE leaderboard"]) if more else whole
+
+
+def _first(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
+    for whole in averages if most else ():
+        more = len(whole.rows) - most
+        yield replace(whole, rows=whole.rows[:most], notes=[f"and {more:,} more"]) if more > 0 else whole
+
+
+def _averages(paper: Table) -> list[Sheet]:
+    """The papers' averages, a table a benchmark; the overall one first, the last ones go where there is no room."""
+    made = []
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in paper.dicts():
+        wanted = _AVERAGES.get(row["benchmark"])
+        if row["part"] == 1 and (wanted is None or (row["table"], row["row"]) in wanted):
+            found.setdefault(row["benchmark"], []).append({**row, "column": _heading(row)})
+    for benchmark, rows in found.items():
+        names = dict.fromkeys(row["column"] for row in rows)
+        ordered = sorted(names, key=lambda name: name not in ("overall", "average"))
+        heads = {(row["run"], row["run_id"]): row["official"] for row in rows if row["column"] == ordered[0]}
+        runs = sorted(dict.fromkeys((row["run"], row["run_id"]) for row in rows), key=lambda run: -heads.get(run, -1))
+        cells = {(row["run"], row["run_id"], row["column"]): shown(row, _OFFICIAL) for row in rows}
+        columns = [Column("run", "run"), *(Column(name, name, "number", rank=at) for at, name in enumerate(ordered))]
+        body = [[run[0], *(cells.get((*run, name), "") for name in ordered)] for run in runs]
+        made.append(Sheet(f"The paper's averages: {benchmark}", columns, body))
+    return made
+
+
+def _heading(row: Mapping[str, Any]) -> str:
+    if row["benchmark"] == "leval":  # whose averages all have one name
+        return str(row["line"]).removeprefix("open: ").partition(":")[0]
+    return str(row["column"])
+
+
+def _marks(guards: Table) -> Iterator[Sheet]:
+    rows = guards.dicts()
+    body = []
+    for name, words in _MARKS.items():
+        known = [row for row in rows if row[name] is not None]
+        count, asked = sum(row[name] for row in known), sum(row["n"] for row in known)
+        if count:
+            body.append([words, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
+    unknown = {row["run_id"] for row in rows if row["truncated"] is None}
+    notes = (
+        [f"Of {len(unknown):,} runs it is unknown whether prompts were cut, as of imported ones."] if unknown else []
+    )
+    columns = [
+        Column("what", "what may have spoilt scores"),
+        Column("n", "answers", "count"),
+        Column("share", "%", "number"),
+        Column("where", "most of them in", rank=1),
+    ]
+    if body or notes:
+        yield Sheet("", columns, body, notes)
+
+
+def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
+    """Where most are: a run's answers to a benchmark."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for row in rows:
+        counts = found.setdefault((row["run_id"], row["model"], row["benchmark"]), [0, 0])
+        counts[0] += row[name]
+        counts[1] += row["n"]
+    (_, model, benchmark), (count, asked) = max(found.items(), key=lambda one: one[1][0])
+    return f"{model}, {benchmark}: {count:,} of {asked:,}"
+
+
+def _failures(store: Store, runs: Sequence[str]) -> Iterator[Sheet]:
+    only = f"AND g.run_id IN ({', '.join('?' for _ in runs)})" if runs else ""
+    found = store.query(_FAILURES.format(only=only), list(runs)).dicts()
+    columns = [
+        Column("n", "failed", "count"),
+        Column("kind", "kind", rank=2),
+        Column("message", "message (numbers may differ)"),
+        Column("place", "in", rank=1),
+    ]
+    body = [
+        [
+            f"{row['n']:,}",
+            row["kind"],
+            _short(row["message"]),
+            row["place"] if row["places"] == 1 else f"{row['places']:,} runs",
+        ]
+        for row in found[:3]
+    ]
+    if body:
+        more = sum(row["n"] for row in found[3:])
+        yield Sheet("", columns, body, [f"and {more:,} with {len(found) - 3:,} other messages"] if more else [])
+
+
+def _short(message: str) -> str:
+    text = " ".join(message.split())
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+
+
+def _more(results: Path, board: Table) -> Sheet:
+    """The commands that show more."""
+    file = shlex.quote(str(results))
+    views = ["task_scores", "paper", "guards", "failures", "length_curve", "truncation"]
+    runs = list(dict.fromkeys(row["run_id"] for row in board.dicts()))
+    notes = [f"More: lbx report {file} {' | '.join(views)}"]
+    if len(runs) > 1:
+        notes.append(f"What differs: lbx report {file} comparison")
+    notes.append(f"To read, publish: lbx report {file} --format html -o report.html; paper --format latex -o paper.tex")
+    return Sheet("", [], [], notes)

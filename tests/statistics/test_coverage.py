@@ -27,8 +27,10 @@ DESIGNS = {"apart": APART, "7 uneven": SEVEN_UNEVEN, "15 x 13": FIFTEEN, "100 x 
 Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
 
 
-def estimate(values: np.ndarray, documents: np.ndarray) -> Estimate:
-    return Estimate((Stratum(1.0, tuple(range(len(values))), tuple(documents.tolist()), values),))
+def estimator(documents: np.ndarray) -> Callable[[np.ndarray], Estimate]:
+    """From scores to their mean."""
+    samples, clusters = tuple(range(len(documents))), tuple(documents.tolist())
+    return lambda values: Estimate((Stratum(1.0, samples, clusters, values),))
 
 
 def noise(chance: np.random.Generator, documents: np.ndarray, spread: float = 1.0) -> np.ndarray:
@@ -90,8 +92,8 @@ def covered(found: Iterator[Interval], truth: float) -> tuple[float, Counter[str
 @pytest.mark.parametrize("scores", SCORES)
 def test_intervals_hold_the_truth(design: str, scores: str) -> None:
     documents, (draw, truth) = DESIGNS[design], SCORES[scores]
-    chance = np.random.default_rng(2026)
-    share, methods = covered((interval(estimate(draw(chance, documents), documents)) for _ in range(TRIALS)), truth)
+    chance, estimate = np.random.default_rng(2026), estimator(documents)
+    share, methods = covered((interval(estimate(draw(chance, documents))) for _ in range(TRIALS)), truth)
     assert methods.keys() <= {"t", "wilson"}
     # Of 200 answers a whole number is right, and a tenth is where t falls lowest: to 92.7%, as the next test has it.
     assert share >= (0.93 if (design, scores) != ("apart", "a tenth right") else 0.91), f"{share:.2%} {methods}"
@@ -103,7 +105,8 @@ def test_right_and_wrong_by_every_outcome(n: int) -> None:
     """Not drawn but counted, for every true share from 1% to 99%."""
     stats = pytest.importorskip("scipy.stats", reason="needs lbx[dev]")
     apart, counts = np.arange(n), np.arange(n + 1)
-    found = [interval(estimate((apart < right).astype(float), apart)) for right in counts]
+    estimate = estimator(apart)
+    found = [interval(estimate((apart < right).astype(float))) for right in counts]
     low, high = np.array([one.low for one in found]), np.array([one.high for one in found])
     shares = np.linspace(0.01, 0.99, 197)
     holds = [stats.binom.pmf(counts, n, share) @ ((low <= share) & (share <= high)) for share in shares]
@@ -115,13 +118,13 @@ def test_right_and_wrong_by_every_outcome(n: int) -> None:
 def resampled(rows: list[ScoredSample], n: int) -> tuple[Iterator[Interval], float]:
     """Intervals of the task's number over so many of its samples, drawn with repetition, and the number of all."""
     picks = np.random.default_rng([len(rows), n]).integers(0, len(rows), (TRIALS, n))
-    apart = np.arange(n)
+    estimate = estimator(np.arange(n))
     headline = next(iter(rows[0].scores))
     if headline != "geometric_mean":
         values = np.array([row.scores[headline] for row in rows])
-        return (interval(estimate(values[pick], apart)) for pick in picks), values.mean()
+        return (interval(estimate(values[pick])) for pick in picks), values.mean()
     parts = np.array([[row.scores[f"rouge{one}"] for one in "12L"] for row in rows])
-    return (interval(estimate(linearised(parts[pick]), apart)) for pick in picks), geometric(parts)
+    return (interval(estimate(linearised(parts[pick]))) for pick in picks), geometric(parts)
 
 
 def geometric(parts: np.ndarray) -> float:
@@ -154,7 +157,8 @@ PAIRS: dict[str, Callable[[np.random.Generator, np.ndarray], tuple[np.ndarray, n
 @pytest.mark.parametrize("scores", PAIRS)
 def test_no_difference_is_seldom_taken_for_one(design: str, scores: str) -> None:
     documents, chance = DESIGNS[design], np.random.default_rng(16)
-    found = [difference(*(estimate(one, documents) for one in PAIRS[scores](chance, documents))) for _ in range(TRIALS)]
+    estimate = estimator(documents)
+    found = [difference(*map(estimate, PAIRS[scores](chance, documents))) for _ in range(TRIALS)]
     wrong = np.mean([one.p is not None and one.p < 0.05 for one in found])
     tests = Counter(one.test for one in found)
     assert wrong <= (0.075 if design == "7 uneven" else 0.06), f"{wrong:.2%} {tests}"
@@ -164,13 +168,14 @@ def test_no_difference_is_seldom_taken_for_one(design: str, scores: str) -> None
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_difference_as_large_as_the_margin_is_seldom_the_same_within(design: str) -> None:
     documents, chance = DESIGNS[design], np.random.default_rng(17)
-    spread = interval(estimate(0.5 + noise(chance, documents, 0.1), documents)).se
+    estimate = estimator(documents)
+    spread = interval(estimate(0.5 + noise(chance, documents, 0.1))).se
     assert spread
     margin = 6 * spread
     found = []
     for _ in range(TRIALS):
         first = even(chance, documents)
         second = first + margin + noise(chance, documents, 0.1)
-        found.append(difference(estimate(first, documents), estimate(second, documents)))
+        found.append(difference(estimate(first), estimate(second)))
     wrong = np.mean([-margin < (one.low_90 or 0) and (one.high_90 or 0) < margin for one in found])
     assert 0.04 <= wrong <= (0.075 if design == "7 uneven" else 0.06), f"{wrong:.2%}"

@@ -20,3 +20,16 @@ def comparison(made: Table) -> list[str]:
     if any(row["cluster_by"] == "sample" for row in rows):
         found.append("Documents are unknown: each sample stands alone, and intervals may be too narrow.")
     return found
+
+
+def truncation_effect(made: Table) -> list[str]:
+    """What the lines can say, and what they cannot."""
+    parts = {row["prompts"] for row in made.dicts()}
+    found = []
+    if "whole less cut, unpaired" in parts:
+        found.append("Prompts that are cut are the longer ones: whole less cut is not all the cut's doing.")
+    if "unknown" in parts:
+        found.append("Whether prompts were cut is unknown of imported answers.")
+    if "second less first, paired" in parts:
+        found.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
+    return found

@@ -7,7 +7,8 @@ import gc
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,15 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.aggregates import estimate, mean
 from lbx.benchmarks.base import Benchmark
 from lbx.records import Sample, ScoredSample, TaskScore
-from lbx.store import Store
+from lbx.statistics.estimates import Interval
+from lbx.store import Store, Table
 from lbx.store.rows import NO_DOCUMENT
 
 Array = npt.NDArray[Any]
+
+SURE = ("low", "high", "clusters", "cluster_by", "method", "se", "df")
+"""The views' columns that say how sure a number is."""
+WHO = ("run_id", "model", "backend", "mode", "differs_in")
 
 
 class Row(NamedTuple):
@@ -184,3 +190,38 @@ def _without_collector() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A run as reports name it: columns of the views."""
+
+    run_id: str
+    model: str
+    backend: str
+    mode: str | None
+    differs_in: str | None
+
+
+def named(store: Store) -> dict[str, Who]:
+    """{run: its name} of those that have answers."""
+    table = store.query(
+        "SELECT DISTINCT t.run_id, t.model, t.backend, t.mode, d.differs_in FROM truncation t "
+        "JOIN distinctions d USING (run_id)"
+    )
+    return {row[0]: Who(*row) for row in table.rows}
+
+
+def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
+    """An interval as the views' columns."""
+    columns = {name: getattr(found, name) for name in SURE if name != "cluster_by"}
+    return columns | {"cluster_by": family.clustered_by if family and clustered else "sample"}
+
+
+def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Rows by column names; what one lacks is NULL, and so is what is no number."""
+    return Table(columns, [tuple(_finite(row.get(name)) for name in columns) for row in rows])
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

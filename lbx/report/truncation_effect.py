@@ -1,0 +1,121 @@
+"""The report ``truncation_effect``: prompts that were read whole beside those that were cut.
+
+Those that are cut are the longer ones: what is between the two is not all the cut's doing. Two runs are compared on the
+samples that both read whole, where truncation has a part in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import combinations
+from typing import Any
+
+from lbx.benchmarks.aggregates import average
+from lbx.benchmarks.base import Benchmark
+from lbx.records import TaskScore
+from lbx.report.pairs import run_named
+from lbx.report.scored import SURE, WHO, Row, Tasks, as_table, known, named, number, scored, told
+from lbx.report.shapes import Wanted
+from lbx.report.sides import Number, on_both
+from lbx.statistics.differences import difference
+from lbx.statistics.estimates import Estimate, Stratum, interval
+from lbx.store import Store, Table
+
+WHOLE, CUT, LOST, UNKNOWN = "read whole", "cut", "cut, only reference lost", "unknown"
+LESS = "whole less cut, unpaired"
+BOTH, PAIRED = "read whole by both", "second less first, paired"
+COLUMNS = (*WHO, "benchmark", "task", "tasks", "prompts", "against", "n", "score", *SURE, "p")
+
+_PARTS: Mapping[str, Callable[[Row], bool]] = {
+    WHOLE: lambda row: row.truncated is False,
+    CUT: lambda row: row.truncated is True,
+    LOST: lambda row: row.reference_cut is True,
+    UNKNOWN: lambda row: row.truncated is None,
+}
+
+Line = dict[str, Any]
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The report's rows: of every run, then of each pair of the runs that are named, or of a baseline and the others.
+
+    Raises:
+        UsageError: there is no such baseline.
+    """
+    first = run_named(store, wanted.baseline) if wanted.baseline else ""
+    names, found = named(store), scored(store, {*wanted.runs, first} if first and wanted.runs else wanted.runs)
+    lines: list[Line] = []
+    for (run, benchmark), tasks in found.items():
+        lines += [asdict(names[run]) | {"benchmark": benchmark} | line for line in _of_run(benchmark, tasks)]
+    others = dict.fromkeys([*wanted.runs] or [run for run, _ in found])
+    pairs = [(first, run) for run in others if run != first] if first else combinations(wanted.runs, 2)
+    for one, other in pairs:
+        for benchmark in [name for run, name in found if run == one and (other, name) in found]:
+            for run, line in _of_pair((one, other), benchmark, found[one, benchmark], found[other, benchmark]):
+                lines.append(asdict(names[run]) | {"benchmark": benchmark} | line)
+    return as_table(COLUMNS, lines)
+
+
+def _of_run(benchmark: str, tasks: Tasks) -> Iterator[Line]:
+    family = known(benchmark)
+    both: list[dict[str, TaskScore]] = []
+    for task, rows in tasks.items():
+        parts: dict[str, TaskScore] = {}
+        for part, belongs in _PARTS.items():
+            if one := number(benchmark, task, [row.scored for row in rows if belongs(row)]):
+                parts[part] = one
+                yield {"task": task, "prompts": part, **_numbers(family, one.estimate)}
+        if WHOLE in parts and CUT in parts:
+            both.append(parts)
+            yield {"task": task, "prompts": LESS, **_less(family, parts[WHOLE].estimate, parts[CUT].estimate)}
+    if len(both) > 1:
+        whole, cut = (average([parts[part].estimate for parts in both]) for part in (WHOLE, CUT))
+        for part, estimate in ((WHOLE, whole), (CUT, cut)):
+            yield {"tasks": len(both), "prompts": part, **_numbers(family, estimate)}
+        yield {"tasks": len(both), "prompts": LESS, **_less(family, whole, cut)}
+
+
+def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks) -> Iterator[tuple[str, Line]]:
+    """(the run, the line) for each task with samples that both read whole, and for the mean of these tasks."""
+    family = known(benchmark)
+    pairs: dict[str, tuple[Number, Number]] = {}
+    for task in [task for task in first if task in second]:
+        whole = [
+            [row.scored for row in rows if row.truncated is False and (not family or family.counts(row.scored))]
+            for rows in (first[task], second[task])
+        ]
+        names = [{row.sample.sample_id for row in rows} for rows in whole]
+        there = names[0] & names[1]
+        made = [number(benchmark, task, [row for row in rows if row.sample.sample_id in there]) for rows in whole]
+        sides = [Number("task", task, one.metric, one.score, one.estimate) for one in made if one and one.estimate]
+        if len(sides) == 2:
+            pairs[task] = on_both(*sides)
+    compared: list[tuple[Line, list[Estimate]]] = [
+        ({"task": task}, [one.estimate for one in pair]) for task, pair in pairs.items()
+    ]
+    if len(pairs) > 1:
+        averages = [Estimate.average([pair[side].estimate for pair in pairs.values()]) for side in (0, 1)]
+        compared.append(({"tasks": len(pairs)}, averages))
+    for line, (one, other) in compared:
+        yield runs[0], {**line, "prompts": BOTH, "against": runs[1], **_numbers(family, one)}
+        yield runs[1], {**line, "prompts": BOTH, "against": runs[0], **_numbers(family, other)}
+        found = difference(one, other)
+        sure = told(found.interval, family, clustered=one.clustered and other.clustered)
+        numbers = {"n": found.interval.n, "score": found.interval.value, "p": found.p}
+        yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **sure}
+
+
+def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> Line:
+    if estimate is None:
+        return {}
+    found = interval(estimate, bounded=bounded)
+    return {"n": found.n, "score": found.value, **told(found, family, clustered=estimate.clustered)}
+
+
+def _less(family: Benchmark | None, whole: Estimate | None, cut: Estimate | None) -> Line:
+    """The difference of two numbers on different samples."""
+    if whole is None or cut is None:
+        return {}
+    turned = tuple(Stratum(-one.weight, one.samples, one.clusters, one.values) for one in cut.strata)
+    return _numbers(family, Estimate(whole.strata + turned, whole.clustered and cut.clustered), bounded=False)

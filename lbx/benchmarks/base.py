@@ -154,6 +154,10 @@ class Benchmark(ABC):
         """
         return document
 
+    def across_lengths(self, task: str) -> str:
+        """What a task and those that ask the same in documents of other lengths are together: by default itself."""
+        return task
+
     def counts(self, row: ScoredSample) -> bool:
         """Whether the official number counts an answer at all."""
         return True

@@ -142,6 +142,10 @@ class LVEval(Benchmark):
         """The question, which comes back at five lengths, each time in another document."""
         return sample.question
 
+    def across_lengths(self, task: str) -> str:
+        """The dataset: its levels are the same questions."""
+        return task.rpartition("_")[0]
+
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then the others."""
         headline, *others = METRICS[kind_of(task).metric]

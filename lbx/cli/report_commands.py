@@ -41,6 +41,8 @@ def report(
     tasks: options.Tasks = None,
     limit: options.Limit = 50,
     expected: options.Expected = None,
+    keep: options.Keep = None,
+    at_least: options.AtLeast = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Print tables from a results file.
@@ -74,6 +76,8 @@ def report(
         force=force,
         tasks=tasks or (),
         limit=limit,
+        keep=keep,
+        at_least=at_least,
     )
     found = _versions(versions or ())
     if results is not None and view is None and output_format is ReportFormat.TABLE:

@@ -65,4 +65,19 @@ Expected = Annotated[
         "differs. Can be repeated.",
     ),
 ]
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        "--keep",
+        min=0.0,
+        max=1.0,
+        help="Effective context: the share of the score at the shortest length to keep; default: 0.85.",
+    ),
+]
+AtLeast = Annotated[
+    float | None,
+    typer.Option(
+        "--at-least", min=0.0, max=1.0, help="Effective context: the score to have instead, as RULER asks for 0.856."
+    ),
+]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")]

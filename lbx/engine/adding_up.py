@@ -12,10 +12,7 @@ from lbx.benchmarks.base import Benchmark
 from lbx.records import GroupScore, ScoredSample, TaskScore
 from lbx.statistics.estimates import interval
 from lbx.store import GroupRow, ResultRow, Store
-from lbx.store.rows import BenchmarkRow, LengthRow, stored_sample
-
-PROMPT_TOKENS = "prompt tokens"
-"""The unit of a length that the model's own tokenizer counts, before truncation."""
+from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
 
 Numbers = Callable[[Sequence[ScoredSample]], Sequence[TaskScore]]
 

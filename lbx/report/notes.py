@@ -33,3 +33,22 @@ def truncation_effect(made: Table) -> list[str]:
     if "second less first, paired" in parts:
         found.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
     return found
+
+
+def effective_context(made: Table) -> list[str]:
+    """What is kept of what, and which tasks are compared."""
+    rows = made.dicts()
+    found = [
+        f"Effective: the longest length at which it and all shorter ones have {rule}; surely: by each length's 95% "
+        "interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
+        for rule in dict.fromkeys(row["rule"] for row in rows)
+    ]
+    for row in rows:
+        where = f"{row['benchmark']}, {row['length_unit']}"
+        left = f"; left out, with fewer at some length: {row['left_out']}" if row["left_out"] else ""
+        found.append(
+            f"{where}: {row['task_names']}{left}."
+            if row["tasks"]
+            else f"{where}: no two lengths can be compared on the same tasks."
+        )
+    return list(dict.fromkeys(found))

@@ -80,6 +80,8 @@ class Wanted:
         force: whether to compare what was not asked alike.
         tasks: only these; all without any.
         limit: the most rows.
+        keep: which share of the score at the shortest length a longer one has to keep; None: the usual one.
+        at_least: in place of that, the score in 0..1 that it has to have.
     """
 
     runs: Sequence[str] = ()
@@ -93,6 +95,8 @@ class Wanted:
     force: bool = False
     tasks: Sequence[str] = ()
     limit: int = 50
+    keep: float | None = None
+    at_least: float | None = None
 
 
 ALL = Wanted()

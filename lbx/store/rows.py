@@ -29,6 +29,9 @@ def as_json(value: object) -> str:
 NO_DOCUMENT = sha256_text("")
 """The document's hash where an imported file does not hold the document."""
 
+PROMPT_TOKENS = "prompt tokens"
+"""The unit of a length that the model's own tokenizer counts, before truncation."""
+
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 

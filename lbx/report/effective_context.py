@@ -1,0 +1,210 @@
+"""The report ``effective_context``: up to which length a model keeps what it scores on short texts.
+
+Lengths are bins by powers of two of the prompt's tokens before truncation, as the model's own tokenizer counts them;
+where nobody counted, of the document as its benchmark does. Tasks differ in length, so bins are never pooled over them:
+compared are the bins and tasks of which every task has every bin, each task counting alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from lbx.benchmarks.aggregates import average
+from lbx.benchmarks.base import Benchmark
+from lbx.errors import UsageError
+from lbx.records import ScoredSample
+from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
+from lbx.report.shapes import Wanted
+from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
+from lbx.store import Store, Table
+from lbx.store.rows import PROMPT_TOKENS
+
+FEWEST = 30
+"""Samples that a bin needs, in all tasks together."""
+FEWEST_OF_TASK = 10
+"""Samples that each task needs in each bin: its mean there counts as much as any other's."""
+KEEP = 0.85
+"""Share of the score at the shortest length (RULER's way of asking, Hsieh et al. 2024, made relative)."""
+COLUMNS = (
+    *WHO, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score", *SURE,
+    "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule",
+)  # fmt: skip
+
+Bins = dict[int, list[ScoredSample]]
+
+
+class Bin(NamedTuple):
+    """One length: its number, how sure it is, and that of what is left above the threshold."""
+
+    up_to: int
+    estimate: Estimate
+    sure: Interval
+    margin: float
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.low is None or self.high is None or (self.low < 0 <= self.high):
+            return "undecided"
+        return "kept" if self.low >= 0 else "lost"
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The report's rows, one for each length that is compared; one without a length where nothing can be.
+
+    Raises:
+        UsageError: a share of the shortest and an absolute score are asked for at once.
+    """
+    if wanted.keep is not None and wanted.at_least is not None:
+        raise UsageError("--keep and --at-least are two rules.", fix="Name one of them.")
+    names = named(store)
+    return as_table(COLUMNS, [
+        asdict(names[run]) | {"benchmark": benchmark} | line
+        for (run, benchmark), tasks in scored(store, wanted.runs).items()
+        for line in _lines(benchmark, tasks, KEEP if wanted.keep is None else wanted.keep, wanted.at_least)
+    ])  # fmt: skip
+
+
+def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
+    family = known(benchmark)
+    rule = f"{100 * keep:g}% of the shortest" if at_least is None else f"at least {100 * at_least:g}"
+    for unit, binned in _by_length(family, tasks).items():
+        lengths, compared = chosen({task: {up_to: _samples(rows) for up_to, rows in bins.items()}
+                                    for task, bins in binned.items()})  # fmt: skip
+        line = {
+            "length_unit": unit,
+            "tasks": len(compared),
+            "task_names": ", ".join(compared) or None,
+            "left_out": ", ".join(task for task in binned if task not in compared) or None,
+            "rule": rule,
+        }
+        if not lengths:
+            yield line
+            continue
+        estimates = {
+            up_to: average([_estimate(benchmark, binned[task][up_to]) for task in compared]) for up_to in lengths
+        }
+        bins = list(_judged(estimates, keep, at_least))
+        line |= _range(bins)
+        for one in bins:
+            yield line | {
+                "length_up_to": one.up_to, "n": one.sure.n, "score": one.sure.value,
+                **told(one.sure, family, clustered=one.estimate.clustered),
+                "kept": one.sure.value / bins[0].sure.value if bins[0].sure.value else None,
+                "margin": one.margin, "margin_low": one.low, "margin_high": one.high, "verdict": one.verdict,
+            }  # fmt: skip
+
+
+def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bins]]:
+    """{unit: {task: its answers by length}}. What nobody knows the length of is in none."""
+    found: dict[str, dict[str, Bins]] = {}
+    for task, rows in tasks.items():
+        name = family.across_lengths(task) if family else task
+        for row in rows:
+            sample, length = row.scored.sample, row.original_tokens
+            unit, length = (PROMPT_TOKENS, length) if length else (sample.length_unit, sample.length)
+            if length > 0:
+                bins = found.setdefault(unit, {}).setdefault(name, {})
+                bins.setdefault(1 << (length - 1).bit_length(), []).append(row.scored)
+    return found
+
+
+def chosen(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
+    """The lengths and the tasks to compare: every task has every one of these lengths.
+
+    More lengths leave fewer tasks: the choice has the most pairs of both, and of several such the longest lengths.
+
+    Args:
+        samples: {task: {length: how many}}.
+
+    Returns:
+        Neighbours of those lengths that have enough samples, two at least, and the tasks; ([], []) without any.
+    """
+    counts: dict[int, int] = {}
+    for bins in samples.values():
+        for up_to, count in bins.items():
+            counts[up_to] = counts.get(up_to, 0) + count
+    enough = sorted(up_to for up_to, count in counts.items() if count >= FEWEST)
+    best: tuple[tuple[int, int, int], list[int], list[str]] = ((0, 0, 0), [], [])
+    for begin in range(len(enough)):
+        for end in range(begin + 2, len(enough) + 1):
+            lengths = enough[begin:end]
+            tasks = [
+                task for task, bins in samples.items() if all(bins.get(one, 0) >= FEWEST_OF_TASK for one in lengths)
+            ]
+            if all(sum(samples[task][one] for task in tasks) >= FEWEST for one in lengths):
+                best = max(best, ((len(lengths) * len(tasks), lengths[-1], len(tasks)), lengths, tasks))
+    return best[1], best[2]
+
+
+def _judged(estimates: Mapping[int, Estimate | None], keep: float, at_least: float | None) -> Iterator[Bin]:
+    shortest: tuple[Estimate, Interval] | None = None
+    for up_to, estimate in estimates.items():
+        if estimate is None:
+            continue
+        sure = interval(estimate)
+        shortest = shortest or (estimate, sure)
+        if at_least is not None:
+            low, high = (None if end is None else end - at_least for end in (sure.low, sure.high))
+            yield Bin(up_to, estimate, sure, sure.value - at_least, low, high)
+        else:
+            yield _beside(up_to, (estimate, sure), shortest, keep)
+
+
+def _beside(up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float) -> Bin:
+    """A length held against the shortest one, which is kept by its own measure where it scores anything."""
+    (estimate, sure), (first, base) = this, shortest
+    margin = sure.value - keep * base.value
+    if first is estimate:
+        by_definition = margin if sure.value > 0 else None
+        return Bin(up_to, estimate, sure, margin, by_definition, by_definition)
+    if base.value <= 0:
+        return Bin(up_to, estimate, sure, margin, None, None)
+    if {sure.method, base.method} != {"t"}:
+        return Bin(up_to, estimate, sure, margin, *_from_intervals(sure, base, keep))
+    lowered = tuple(Stratum(-keep * one.weight, one.samples, one.clusters, one.values) for one in first.strata)
+    found = interval(Estimate(estimate.strata + lowered), bounded=False)
+    return Bin(up_to, estimate, sure, margin, found.low, found.high)
+
+
+def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float | None, float | None]:
+    """Newcombe's interval of a difference (Statistics in Medicine 17, 1998): near 0 and 1 t's is as wrong here as it is
+    of one score, and two intervals that are right there make one that is.
+    """
+    if this.low is None or this.high is None or base.low is None or base.high is None:
+        return None, None
+    margin = this.value - keep * base.value
+    below = math.hypot(this.value - this.low, keep * (base.high - base.value))
+    above = math.hypot(this.high - this.value, keep * (base.value - base.low))
+    return margin - below, margin + above
+
+
+def _range(bins: Sequence[Bin]) -> dict[str, int | None]:
+    """Up to where the score is kept as far as seen; up to where surely; from where on it surely is not."""
+    effective = kept_to = lost_from = None
+    for one in bins:
+        if one.margin < 0 or not bins[0].sure.value:
+            break
+        effective = one.up_to
+    for one in bins:
+        if one.verdict != "kept":
+            break
+        kept_to = one.up_to
+    for one in bins:
+        if one.verdict == "lost":
+            lost_from = one.up_to
+            break
+    return {"effective": effective, "kept_to": kept_to, "lost_from": lost_from}
+
+
+def _estimate(benchmark: str, rows: Sequence[ScoredSample]) -> Estimate | None:
+    found = number(benchmark, rows[0].sample.task, rows)
+    return found.estimate if found else None
+
+
+def _samples(rows: Sequence[ScoredSample]) -> int:
+    return len({row.sample.sample_id for row in rows})

@@ -89,8 +89,8 @@ def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks)
         there = names[0] & names[1]
         made = [number(benchmark, task, [row for row in rows if row.sample.sample_id in there]) for rows in whole]
         sides = [Number("task", task, one.metric, one.score, one.estimate) for one in made if one and one.estimate]
-        if len(sides) == 2:
-            pairs[task] = on_both(*sides)
+        if len(sides) == 2 and (pair := on_both(*sides)):
+            pairs[task] = pair
     compared: list[tuple[Line, list[Estimate]]] = [
         ({"task": task}, [one.estimate for one in pair]) for task, pair in pairs.items()
     ]

@@ -24,6 +24,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/prompts.md",
         "docs/models.md",
         "docs/judging.md",
+        "docs/intervals.md",
         "docs/leaderboards.md",
         "docs/results.md",
         "docs/python.md",

@@ -8,6 +8,19 @@ if TYPE_CHECKING:  # the command line asks for reports' names, and is not to loa
     from lbx.store import Table
 
 
+def leaderboard(made: Table) -> list[str]:
+    """What missing answers leave open, and what places are."""
+    found = [
+        f"{row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples answered; with the "
+        f"others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f}."
+        for row in made.dicts()
+        if row["answered"] is not None and row["answered"] < row["asked"] and row["failed_as_0"] is not None
+    ]
+    if any(row.get("place") for row in made.dicts()):
+        found.append("A place is a range where other runs are not surely better or worse (Holm, 5%).")
+    return found
+
+
 def comparison(made: Table) -> list[str]:
     """Which tests are corrected for what, and what of the runs is not alike or not known."""
     rows = made.dicts()
@@ -18,7 +31,9 @@ def comparison(made: Table) -> list[str]:
     found = [f"{said}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."]
     found += [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in rows) if text]
     if any(row["cluster_by"] == "sample" for row in rows):
-        found.append("Documents are unknown: each sample stands alone, and intervals may be too narrow.")
+        found.append(
+            "Where documents are unknown, or a task has one alone, samples stand alone: intervals may be too narrow."
+        )
     return found
 
 

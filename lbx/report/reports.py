@@ -47,8 +47,9 @@ _SCORES_WITH_MARKS = f"""
 REPORTS: dict[str, Report] = {
     "leaderboard": Report(
         "Leaderboard (mean of the tasks' headline scores, percent)",
-        "benchmark, score DESC NULLS LAST, model, backend, run_id",
+        "",
         (
+            Column("place", "place", optional=True),
             *_WHO,
             _TWIN,
             Column("benchmark", "benchmark"),
@@ -60,7 +61,9 @@ REPORTS: dict[str, Report] = {
             Column("truncated", "truncated", "count", missing="unknown", rank=7),
             Column("status", "run", rank=5),
         ),
+        notes=notes.leaderboard,
         empty="No run has answered anything yet.",
+        made_by="leaderboard",
     ),
     "task_scores": Report(
         "Scores by task (percent; official: as the benchmark's own script prints it)",

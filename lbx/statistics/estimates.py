@@ -179,9 +179,24 @@ class Estimate:
     def values(self) -> Floats:
         return np.concatenate([one.values for one in self.strata]) if self.strata else np.zeros(0)
 
+    @property
+    def of_one_cluster(self) -> bool:
+        """Whether a mean is over several rows of one cluster alone."""
+        return any(len(one.clusters) > 1 and (one.clusters == one.clusters[0]).all() for one in self.strata)
+
+    def alone(self) -> Estimate:
+        """The same with every sample as its own cluster."""
+        strata = tuple(Stratum(one.weight, one.samples, one.samples, one.values) for one in self.strata)
+        return Estimate(strata, clustered=False, linear=self.linear)
+
     @classmethod
     def average(cls, parts: Sequence[Estimate]) -> Estimate:
-        """The mean of some numbers, each counting alike."""
+        """The mean of some numbers, each counting alike.
+
+        A part that is all about one cluster says nothing of others: its samples stand alone there, so that the
+        average has an interval, which may be too narrow.
+        """
+        parts = [part.alone() if part.of_one_cluster else part for part in parts]
         strata = (
             Stratum(one.weight / len(parts), one.samples, one.clusters, one.values)
             for part in parts

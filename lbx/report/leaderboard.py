@@ -1,0 +1,77 @@
+"""The report ``leaderboard``: runs in the order of what they surely have, each with the places that it may have.
+
+A run that answered less than 99% of what its bundle asks stands where it would with the rest counted as wrong. Places
+are told from the runs' own intervals, as though they had been asked other questions: ``comparison`` pairs the questions
+and tells more of them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from lbx.report.shapes import Wanted
+from lbx.statistics.differences import holm
+from lbx.statistics.tails import t_tail
+from lbx.store import Store, Table
+
+_ALL_OF_IT = 0.99
+_SURELY = 0.05
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
+    found = store.query(
+        "SELECT l.*, t.done FROM leaderboard l JOIN ("
+        "SELECT run_id, benchmark, list(DISTINCT task ORDER BY task) AS done FROM generations GROUP BY ALL"
+        ") t USING (run_id, benchmark) WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)",
+        [list(wanted.runs)],
+    )
+    rows = found.dicts()
+    rows.sort(key=lambda row: (row["benchmark"], -standing(row), row["model"], row["backend"], row["run_id"]))
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
+    for group in groups.values():
+        for row, place in zip(group, places(group), strict=True):
+            row["place"] = place
+    columns = [name for name in found.columns if name != "done"] + ["place"]
+    return Table(columns, [tuple(row[name] for name in columns) for row in rows])
+
+
+def standing(row: Mapping[str, Any]) -> float:
+    """What a run is ordered by: its score, or with too many answers missing what it has for sure."""
+    if row["score"] is None or math.isnan(row["score"]):
+        return -1.0
+    answered, asked = row["answered"] or 0, row["asked"] or 0
+    whole = max(asked, row["bundle_samples"] or 0)
+    if not asked or row["failed_as_0"] is None or answered >= _ALL_OF_IT * whole:
+        return float(row["score"])
+    return float(row["failed_as_0"]) * asked / whole
+
+
+def places(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """From 1 + the runs that are surely better to all but those that are surely worse (Holm, 5%)."""
+    if len(rows) < 2:
+        return [None] * len(rows)
+    pairs = list(combinations(range(len(rows)), 2))
+    corrected = holm([_p(rows[a], rows[b]) for a, b in pairs])
+    better, worse = [0] * len(rows), [0] * len(rows)
+    for (a, b), p in zip(pairs, corrected, strict=True):
+        if p < _SURELY:
+            upper, lower = (a, b) if rows[a]["score"] > rows[b]["score"] else (b, a)
+            better[lower] += 1
+            worse[upper] += 1
+    ends = [(1 + above, len(rows) - below) for above, below in zip(better, worse, strict=True)]
+    return [str(first) if first == last else f"{first}-{last}" for first, last in ends]
+
+
+def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Welch's test, by the runs' own standard errors and degrees of freedom; 1 where one of them has none."""
+    variances = [(row["se"] or 0.0) ** 2 for row in (one, other)]
+    if not all(row["se"] and row["df"] for row in (one, other)):
+        return 1.0
+    df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (one, other), strict=True))
+    return min(1.0, 2 * t_tail(abs(one["score"] - other["score"]) / math.sqrt(sum(variances)), df))

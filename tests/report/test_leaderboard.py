@@ -1,0 +1,74 @@
+"""The leaderboard: runs in the order of what they surely have, and the places that they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from lbx.report.leaderboard import places, standing
+from lbx.report.reports import read
+from lbx.store import Store
+
+
+def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:
+    made = {"score": score, "se": se, "df": 99.0, "answered": 100, "asked": 100, "failed_as_0": score}
+    return {**made, "bundle_samples": 100, **changes}
+
+
+def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
+    assert places([row(0.9), row(0.5), row(0.49), row(0.2)]) == ["1", "2-3", "2-3", "4"]
+    assert places([row(0.9), row(0.89), row(0.88)]) == ["1-3"] * 3
+    assert places([row(0.9), row(0.1, se=None)]) == ["1-2", "1-2"]
+    assert places([row(0.9)]) == [None]
+    assert places([]) == []
+
+
+def test_two_are_told_apart_as_welch_does() -> None:
+    """By the standard errors and degrees of freedom of their own: 0.02 is where p crosses 5%."""
+    for gap in (0.0270, 0.0285):
+        p = 2 * stats.t.sf(gap / (0.01 * 2**0.5), 198)
+        assert (places([row(0.5 + gap), row(0.5)]) == ["1", "2"]) == (p < 0.05)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8))
+def test_a_place_is_no_other_s_for_sure(scores: list[float]) -> None:
+    found = places([row(score) for score in sorted(scores, reverse=True)])
+    ends = [tuple(map(int, (place or "").partition("-")[::2])) if "-" in (place or "") else (int(place or 0),) * 2
+            for place in found]  # fmt: skip
+    assert all(first <= number <= last for number, (first, last) in enumerate(ends, start=1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, 0.6),
+        ({"answered": 99, "failed_as_0": 0.55}, 0.6),
+        ({"answered": 98, "failed_as_0": 0.55}, 0.55),
+        ({"bundle_samples": 200}, 0.3),  # killed halfway
+        ({"bundle_samples": None}, 0.6),
+        ({"answered": None, "asked": None, "failed_as_0": None}, 0.6),
+    ],
+)
+def test_too_many_missing_answers_count_as_wrong(changes: dict[str, object], wanted: float) -> None:
+    assert standing(row(0.6, **changes)) == pytest.approx(wanted)
+
+
+def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    """LongBench v2's published answers: 191 of 503 failed, and the script's 28.2 is over the others."""
+    out = tmp_path / "r.duckdb"
+    source = shared("data/predictions/longbench_v2/oneshot.jsonl")
+    assert Lbx()("import", "longbench_v2", source, "--model", "v2", "-o", out).returncode == 0
+    with Store(out, read_only=True) as store:
+        (found,) = read(store, "leaderboard").dicts()
+    assert (found["answered"], found["asked"]) == (312, 503)
+    assert (found["score"], found["failed_as_0"], found["failed_as_1"]) == pytest.approx(
+        (88 / 312, 88 / 503, 279 / 503)
+    )
+    said = " ".join(Lbx()("report", out, "leaderboard").stdout.split())
+    assert "312 of 503 samples answered; with the others all wrong or all right the score is 17.5 to 55.5" in said

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from lbx.benchmarks.aggregates import Average
 from lbx.benchmarks.base import Benchmark
 from lbx.records import GroupScore, ScoredSample, TaskScore
-from lbx.statistics.estimates import interval
+from lbx.statistics.estimates import Estimate, interval
 from lbx.store import GroupRow, ResultRow, Store
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
-
-Numbers = Callable[[Sequence[ScoredSample]], Sequence[TaskScore]]
 
 
 @dataclass(slots=True)
@@ -34,17 +33,15 @@ class Answers:
     def filled(self, benchmark: Benchmark, value: float) -> list[ScoredSample]:
         """All rows, with this score for what failed and for what the official number does not count."""
         metrics = dict.fromkeys(metric for row in self.rows for metric in row.scores)
-        scores = benchmark.scores_if(metrics, value)
-        found = [row if benchmark.counts(row) else replace(row, scores=scores) for row in self.rows]
-        return [*found, *(replace(row, scores=scores) for row in self.failed)]
-
-    @property
-    def samples(self) -> int:
-        """How many there are of which more than the name is known."""
-        return len({row.sample.sample_id for row in (*self.rows, *self.failed)})
-
-    def complete(self, benchmark: Benchmark) -> bool:
-        return not self.failed and all(benchmark.counts(row) for row in self.rows)
+        found = [
+            row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value))
+            for row in self.rows
+        ]
+        for row in self.failed:
+            # An empty answer has the same metrics as any other; none, where a question is not scored at all.
+            if own := [one.metric for one in benchmark.score(row.sample, "")]:
+                found.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
+        return found
 
 
 def scored_row(benchmark: Benchmark, task: str, row: Mapping[str, Any], scores: Mapping[str, float]) -> ScoredSample:
@@ -91,17 +88,27 @@ class AddingUp:
 
     A failed answer counts as all wrong, then as all right, in every number that it would have had a part in. Of an
     imported failure nobody may know more than its name: it counts in the numbers over everything, and those over a
-    part have no bounds.
+    part of its task have no bounds.
     """
 
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark) -> None:
         self._store, self._benchmark = store, benchmark
         self._names = (run_id, benchmark.name)
         self._known = _bundle_samples(store, run_id, benchmark.name)
-        self._asked: dict[str, int] = dict(store.query(
-            "SELECT task, count(DISTINCT sample_id) FROM generations WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
+        counts = store.query(
+            "SELECT task, count(DISTINCT sample_id), bool_and(error IS NOT NULL) FROM generations "
+            "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             self._names,
-        ).rows)  # fmt: skip
+        ).rows
+        self._asked: dict[str, int] = {task: count for task, count, _ in counts}
+        self._lost = [task for task, _, all_failed in counts if all_failed]
+        self._unnamed: dict[str, list[tuple[str, int]]] = {}
+        for task, sample_id, iteration in store.query(
+            "SELECT task, sample_id, iteration FROM generations ANTI JOIN samples USING (benchmark, task, sample_id) "
+            "WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL ORDER BY ALL",
+            self._names,
+        ).rows:
+            self._unnamed.setdefault(task, []).append((sample_id, iteration))
         self._heads: dict[str, ResultRow] = {}
 
     def write_tasks(self, tasks: Mapping[str, Answers]) -> None:
@@ -120,13 +127,14 @@ class AddingUp:
         """A task's numbers; over a part of its samples none of them is official."""
         version, whole = self._benchmark.metric_version, self._is_whole(task, answers)
         numbers = self._aggregate(task, answers.rows)
-        bounds = self._bounds(answers, lambda rows: self._aggregate(task, rows))
-        unnamed = Unnamed(answers.samples, self._asked.get(task, 0))
+        bounds = [
+            {one.metric: one for one in self._aggregate(task, rows[task])} for rows in self._filled({task: answers})
+        ]
         return [
             ResultRow(
                 *self._names, task, one.metric, version, one.n, one.score, one.official if whole else None,
                 headline=position == 0, position=position, partial=one.partial or not whole, task_position=place,
-                **_sureness(self._benchmark, one, [found.get(one.metric) for found in bounds], unnamed),
+                **self._sureness(one, [found.get(one.metric) for found in bounds]),
             )
             for position, one in enumerate(numbers)
         ]  # fmt: skip
@@ -160,17 +168,17 @@ class AddingUp:
                 group if sure.get(_place(group)) == group.n else replace(group, official=None, partial=True)
                 for group in groups
             ]
-        bounds = []
-        if not all(answers.complete(self._benchmark) for answers in tasks.values()):
-            for value in (0.0, 1.0):
-                filled = {task: answers.filled(self._benchmark, value) for task, answers in tasks.items()}
-                bounds.append({_place(group): group for group in self._benchmark.groups(filled)})
-        unnamed = Unnamed(sum(answers.samples for answers in tasks.values()), sum(self._asked.values()))
+        lost = {
+            task: Answers(failed=failed_rows(self._store, self._names[0], self._benchmark, task)) for task in self._lost
+        }
+        bounds = [
+            {_place(group): group for group in self._benchmark.groups(rows)} for rows in self._filled({**tasks, **lost})
+        ]
         return [
             GroupRow(
                 *self._names, group.grouping, group.name, group.metric, self._benchmark.metric_version, group.n,
                 group.score, group.official, group.partial, position,
-                **_sureness(self._benchmark, group, [found.get(_place(group)) for found in bounds], unnamed),
+                **self._sureness(group, [found.get(_place(group)) for found in bounds]),
             )
             for position, group in enumerate(groups)
         ]  # fmt: skip
@@ -183,12 +191,13 @@ class AddingUp:
         found = Average.of(heads, whole=False)
         if found is None:
             return []
-        lost = len(self._asked.keys() - self._heads)
+        lost = len(self._lost)
         ends = [[row.failed_as_0, row.failed_as_1] for row in self._heads.values()]
         lowest, highest = ([end for end in side if end is not None] for side in zip(*ends, strict=True))
         columns = _interval(self._benchmark, found) | {
             "answered": sum(row.answered or 0 for row in self._heads.values()),
-            "asked": sum(self._asked.values()),
+            "asked": sum(row.asked or self._asked[row.task] for row in self._heads.values())
+            + sum(self._asked[task] for task in self._lost),
             "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
             "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
         }
@@ -197,51 +206,53 @@ class AddingUp:
     def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         return self._benchmark.aggregate(task, rows)
 
-    def _bounds(self, answers: Answers, numbers: Numbers) -> list[dict[str, TaskScore]]:
-        """The task's numbers with failures all wrong, and all right; [] without failures."""
-        if answers.complete(self._benchmark):
+    def _filled(self, tasks: Mapping[str, Answers]) -> list[dict[str, list[ScoredSample]]]:
+        """The tasks' rows with failures all wrong, and all right; [] without failures."""
+        complete = all(self._benchmark.counts(row) for answers in tasks.values() for row in answers.rows)
+        if complete and not any(answers.failed or task in self._unnamed for task, answers in tasks.items()):
             return []
-        filled = (answers.filled(self._benchmark, value) for value in (0.0, 1.0))
-        return [{one.metric: one for one in numbers(rows)} for rows in filled]
+        found: list[dict[str, list[ScoredSample]]] = [{}, {}]
+        for task, answers in tasks.items():
+            like = next(iter((*answers.rows, *answers.failed)), None)
+            if like is None:
+                return [{}, {}]  # nothing to go by: no number over the task has bounds
+            unnamed = [
+                replace(like, sample=replace(like.sample, sample_id=name), iteration=iteration, cluster="")
+                for name, iteration in self._unnamed.get(task, ())
+            ]
+            every = replace(answers, failed=[*answers.failed, *unnamed])
+            for value, rows in enumerate(found):
+                rows[task] = every.filled(self._benchmark, float(value))
+        return found
+
+    def _sureness(
+        self, number: TaskScore | GroupScore, bounds: Sequence[TaskScore | GroupScore | None]
+    ) -> dict[str, Any]:
+        """The columns of ``NumberRow``."""
+        columns = _interval(self._benchmark, number)
+        ends = [end for end in bounds if end and end.estimate and self._holds_whole_tasks(end.estimate)]
+        if number.estimate is None or len(ends) < len(bounds):
+            return columns
+        low, high = ends or (number, number)
+        return columns | {
+            "answered": number.estimate.design.n,
+            "asked": max(end.estimate.design.n for end in (low, high) if end.estimate),
+            "failed_as_0": low.score,
+            "failed_as_1": high.score,
+        }
+
+    def _holds_whole_tasks(self, estimate: Estimate) -> bool:
+        """Whether failures of which only the name is known have their part in a number, wherever they belong."""
+        for stratum in estimate.strata if self._unnamed else ():
+            tasks = Counter(str(sample).partition("/")[0] for sample in set(stratum.samples))
+            if any(task in self._unnamed and count < self._asked[task] for task, count in tasks.items()):
+                return False
+        return True
 
     def _is_whole(self, task: str, answers: Answers) -> bool:
         """Whether every sample of the task has a score, as often as any; an unknown number counts as all."""
         samples = self._known.get(task)
         return samples is None or len(answers.rows) >= samples * (1 + max(row.iteration for row in answers.rows))
-
-
-class Unnamed(NamedTuple):
-    """How many samples are known by more than their name, and how many were asked."""
-
-    known: int
-    asked: int
-
-
-def _sureness(
-    benchmark: Benchmark,
-    number: TaskScore | GroupScore,
-    bounds: Sequence[TaskScore | GroupScore | None],
-    unnamed: Unnamed,
-) -> dict[str, Any]:
-    """The columns of ``NumberRow``."""
-    columns = _interval(benchmark, number)
-    if number.estimate is None:
-        return columns
-    asked, ends = number.estimate.design.n, [number.score, number.score]
-    if bounds and all(bounds):
-        ends = [end.score for end in bounds if end]
-        asked = max(end.estimate.design.n for end in bounds if end and end.estimate)
-    if unnamed.asked > unnamed.known:
-        if asked < unnamed.known:
-            return columns
-        share = asked / unnamed.asked
-        asked, ends = unnamed.asked, [share * ends[0], share * ends[1] + 1 - share]
-    return columns | {
-        "answered": number.estimate.design.n,
-        "asked": asked,
-        "failed_as_0": ends[0],
-        "failed_as_1": ends[1],
-    }
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:

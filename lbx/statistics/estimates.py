@@ -29,6 +29,9 @@ from lbx.statistics.tails import normal_quantile, t_quantile
 FEW = 10
 """With fewer clusters than these on one side, t's interval is not to be trusted."""
 
+_END = 1e-6
+"""As near to 0 or 1 a score counts as being there: the best ROUGE of some scripts is 0.999999995."""
+
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
@@ -242,12 +245,14 @@ def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Wilson's interval of a share p of n, which need not be whole."""
     z = normal_quantile(0.5 + level / 2)
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max((middle - half) / (1 + z * z / n), 0.0), min((middle + half) / (1 + z * z / n), 1.0)
+    low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
+    return max(min(low, p), 0.0), min(max(high, p), 1.0)  # rounding alone could leave p outside at 0 and at 1
 
 
 def _one_sided(made: Design, values: Floats) -> bool:
     few = min(FEW, made.clusters)
-    return any(np.count_nonzero(np.bincount(made.cluster[side])) < few for side in (values > 0, values < 1))
+    sides = (values > _END, values < 1 - _END)
+    return any(np.count_nonzero(np.bincount(made.cluster[side])) < few for side in sides)
 
 
 def _effective(value: float, se: float, made: Design, level: float) -> float:

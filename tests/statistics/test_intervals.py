@@ -165,6 +165,21 @@ def test_wilson_counts_no_more_samples_than_there_are_and_documents_where_all_ar
     assert (none.se, none.method) == (0.0, "wilson")
 
 
+@pytest.mark.parametrize("best", [1.0, 0.999999995])
+def test_nothing_but_the_best_scores_has_an_interval_below_it(best: float) -> None:
+    """ROUGE as some official scripts have it ends below 1."""
+    found = interval(estimate([best] * 40))
+    assert (found.method, found.high) == ("wilson", pytest.approx(1, abs=1e-8))
+    assert found.low == pytest.approx(wilson(1, 40)[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_an_interval_holds_its_own_number(n: int) -> None:
+    for share in (0.0, 1 / n, 1.0):
+        low, high = wilson(share, n)
+        assert 0 <= low <= share <= high <= 1 and low < high
+
+
 def test_shared_documents_count_for_fewer_samples() -> None:
     """Korn and Graubard: p(1-p)/SE^2 samples, fewer yet as the few documents leave SE itself unsure."""
     values, clusters = [1.0] * 30 + [0.0] * 30 + [1.0] * 10, [row // 10 for row in range(70)]

@@ -1,0 +1,63 @@
+"""Made-up samples of every benchmark, and scores for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.leval_tasks import KINDS
+from lbx.benchmarks.longbench_pro_groups import CATEGORIES
+from lbx.benchmarks.longbench_v2 import DOMAINS
+from lbx.records import Sample
+
+TASKS = {
+    "longbench": ("qasper", "hotpotqa", "multifieldqa_zh", "lcc", "gov_report_e", "trec_e"),
+    "longbench_v2": ("mcq",),
+    "longbench_pro": ("t1.1", "t4.1", "t6.2"),
+    "lveval": ("hotpotwikiqa_mixup_16k", "hotpotwikiqa_mixup_32k", "dureader_mixup_16k"),
+    "leval": ("quality", "topic_retrieval_longchat", "sci_fi", "financial_qa", "gov_report_summ", "meeting_summ"),
+}
+PARTS_SHARED = 3
+"""How many questions a document has."""
+
+
+def made_sample(benchmark: str, task: str, number: int) -> Sample:
+    """One that every number of its benchmark can be made of."""
+    chance = random.Random(number)
+    domain = chance.choice(list(DOMAINS))
+    metas: Mapping[str, Mapping[str, object]] = {
+        "longbench_v2": {
+            "difficulty": chance.choice(("easy", "hard")), "length": chance.choice(("short", "medium", "long")),
+            "domain": domain, "sub_domain": "any", "choices": {"A": "one", "B": "two", "C": "three", "D": "four"},
+        },
+        "longbench_pro": {
+            "token_length": chance.choice(CATEGORIES["length"]), "row": number, "secondary_task": task,
+            "contextual_requirement": chance.choice(CATEGORIES["requirement"]),
+            "difficulty": chance.choice(CATEGORIES["difficulty"]),
+            "primary_task": chance.choice(CATEGORIES["primary_task"]),
+        },
+        "leval": {"evaluation": KINDS[task] if KINDS.get(task) in ("f1", "rouge") else "exam", "topic": number % 3},
+    }  # fmt: skip
+    references = {"longbench_v2": ("A",), "leval": ("True [fact: True]",)}
+    return Sample(
+        benchmark,
+        task,
+        f"s{number}",
+        context=f"document {number // PARTS_SHARED}",
+        question=f"Question {number}?",
+        references=references.get(benchmark, ("here",)),
+        length=chance.choice((3000, 5000, 9000)),
+        meta=metas.get(benchmark, {}),
+    )
+
+
+def made_scores(sample: Sample, chance: random.Random) -> dict[str, float]:
+    """Often 0, often 1. Who says nothing is not right."""
+    values = {
+        one.metric: chance.choice((0.0, 1.0, chance.random())) for one in BENCHMARKS[sample.benchmark].score(sample, "")
+    }
+    if "empty" in values:
+        empty = float(chance.random() < 0.2)
+        values |= {"empty": empty, "accuracy": 0.0 if empty else float(chance.random() < 0.5)}
+    return values

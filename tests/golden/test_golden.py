@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from case import SHARED, SOURCES, Case
 from families import FAMILIES, KINDS, cases
 from rich.console import Console
 from table import report
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base import Benchmark
+from lbx.statistics.estimates import interval
 
 SHARED_IS_HERE = pytest.param(
     "shared",
@@ -30,6 +35,34 @@ def test_equal_to_the_official_numbers(source: str, family: str, kind: str) -> N
         assert any(task.endswith("_e") for task, _ in found)
     if (family, kind) == ("longbench", "records"):
         assert meets_the_recursion_limit(found)
+
+
+@each_source
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_number_is_the_mean_of_what_its_interval_is_made_of(
+    source: str, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is added up on the way to the official numbers."""
+    kind, wrong, held = type(BENCHMARKS[family]), [], 0
+
+    def holding(name: str) -> Any:
+        plain = getattr(kind, name)
+
+        def call(self: Benchmark, *given: Any) -> Any:
+            nonlocal held
+            found = plain(self, *given)
+            for one in found:
+                held += 1
+                if one.estimate is None or abs(interval(one.estimate).value - one.score) > 1e-12:
+                    wrong.append(one)
+            return found
+
+        return call
+
+    for name in ("aggregate", "groups"):
+        monkeypatch.setattr(kind, name, holding(name))
+    cases(source, family, "aggregates")
+    assert held and not wrong
 
 
 def meets_the_recursion_limit(found: dict[tuple[str, str], list[Case]]) -> bool:

@@ -41,6 +41,7 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "percent": lambda value: f"{100 * value:.2f}",
     "points": lambda value: f"{100 * value:+.2f}",
     "number": lambda value: f"{value:g}",
+    "share": lambda value: f"{100 * value:g}",
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 BLOCKS = "▁▂▃▄▅▆▇█"

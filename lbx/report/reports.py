@@ -186,6 +186,20 @@ REPORTS: dict[str, Report] = {
         empty="No answer whose length is known has been scored yet.",
         made_by="effective_context",
     ),
+    "needles": Report(
+        "Needles found, by length and depth (percent; a column holds one length)",
+        "",
+        (
+            *_WHO,
+            _TWIN,
+            *(Column("benchmark", "benchmark"), Column("task", "task", missing="mean of tasks")),
+            Column("length_unit", "unit", rank=3),
+            Column("depth", "depth %", "share"),
+        ),
+        pivot=("length", Column("score", "score", "percent", interval=True)),
+        empty="No needle has been asked for yet: --tasks needle does that.",
+        made_by="needles",
+    ),
     "failures": Report(
         "Failed samples",
         "benchmark, task, sample_id, iteration, model, backend, run_id",

@@ -1,0 +1,66 @@
+"""The report ``needles``: how often a needle is found, by the length of its document and how deep it stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from lbx.benchmarks.aggregates import average
+from lbx.records import ScoredSample, TaskScore
+from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
+from lbx.report.shapes import Wanted
+from lbx.statistics.estimates import interval
+from lbx.store import Store, Table
+
+COLUMNS = (*WHO, "benchmark", "task", "tasks", "length_unit", "length", "depth", "n", "score", *SURE)
+
+Cell = tuple[str, int, float]
+"""Length unit, length and depth."""
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The report's rows, one for each length and depth: of each task, then of the mean of tasks that have them all.
+
+    Of every benchmark whose samples say in ``meta`` how deep their needle stands (``depth``, 0 to 1).
+    """
+    names = named(store)
+    return as_table(COLUMNS, [
+        asdict(names[run]) | {"benchmark": benchmark} | line
+        for (run, benchmark), tasks in scored(store, wanted.runs).items()
+        for line in _lines(benchmark, tasks)
+    ])  # fmt: skip
+
+
+def _lines(benchmark: str, tasks: Tasks) -> Iterator[dict[str, Any]]:
+    cells: dict[str, dict[Cell, list[ScoredSample]]] = {}
+    for task, rows in tasks.items():
+        for row in rows:
+            sample = row.scored.sample
+            depth = sample.meta.get("depth") if isinstance(sample.meta, dict) else None
+            if isinstance(depth, int | float) and not isinstance(depth, bool):
+                cell = (sample.length_unit, sample.length, float(depth))
+                cells.setdefault(task, {}).setdefault(cell, []).append(row.scored)
+    found = {
+        task: {cell: one for cell, rows in sorted(held.items()) if (one := number(benchmark, task, rows))}
+        for task, held in cells.items()
+    }
+    for task, held in found.items():
+        for cell, one in held.items():
+            yield {"task": task, **_numbers(benchmark, cell, [one])}
+    # Words of one language and characters of another are no lengths of one axis.
+    for unit in dict.fromkeys(cell[0] for held in found.values() for cell in held):
+        alike = [held for held in found.values() if any(cell[0] == unit for cell in held)]
+        if len(alike) > 1:
+            for cell in sorted(set.intersection(*map(set, alike))):
+                yield {"tasks": len(alike), **_numbers(benchmark, cell, [held[cell] for held in alike])}
+
+
+def _numbers(benchmark: str, cell: Cell, parts: list[TaskScore]) -> dict[str, Any]:
+    unit, length, depth = cell
+    line: dict[str, Any] = {"length_unit": unit, "length": length, "depth": depth}
+    estimate = average([part.estimate for part in parts])
+    if estimate is None:
+        return line
+    sure = interval(estimate)
+    return line | {"n": sure.n, "score": sure.value, **told(sure, known(benchmark), clustered=estimate.clustered)}

@@ -1,0 +1,88 @@
+"""Needles by length and depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_answers import Answer, make
+
+from lbx.report.cells import sheet
+from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
+from lbx.statistics.estimates import wilson
+from lbx.store import Store, Table
+
+
+def table_of(path: Path, **wanted: Any) -> Table:
+    with Store(path, read_only=True) as store:
+        return read(store, "needles", Wanted(**wanted))
+
+
+def needles(
+    task: str, found: dict[tuple[int, float], list[float]], unit: str = "words", run: str = "a"
+) -> list[Answer]:
+    return [
+        Answer(
+            f"{length} {depth} {at}",
+            {"recall": score},
+            benchmark="needle",
+            task=task,
+            document=f"{task} {length} {at}",
+            length=length,
+            unit=unit,
+            meta={"depth": depth},
+        )
+        for (length, depth), scores in found.items()
+        for at, score in enumerate(scores)
+    ]
+
+
+FOUND = {(64, 0.0): [1.0] * 4, (64, 0.5): [1.0, 1.0, 1.0, 0.0], (128, 0.0): [0.5, 0.0], (128, 0.5): [1.0, 0.0]}
+
+
+def test_each_cell_has_its_mean_its_interval_and_its_count(tmp_path: Path) -> None:
+    rows = table_of(make(tmp_path / "r.duckdb", needles("single_en", FOUND))).dicts()
+    assert {(row["length"], row["depth"]): (row["n"], row["score"]) for row in rows} == {
+        (64, 0.0): (4, 1.0),
+        (64, 0.5): (4, 0.75),
+        (128, 0.0): (2, 0.25),
+        (128, 0.5): (2, 0.5),
+    }
+    assert all(row["method"] == "wilson" and row["task"] == "single_en" for row in rows)
+    assert (rows[0]["low"], rows[0]["high"]) == pytest.approx(wilson(1.0, 4))
+
+
+def test_tasks_of_one_unit_are_averaged_cell_by_cell(tmp_path: Path) -> None:
+    other = {(64, 0.0): [0.0, 0.0], (64, 0.5): [1.0], (256, 0.0): [1.0]}
+    rows = [*needles("single_en", FOUND), *needles("multikey_en", other), *needles("single_zh", FOUND, "characters")]
+    means = [row for row in table_of(make(tmp_path / "r.duckdb", rows)).dicts() if row["task"] is None]
+    assert [
+        (row["length_unit"], row["length"], row["depth"], row["tasks"], row["n"], row["score"]) for row in means
+    ] == [
+        ("words", 64, 0.0, 2, 6, 0.5),
+        ("words", 64, 0.5, 2, 5, 0.875),
+    ], "only cells that every task has"
+
+
+def test_people_see_depths_down_and_lengths_across(tmp_path: Path) -> None:
+    table = table_of(make(tmp_path / "r.duckdb", needles("single_en", FOUND)))
+    made = sheet(REPORTS["needles"], table)
+    assert [column.heading for column in made.columns][-3:] == ["depth %", "64", "128"]
+    assert [row[-3] for row in made.rows] == ["0", "50"]
+    assert made.rows[0][-2].startswith("100"), made.rows
+
+
+def test_a_benchmark_of_one_s_own_may_say_depths_too(tmp_path: Path) -> None:
+    own = Answer("q", {"found": 1.0}, benchmark="mine", task="t", meta={"depth": 0.25, "metrics": ["found"]})
+    odd = Answer("r", {"f1": 1.0}, task="qasper", meta={"depth": "deep"})
+    (row,) = table_of(make(tmp_path / "r.duckdb", [own, odd, Answer("s", {"f1": 1.0})])).dicts()
+    assert (row["benchmark"], row["depth"], row["n"], row["score"]) == ("mine", 0.25, 1, 1.0)
+
+
+@pytest.mark.parametrize("rows", [[], [Answer("s", {"f1": 1.0})], needles("single_en", {(64, 0.0): [float("nan")]})])
+def test_odd_files_have_words(tmp_path: Path, rows: list[Answer]) -> None:
+    made = sheet(REPORTS["needles"], table_of(make(tmp_path / "r.duckdb", rows)))
+    assert made.notes or made.rows
+    assert "nan" not in " ".join(text for row in made.rows for text in row)

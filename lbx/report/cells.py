@@ -163,9 +163,9 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         return column.missing
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        ends = (row.get("low"), row.get("high"), row.get("method"))
+        low, high, method = (row.get(column.of + name) for name in ("low", "high", "method"))
         most = 4 if scale == 1 and row.get("benchmark") == "longbench_pro" else 2  # whose numbers are no percents
-        return with_interval(value, *ends, scale, row.get("cluster_by") or "document", most=most)
+        return with_interval(value, low, high, method, scale, row.get("cluster_by") or "document", most=most)
     written = _WRITTEN.get(column.kind)
     return written(value) if written else visible(str(value))
 

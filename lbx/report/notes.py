@@ -67,3 +67,11 @@ def effective_context(made: Table) -> list[str]:
             else f"{where}: no two lengths can be compared on the same tasks."
         )
     return list(dict.fromkeys(found))
+
+
+def guards(made: Table) -> list[str]:
+    """What the rates are of."""
+    found = ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if "failed_low" in made.columns else []
+    if any(row["truncated"] is None for row in made.dicts()):
+        found.append("Unknown: imported files do not say.")
+    return found

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.report.cells import Sheet, sheet, shown
+from lbx.report.guards import counts
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Column, Wanted
 from lbx.report.terminal import lines
@@ -59,7 +60,7 @@ def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
     if not board.rows:
         return [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(read(store, "paper", wanted))
-    rest = [*_marks(read(store, "guards", wanted)), *_failures(store, wanted.runs), _more(results, board)]
+    rest = [*_marks(counts(store, wanted)), *_failures(store, wanted.runs), _more(results, board)]
     for most, most_averages in _SHARES:
         made = [_best(board, most), *_first(averages, most_averages), *rest]
         if sum(1 for one in made for _ in lines(one, _WIDTH)) <= SCREEN:

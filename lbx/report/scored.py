@@ -74,14 +74,14 @@ def scored(store: Store, runs: Collection[str] = ()) -> Mapping[tuple[str, str],
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     with _without_collector():
-        samples = _Samples(store)
+        samples = Samples(store)
         held = store.arrays(_ANSWERS, [names, len(names), metrics, len(metrics)])
         held["sample"] = samples.ranks[held["sample"]]
         order = np.lexsort((held["metric"], ~held["headline"], held["iteration"], held["sample"], held["run"]))
         held = {name: column[order] for name, column in held.items()}
-        starts = np.append(_starts(held["run"], held["sample"], held["iteration"]), len(order))
+        starts = np.append(starts_of(held["run"], held["sample"], held["iteration"]), len(order))
         answers = starts[:-1]
-        bounds = [*_starts(held["run"][answers], samples.tasks[held["sample"][answers]]), len(answers)]
+        bounds = [*starts_of(held["run"][answers], samples.tasks[held["sample"][answers]]), len(answers)]
         found: dict[tuple[str, str], dict[str, Sequence[Row]]] = {}
         for begin, end in itertools.pairwise(bounds):
             rows = _rows(held, starts[begin : end + 1], samples, metrics)
@@ -115,7 +115,7 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
     return TaskScore(head, len(values), mean(values), None, estimate=estimate(rows, values))
 
 
-class _Samples:
+class Samples:
     """The file's samples in the order of their benchmark's papers and data.
 
     Attributes:
@@ -148,7 +148,7 @@ class _Samples:
         self.tasks = np.array([codes.setdefault((row[0], row[2]), len(codes)) for row in rows], np.int64)
 
 
-def _rows(held: Mapping[str, Array], starts: Array, samples: _Samples, metrics: Sequence[str]) -> list[Row]:
+def _rows(held: Mapping[str, Array], starts: Array, samples: Samples, metrics: Sequence[str]) -> list[Row]:
     """One task's rows: its answers begin at ``starts``, the last of which is their end."""
     begin, end, first = starts[0], starts[-1], starts[:-1]
     named, values = held["metric"][begin:end], held["score"][begin:end].tolist()
@@ -172,7 +172,7 @@ def _rows(held: Mapping[str, Array], starts: Array, samples: _Samples, metrics: 
     return list(map(Row, answers, *(held[column][first].tolist() for column in _BESIDE)))
 
 
-def _starts(*columns: Array) -> Array:
+def starts_of(*columns: Array) -> Array:
     """Where any of some sorted columns has another value than before."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)

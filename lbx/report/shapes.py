@@ -22,6 +22,7 @@ class Column:
             "share" (0..1 as percent, no more digits than it has), "p" (of a test).
         optional: left out of a table where no row has it.
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
+        of: what these three begin with where a row has several intervals.
         missing: what is shown in place of NULL.
         rank: how soon it is left out where a table is too wide: the highest goes first, 0 stays.
         across: one of several alike, as a pivot makes them: they stand below each other where a table is too wide.
@@ -32,6 +33,7 @@ class Column:
     kind: str = "text"
     optional: bool = False
     interval: bool = False
+    of: str = ""
     missing: str = "-"
     rank: int = 0
     across: bool = False

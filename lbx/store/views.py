@@ -162,9 +162,10 @@ VIEWS: dict[str, str] = {
                    count(*) FILTER (WHERE error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError')
                        AS failed,
                    {_known("bos_tokens > 1")} AS doubled_bos,
-                   count(*) FILTER (WHERE reasoning_closed = false) AS reasoning_unclosed,
+                   CASE WHEN count(reasoning_closed) + count(stop_in_reasoning) > 0
+                        THEN count(*) FILTER (WHERE reasoning_closed = false) END AS reasoning_unclosed,
                    {_known("finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false")} AS answers_cut,
-                   count(*) FILTER (WHERE stop_in_reasoning) AS stop_in_reasoning,
+                   {_known("stop_in_reasoning")} AS stop_in_reasoning,
                    {_known("truncated")} AS truncated,
                    CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut,
                    CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE reference_cut) END AS reference_cut

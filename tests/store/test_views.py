@@ -81,7 +81,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     scores["sound"] = {"score": 0.0, "error": "the official script would divide by zero"}
     scores["cut"] = {"partial": "no embedding model"}
     put(store, MARKED, scores)
-    (row,) = read(store, "guards").dicts()
+    (row,) = store.query("SELECT * FROM guards").dicts()
     assert {name: row[name] for name in row if name not in ("run_id", "model", "backend", "benchmark", "task")} == {
         "n": 16,
         "empty_prompts": 1,
@@ -112,8 +112,11 @@ def test_every_mark_is_counted_once(store: Store) -> None:
 def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
     begin(store, "r1")
     put(store, {"a": {"output": "x"}, "b": {"output": ""}}, {"a": {}, "b": {"score": 0.0}})
-    (row,) = read(store, "guards").dicts()
-    unknown = {"doubled_bos", "answers_cut", "truncated", "tokens_cut", "reference_cut"}
+    (row,) = store.query("SELECT * FROM guards").dicts()
+    unknown = {
+        "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated", "tokens_cut",
+        "reference_cut",
+    }  # fmt: skip
     assert {name for name in row if row[name] is None} == {*unknown, "lacks", "mode"}
     assert {row[name] for name in row if isinstance(row[name], int) and name != "n"} == {0}
     table = read(store, "task_scores")

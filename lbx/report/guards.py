@@ -1,0 +1,92 @@
+"""The report ``guards``: what may have spoilt scores, as counts, and as shares of the answers of which it is known.
+
+A share is a mean over answers as a score is, so it has the same interval, by document. What nobody knows of any answer
+of a task, as of imported ones, is NULL and never 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lbx.report.scored import Samples, as_table, starts_of
+from lbx.report.shapes import Wanted
+from lbx.statistics.estimates import Estimate, Interval, Stratum, coded, interval, wilson
+from lbx.store import Store, Table
+
+MARKS: Mapping[str, str] = {
+    "empty_prompts": "coalesce(g.error_type = 'EmptyPromptError', false)",
+    "failed": "g.error IS NOT NULL AND g.error_type IS DISTINCT FROM 'EmptyPromptError'",
+    "doubled_bos": "g.bos_tokens > 1",
+    "reasoning_unclosed": "coalesce(NOT g.reasoning_closed, CASE WHEN g.stop_in_reasoning IS NOT NULL THEN false END)",
+    "answers_cut": "g.finish_reason = 'length' AND g.reasoning_closed IS DISTINCT FROM false",
+    "stop_in_reasoning": "g.stop_in_reasoning",
+    "truncated": "g.truncated",
+    "reference_cut": "CASE WHEN NOT g.truncated THEN false ELSE g.reference_cut END",
+    "official_errors": "CASE WHEN c.score IS NOT NULL THEN c.error IS NOT NULL END",
+    "partial": "CASE WHEN c.score IS NOT NULL THEN c.partial IS NOT NULL END",
+}
+"""What each column of the view counts, as SQL: NULL where it is not known of an answer."""
+
+_ANSWERS = f"""
+    SELECT r.place AS run, a.rowid AS sample, {", ".join(f"{rule} AS {mark}" for mark, rule in MARKS.items())}
+    FROM generations g
+    JOIN samples a USING (benchmark, task, sample_id)
+    JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(range(?)) AS place) r USING (run_id)
+    LEFT JOIN (SELECT * FROM newest_scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
+"""  # noqa: S608 (our own names)
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The view's rows and columns, then each mark's rate with its interval, which ``wanted.alone`` leaves out."""
+    held = counts(store, wanted)
+    at = [held.columns.index(name) for name in ("run_id", "benchmark", "task")]
+    found = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
+    kinds = ("rate",) if wanted.alone else ("rate", "low", "high")
+    columns = [*held.columns, *(f"{mark}_{kind}" for mark in MARKS for kind in kinds)]
+    rows = zip(held.dicts(), held.rows, strict=True)
+    return as_table(columns, [named | found.get(tuple(row[place] for place in at), {}) for named, row in rows])
+
+
+def counts(store: Store, wanted: Wanted) -> Table:
+    """The view's rows of the runs that are wanted."""
+    return store.query(
+        "SELECT * FROM guards WHERE len(?) = 0 OR list_contains(?, run_id) "
+        "ORDER BY benchmark, task, model, backend, run_id",
+        [list(wanted.runs)] * 2,
+    )
+
+
+def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
+    """{(run, benchmark, task): the columns of its rates}."""
+    samples = Samples(store)
+    clusters = coded(cluster or ("alone", rank) for rank, cluster in enumerate(samples.clusters))
+    held = store.arrays(_ANSWERS, [runs, len(runs)])
+    ranks = samples.ranks[held.pop("sample")]
+    order = np.lexsort((ranks, held["run"]))
+    ranks, placed = ranks[order], held.pop("run")[order]
+    known = {mark: ~np.ma.getmaskarray(column)[order] for mark, column in held.items()}
+    values = {mark: np.ma.filled(column, False)[order].astype(float) for mark, column in held.items()}
+    bounds = [*starts_of(placed, samples.tasks[ranks]), len(order)]
+    found = {}
+    for begin, end in itertools.pairwise(bounds):
+        sample = samples.samples[ranks[begin]]
+        columns: dict[str, float | None] = {}
+        for mark in MARKS:
+            at = begin + np.flatnonzero(known[mark][begin:end])
+            if len(at):
+                rate = _rate(Stratum(1.0, ranks[at], clusters[ranks[at]], values[mark][at]))
+                columns |= {f"{mark}_rate": rate.value, f"{mark}_low": rate.low, f"{mark}_high": rate.high}
+        found[runs[placed[begin]], sample.benchmark, sample.task] = columns
+    return found
+
+
+def _rate(of: Stratum) -> Interval:
+    """The share of those of which it is known. None of them, or all, is said at once: most marks are nowhere."""
+    value, clusters = float(of.values.mean()), len(np.unique(of.clusters))
+    if 0 < value < 1 or clusters < 2:
+        return interval(Estimate((of,)))
+    return Interval(value, *wilson(value, clusters), 0.0, None, len(np.unique(of.samples)), clusters, "wilson")

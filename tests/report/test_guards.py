@@ -1,0 +1,106 @@
+"""What may have spoilt scores: counts and rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_answers import Answer, make
+from scipy import stats
+
+from lbx.report.cells import sheet
+from lbx.report.guards import MARKS
+from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
+from lbx.statistics.estimates import wilson
+from lbx.store import Store
+
+
+def rows_of(path: Path, **wanted: Any) -> list[dict[str, Any]]:
+    with Store(path, read_only=True) as store:
+        return read(store, "guards", Wanted(**wanted)).dicts()
+
+
+def answers(*values: dict[str, Any], documents: int = 0, **how: Any) -> list[Answer]:
+    """Answers with these marks, each on a document of its own, or on so many in turn."""
+    return [
+        Answer(f"q{at}", {"f1": 1.0}, document=f"document {at % (documents or len(values))}", values=one, **how)
+        for at, one in enumerate(values)
+    ]
+
+
+SOUND = {"truncated": False, "finish_reason": "stop", "bos_tokens": 1, "stop_in_reasoning": False}
+
+
+def test_a_rate_has_the_interval_of_a_share(tmp_path: Path) -> None:
+    marks = [SOUND | {"truncated": at < 15, "finish_reason": "length" if at < 2 else "stop"} for at in range(40)]
+    (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*marks)))
+    values = np.arange(40) < 15
+    low, high = stats.t.interval(0.95, 39, values.mean(), stats.sem(values))
+    assert (row["n"], row["truncated"], row["truncated_rate"]) == (40, 15, 0.375)
+    assert (row["truncated_low"], row["truncated_high"]) == pytest.approx((low, high), abs=1e-9)
+    assert (row["answers_cut"], row["answers_cut_rate"]) == (2, 0.05)
+    assert (row["answers_cut_low"], row["answers_cut_high"]) == pytest.approx(wilson(0.05, 39), abs=1e-9), (
+        "p(1 - p) / SE squared"
+    )
+    assert (row["failed"], row["failed_rate"]) == (0, 0.0)
+    assert (row["failed_low"], row["failed_high"]) == pytest.approx(wilson(0.0, 40), abs=1e-9)
+
+
+def test_answers_on_one_document_are_not_so_many_witnesses(tmp_path: Path) -> None:
+    (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*[SOUND] * 40, documents=8)))
+    assert row["truncated_high"] == pytest.approx(wilson(0.0, 8)[1], abs=1e-9)
+    (row,) = rows_of(make(tmp_path / "one.duckdb", answers(*[SOUND] * 40, documents=1)))
+    assert (row["truncated_rate"], row["truncated_low"], row["truncated_high"]) == (0.0, None, None)
+
+
+def test_a_rate_is_of_those_of_which_it_is_known(tmp_path: Path) -> None:
+    cut = SOUND | {"truncated": True}
+    marks = [SOUND, SOUND, cut | {"reference_cut": True}, cut | {"reference_cut": False}, cut, {}]
+    (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*marks)))
+    assert (row["n"], row["truncated"], row["truncated_rate"]) == (6, 3, 0.6)
+    assert (row["reference_cut"], row["reference_cut_rate"]) == (1, 0.25)
+
+
+def test_what_nobody_knows_is_unknown(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", answers({}, {}))
+    (row,) = rows_of(path)
+    unknown = {
+        "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated", "reference_cut",
+    }  # fmt: skip
+    for mark in MARKS:
+        assert (row[mark] is None) == (row[f"{mark}_rate"] is None) == (mark in unknown), mark
+    with Store(path, read_only=True) as store:
+        made = sheet(REPORTS["guards"], read(store, "guards"))
+    assert made.rows[0].count("unknown") == len(unknown) + 1, "tokens cut, too"
+    assert any("Unknown" in note for note in made.notes)
+
+
+def test_reasoning_that_never_closed_and_failures(tmp_path: Path) -> None:
+    marks = [
+        SOUND | {"reasoning_closed": True},
+        SOUND | {"reasoning_closed": False, "finish_reason": "length"},
+        SOUND,
+        {"output": None, "error": "nothing left", "error_type": "EmptyPromptError"},
+        {"output": None, "error": "no answer", "error_type": "PromptError"},
+    ]
+    (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*marks)))
+    assert (row["reasoning_unclosed"], row["reasoning_unclosed_rate"]) == (1, pytest.approx(1 / 3))
+    assert (row["answers_cut"], row["answers_cut_rate"]) == (0, 0.0)
+    assert (row["empty_prompts_rate"], row["failed_rate"]) == (0.2, 0.2)
+
+
+def test_counts_are_the_view_s_and_rates_can_be_left_alone(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", [*answers(SOUND, SOUND), *answers(SOUND, run="b")])
+    with Store(path, read_only=True) as store:
+        view = store.query("SELECT * FROM guards ORDER BY run_id")
+    rows = rows_of(path)
+    assert [tuple(row[name] for name in view.columns) for row in rows] == view.rows
+    assert [row["run_id"] for row in rows_of(path, runs=("b",))] == ["b"]
+    assert not any(name.endswith(("_low", "_high")) for name in rows_of(path, alone=True)[0])
+
+
+def test_an_empty_file_has_none(tmp_path: Path) -> None:
+    assert rows_of(make(tmp_path / "r.duckdb", [])) == []

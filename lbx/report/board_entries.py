@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,11 +96,13 @@ def _of_run(
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> Entry:
     unit = UNIT.get(benchmark, 100.0)
-    settings, metadata = (json.loads(run[name] or "{}") for name in ("settings", "metadata"))
+    settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[str, float] = {}
     lacking = set()
     for line, official, score in numbers:
-        figures[line] = round(unit * score, 4) if official is None else official
+        value = round(unit * score, 4) if official is None else official
+        if math.isfinite(value):  # a file from elsewhere may hold anything
+            figures[line] = value
         if official is None:
             lacking.add(line)
     samples, every = done.get((run["run_id"], benchmark, None), (0, 0))
@@ -117,10 +120,20 @@ def _of_run(
     )  # fmt: skip
 
 
+def _object(text: str | None) -> dict[str, Any]:
+    found = json.loads(text or "{}")
+    return found if isinstance(found, dict) else {}
+
+
+def file_names(settings: Mapping[str, Any]) -> list[str]:
+    """Those of the files that a run was imported from."""
+    files = settings.get("files")
+    return [str(file.get("name")) for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+
+
 def _said_by_file(settings: Mapping[str, Any]) -> bool:
     """Whether an imported file's name says that its answers were thought over, as LongBench Pro's do."""
-    names = [str(file.get("name", "")) for file in settings.get("files", ()) if isinstance(file, dict)]
-    return any(re.search(r"(?<!non)thinking", name) for name in names)
+    return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
 
 Pair = tuple[Entry | None, Entry | None]

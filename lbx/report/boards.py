@@ -6,11 +6,12 @@ in its place, the row says so, and it comes after the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lbx.report.board_entries import Entry, Pair, both, entries, paired, with_figures
+from lbx.report.board_entries import Entry, Pair, both, entries, file_names, paired, with_figures
 from lbx.report.board_shapes import (
     BOARDS,
     BUCKETS,
@@ -189,15 +190,15 @@ def _who(pair: Pair) -> Row:
 def _told(one: Entry, name: str) -> str | None:
     """What is said of a model: of a published one its row, of a run its metadata (``--metadata``)."""
     said = one.about if one.run_id is None else {key.casefold(): text for key, text in one.about["metadata"].items()}
-    return said.get(name)
+    return str(said[name]) if said.get(name) else None
 
 
-def _thousands(tokens: int | None) -> str | None:
+def _thousands(tokens: object) -> str | None:
     """A window as leaderboards write it: 128000 and 131072 are "128k", 120000 is "120k"."""
-    for size, unit in ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k")):
-        if tokens and tokens % size == 0:
-            return f"{tokens // size}{unit}"
-    return str(tokens) if tokens else None
+    if not isinstance(tokens, int) or tokens <= 0:
+        return None
+    sizes = ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k"))
+    return next((f"{tokens // size}{unit}" for size, unit in sizes if tokens % size == 0), str(tokens))
 
 
 # LongBench Pro
@@ -229,16 +230,15 @@ def _window(one: Entry) -> str | None:
 def _limit(one: Entry) -> int | None:
     """Tokens to which prompts are cut."""
     if one.run_id is None:
-        return int(one.about["context"]) if str(one.about.get("context", "")).isdigit() else None
-    if one.about["made"]:
+        said = re.fullmatch(r"(\d+)", one.about.get("context", ""))
+    elif not one.about["made"]:
+        said = re.search(r"context-(\d+)", " ".join(file_names(one.about)))
+    else:
         from lbx.benchmarks.longbench_pro import LIMITS
 
-        window = one.about.get("context_window")
-        return one.about.get("max_prompt_tokens") or LIMITS.get(window or 0, window)
-    import re
-
-    names = " ".join(str(file.get("name")) for file in one.about.get("files", ()) if isinstance(file, dict))
-    said = re.search(r"context-(\d+)", names)
+        limit, window = (one.about.get(name) for name in ("max_prompt_tokens", "context_window"))
+        found = limit or (LIMITS.get(window, window) if isinstance(window, int) else None)
+        return found if isinstance(found, int) else None
     return int(said[1]) if said else None
 
 

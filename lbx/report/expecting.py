@@ -116,7 +116,7 @@ def verdict(figure: Figure, own: Mapping[str, Any], hindrance: str | None = None
         own: the run's ``official`` number, ``low``, ``high`` and ``method`` of its interval, all in the figure's unit.
         hindrance: why the two numbers cannot be compared: they are not over the same samples, say.
     """
-    value, low, high = (own.get(name) for name in ("official", "low", "high"))  # an older file's view has no interval
+    value, low, high = (own.get(name) for name in ("official", "low", "high"))
     if hindrance or value is None:
         return CANNOT_TELL, hindrance or "there is no official number"
     half = figure.unit / 2 * (1 + 1e-9)

@@ -389,6 +389,30 @@ def test_a_run_that_goes_on_has_no_number_yet(store: Store) -> None:
     assert (row["overall"], row["note"]) == (None, "running")
 
 
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html", "csv"])
+def test_a_hostile_name_comes_through_as_text(tmp_path: Path, output_format: str) -> None:
+    path = tmp_path / "results.duckdb"
+    with Store(path) as store:
+        add_run(store, "r", [*v2(6, 12), *pro(2)], model=HOSTILE, metadata={"date": HOSTILE})
+    for name in ("board_longbench_v2", "board_longbench_pro"):
+        done = Lbx()("report", path, name, "--format", output_format)
+        assert done.returncode == 0, done.stderr
+        assert not {"\x1b", "\u202e"} & set(done.stdout)
+        assert "<b>" not in done.stdout or output_format in ("table", "markdown", "json", "csv")
+        assert "x1b" in done.stdout or "u001b" in done.stdout
+
+
+def test_settings_and_numbers_of_a_foreign_file_stop_nothing(store: Store) -> None:
+    for name, settings in (("r", {"context_window": "huge", "files": 7}), ("s", {"max_prompt_tokens": [1]})):
+        add_run(store, name, [*v2(6, 12), *pro(2), *leval("f1", "a")], settings=settings)
+    store._connection.execute("UPDATE runs SET metadata = '[1]'")
+    store._connection.execute("UPDATE group_results SET official = 'nan', score = 'nan' WHERE run_id = 'r'")
+    for name in BOARDS:
+        assert all(value == value for row in read(store, name).rows for value in row), name
+    (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"] == "r")
+    assert row["overall"] is None
+
+
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html"])
 def test_all_boards_of_a_file_in_every_format(imports: Path, output_format: str) -> None:
     done = Lbx()("report", imports, "board", "--against", "GPT", "--format", output_format)

@@ -12,7 +12,7 @@ from lbx.report.reports import BOARD, REPORTS, summary
 
 MaybeResults = Annotated[
     Path | None,
-    typer.Argument(help="The results file; published figures (reference) need none.", metavar="[RESULTS]"),
+    typer.Argument(help="The results file; published figures (reference) need none.", metavar="RESULTS"),
 ]
 View = Annotated[
     str | None,
@@ -36,14 +36,15 @@ References = Annotated[
     list[Path] | None,
     typer.Option(
         "--reference",
-        help="CSV of published figures, in place of those that lbx has; shown beside the runs in the report paper, "
-        "marked with *.",
+        help="CSV of published figures, in place of those that lbx has; shown beside the runs in the reports paper and "
+        "board, marked with *.",
     ),
 ]
 Against = Annotated[
     list[str] | None,
     typer.Option(
-        "--against", help="These published models beside the runs in the report paper, each by a part of its name."
+        "--against",
+        help="These published models beside the runs in the reports paper and board, each by a part of its name.",
     ),
 ]
 Baseline = Annotated[

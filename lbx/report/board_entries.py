@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
@@ -17,6 +18,8 @@ from lbx.store.views import MODE_OF_RUN
 
 UNIT = {"longbench_pro": 1.0}
 """What a score of 1 is officially, where that is not 100."""
+_DIGITS = {"longbench_pro": 6, "longbench": 1, "longbench_v2": 1}
+"""Decimals of official numbers, where they are not two."""
 
 _RUNS = f"""
     SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
@@ -76,17 +79,29 @@ def entries(store: Store, wanted: Wanted, benchmark: str, always: Sequence[str] 
     Raises:
         UsageError: no benchmark of the file has such a model.
     """
-    runs = [row for row in store.query(_RUNS, [benchmark]).dicts() if not wanted.runs or row["run_id"] in wanted.runs]
+    runs = [one for one in _of_runs(store, benchmark) if not wanted.runs or one.run_id in wanted.runs]
     if not runs:
         return []
-    numbers: dict[str, list[tuple[str, float | None, float]]] = {}
-    for run_id, line, official, score in store.query(_NUMBERS, [benchmark]).rows:
-        numbers.setdefault(run_id, []).append((line, official, score))
-    done = answered(store)
-    found = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done) for run in runs]
     beside = published_beside(store, wanted) if wanted.models or wanted.references else []
     beside += [one for one in (published() if always else ()) if one.model in always and one not in beside]
-    return found + [_of_published(one) for one in beside if one.benchmark == benchmark]
+    return runs + [_of_published(one) for one in beside if one.benchmark == benchmark]
+
+
+_READ: WeakKeyDictionary[Store, dict[tuple[str, str], list[Entry]]] = WeakKeyDictionary()
+"""The runs of files that nobody writes meanwhile, by benchmark and metric versions: seven boards are made of one."""
+
+
+def _of_runs(store: Store, benchmark: str) -> list[Entry]:
+    known = _READ.setdefault(store, {}) if store.read_only else {}
+    ((versions,),) = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
+    if (key := (benchmark, versions)) not in known:
+        runs = store.query(_RUNS, [benchmark]).dicts()
+        numbers: dict[str, list[tuple[str, float | None, float]]] = {}
+        for run_id, line, official, score in store.query(_NUMBERS, [benchmark]).rows if runs else ():
+            numbers.setdefault(run_id, []).append((line, official, score))
+        done = answered(store) if runs else {}
+        known[key] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done) for run in runs]
+    return known[key]
 
 
 def _of_run(
@@ -100,7 +115,7 @@ def _of_run(
     figures: dict[str, float] = {}
     lacking = set()
     for line, official, score in numbers:
-        value = round(unit * score, 4) if official is None else official
+        value = round(unit * score, _DIGITS.get(benchmark, 2)) if official is None else official
         if math.isfinite(value):  # a file from elsewhere may hold anything
             figures[line] = value
         if official is None:

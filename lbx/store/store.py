@@ -95,7 +95,7 @@ class Store:
         after_commit: Callable[[Store], None] | None = None,
     ) -> None:
         self.path = path
-        self._read_only = read_only
+        self.read_only = read_only
         self._after_commit = after_commit
         with uninterrupted():
             self._connection, made = connect(path, read_only, beside, threads)
@@ -141,14 +141,14 @@ class Store:
         reason = ""
         with uninterrupted():
             try:
-                if not self._read_only:
+                if not self.read_only:
                     self._connection.execute("CHECKPOINT")
             except duckdb.Error as exc:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
                 self._connection.close()
         log = self.path.with_name(f"{self.path.name}.wal")
-        if not self._read_only and log.exists():
+        if not self.read_only and log.exists():
             raise StoreError(
                 f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but a part "
                 f"of them is in {log.name} beside it: neither file is whole without the other.",
@@ -373,7 +373,7 @@ class Store:
             StoreError: the query is wrong; the message is DuckDB's.
         """
         # While a file is being written a signal waits: in the middle of a query DuckDB would turn it into an error.
-        calm = contextlib.nullcontext() if self._read_only else uninterrupted()
+        calm = contextlib.nullcontext() if self.read_only else uninterrupted()
         try:
             with calm:
                 cursor = self._connection.execute(sql, list(parameters))

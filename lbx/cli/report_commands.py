@@ -111,9 +111,8 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     """The reports that are asked for. Raises UsageError."""
     names = named(view) if view else list(_DEFAULT_VIEWS)
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
-        raise UsageError(
-            f"A {output_format} file holds one table.", fix=f"Name one of: {', '.join(names if view else REPORTS)}."
-        )
+        one_of = ", ".join(names if view else REPORTS)
+        raise UsageError(f"A {output_format} file holds one table.", fix=f"Name one of: {one_of}.")
     return names
 
 
@@ -125,7 +124,15 @@ def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int
         return {name: read(None, name, wanted) for name in names}
     with Store(results, read_only=True) as store:
         store.use_metric_versions(versions)
-        return {name: read(store, name, wanted) for name in names}
+        found = {}
+        for name in names:
+            try:
+                found[name] = read(store, name, wanted)
+            except UsageError as refused:
+                if names != list(_DEFAULT_VIEWS) or name != "comparison":
+                    raise
+                note(f"Without the report comparison: {refused.cause}")
+        return found
 
 
 def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:

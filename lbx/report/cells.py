@@ -75,7 +75,8 @@ def interval_notes(table: Table) -> list[str]:
 def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
-    columns = [c for c in view.columns if not c.optional or any(row.get(c.name) is not None for row in rows)]
+    there = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
+    columns = [c for c in there if not c.optional or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
         return columns, [[shown(row, c) for c in columns] for row in rows]
     number = view.pivot[1]

@@ -30,10 +30,6 @@ def comparison(made: Table) -> list[str]:
     )
     found = [f"{said}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."]
     found += [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in rows) if text]
-    if any(row["cluster_by"] == "sample" for row in rows):
-        found.append(
-            "Where documents are unknown, or a task has one alone, samples stand alone: intervals may be too narrow."
-        )
     return found
 
 

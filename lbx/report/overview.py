@@ -22,7 +22,7 @@ SCREEN = 58
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
 """How many runs of a benchmark the leaderboard has, and the averages; the first that fits is taken."""
-_LONGEST_MESSAGE = 110
+_LONGEST_MESSAGE = 70
 _OFFICIAL = Column("official", "official", "number", interval=True)
 _AVERAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "longbench": (("category", ""), ("category_e", "overall")),
@@ -177,10 +177,8 @@ def _short(message: str) -> str:
 def _more(results: Path, board: Table) -> Sheet:
     """The commands that show more."""
     file = shlex.quote(str(results))
-    views = ["task_scores", "paper", "guards", "failures", "length_curve", "truncation"]
-    runs = list(dict.fromkeys(row["run_id"] for row in board.dicts()))
-    notes = [f"More: lbx report {file} {' | '.join(views)}"]
-    if len(runs) > 1:
-        notes.append(f"What differs: lbx report {file} comparison")
-    notes.append(f"To read, publish: lbx report {file} --format html -o report.html; paper --format latex -o paper.tex")
+    views = ["task_scores", "paper", "board", "guards", "failures", "length_curve"]
+    runs = dict.fromkeys(row["run_id"] for row in board.dicts())
+    views += ["comparison"] if len(runs) > 1 else []
+    notes = [f"More: lbx report {file} {' | '.join(views)}", f"A page: lbx report {file} --format html -o report.html"]
     return Sheet("", [], [], notes)

@@ -17,6 +17,7 @@ from lbx.benchmarks.lveval_tasks import split_task
 from lbx.report.cells import Sheet, interval_notes, shown
 from lbx.report.shapes import Column
 from lbx.store import Table
+from lbx.visible import one_line, visible
 
 _NUMBER = Column("official", "official", "number", interval=True)
 _RELATIVE = "relative_e"
@@ -195,10 +196,13 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     keys = [key for key in keys if any((*key, column) in found for column in columns)]
     head = [Column("row", "of"), Column("run", "run")] if any(labels) else [Column("run", "run")]
     body = [
-        [*key[2 - len(head) : 2], *(shown(found[*key, c], _NUMBER) if (*key, c) in found else "" for c in columns)]
+        [
+            *map(visible, key[2 - len(head) : 2]),
+            *(shown(found[*key, c], _NUMBER) if (*key, c) in found else "" for c in columns),
+        ]
         for key in keys
     ]
-    made = [*head, *(Column(column, column, "number", across=True) for column in columns)]
+    made = [*head, *(Column(column, one_line(column), "number", across=True) for column in columns)]
     best = frozenset(_best(keys, columns, found, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
     return Sheet(title, made, body, notes, best)

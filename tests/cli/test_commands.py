@@ -70,11 +70,19 @@ def test_same_command_again_does_nothing_again(lbx: Lbx, bundle: Path, answers: 
     assert said["found"] == 48
 
 
-@pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
+@pytest.mark.parametrize("output_format", ["markdown", "json", "latex"])
 def test_whole_report(lbx: Lbx, results: Path, output_format: str) -> None:
     done = lbx("report", results, "--format", output_format)
     assert done.returncode == 0, done.stderr
-    for word in ("oracle", "single_en", "multikey_zh"):
+    for word in ("oracle", "single", "multikey"):
+        assert word in done.stdout
+
+
+def test_without_a_view_a_report_fits_one_screen(lbx: Lbx, results: Path) -> None:
+    done = lbx("report", results)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") <= 60
+    for word in ("oracle", "needle", "Leaderboard", f"lbx report {results} task_scores"):
         assert word in done.stdout
 
 

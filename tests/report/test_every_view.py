@@ -1,0 +1,219 @@
+"""Every report in every format, of every kind of file: a table or a sentence, never a traceback, never "nan"."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+from command_line import Done, Lbx
+from made_runs import Answer, add_run, trec
+from rich.cells import cell_len
+
+from lbx.errors import LbxError
+from lbx.exchange import understand, write_predictions
+from lbx.records import Sample
+from lbx.report import latex, overview, papers, render
+from lbx.report.cells import Sheet, sheet, without_intervals
+from lbx.report.reports import REPORTS, read, write_parquet
+from lbx.report.shapes import Wanted
+from lbx.report.terminal import lines
+from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table
+
+NASTY = (
+    "a<b>|c&d\\e%f_{g}~#$^",
+    "模型 中文",
+    "نموذج",
+    "x\x1b[31m\u202e\n[bold]",
+    "`code` [l](http://e.example) *",
+    "=1+1",
+)
+Make = Callable[[Store], object]
+
+
+def _qasper(outputs: Sequence[str | None], document: str | None = None) -> list[Answer]:
+    return [
+        (Sample("longbench", "qasper", f"{n}", document or f"text {n}", "?", ("one two",), "en", 900 * n + 1), output)
+        for n, output in enumerate(outputs)
+    ]
+
+
+def _still_going(store: Store) -> None:
+    store.begin_run(RunRow("r", "model", "hf", "1", {}, "digest", {}, {}, "0.1", task_samples={"longbench/trec": 9}))
+    for n, (one, output) in enumerate(trec(2, 3, 1)):
+        row = GenerationRow("r", *one.key, output=output, error=None if output else "it broke")
+        store.write(samples=[SampleRow(one, n)], generations=[row])
+
+
+def _names(store: Store) -> None:
+    for n, name in enumerate(NASTY):
+        add_run(store, f"{n}{name}", [*trec(n % 2, 2), *_qasper([name])], model=name)
+
+
+def _imports(store: Store, shared: Callable[[str], Path], folder: Path) -> None:
+    (folder / "llama3").mkdir(parents=True)
+    for task in ("trec", "passage_count", "lsht"):
+        shutil.copy(shared(f"data/predictions/longbench/llama3-8b-instruct/{task}.jsonl"), folder / "llama3")
+    for name, path, model in (
+        ("longbench_v2", shared("data/predictions/longbench_v2/oneshot.jsonl"), "gpt-4o-mini"),
+        ("longbench", folder / "llama3", "llama3-8b-instruct"),
+    ):
+        done = write_predictions(store, understand(name, path, model=model))
+        store.finish_run(done.run_id, "done")
+
+
+FILES: dict[str, Make] = {
+    "empty": lambda store: None,
+    "still going": _still_going,
+    "one sample": lambda store: add_run(store, "r", trec(1, 1)),
+    "one document": lambda store: add_run(store, "r", _qasper(["one", "two", "three"], "the same")),
+    "all failed": lambda store: [add_run(store, name, trec(0, 0, failed=7)) for name in ("a", "b")],
+    "all alike": lambda store: [add_run(store, name, trec(0, 8)) for name in ("a", "b")],
+    "all right": lambda store: [add_run(store, name, trec(8, 8)) for name in ("a", "b")],
+    "several": lambda store: [add_run(store, n, [*trec(3, 9), *_qasper(["one", "", "two", None])]) for n in ("a", "b")],
+    "36 runs": lambda store: add_run(store, "r", trec(1, 3), model="a-model-of-7-billions"),
+    "names": _names,
+    "NaN": lambda store: [add_run(store, name, trec(3, 9)) for name in ("a", "b")],
+}
+
+
+@pytest.fixture(scope="module", params=[*FILES, "imports"])
+def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("every")
+    path = folder / "r.duckdb"
+    with Store(path) as store:
+        if request.param == "imports":
+            _imports(store, request.getfixturevalue("shared"), folder)
+        else:
+            FILES[request.param](store)
+    if request.param == "NaN":
+        with duckdb.connect(str(path)) as connection:
+            for table in ("scores", "task_results", "group_results"):
+                connection.execute(f"UPDATE {table} SET score = 'nan'::DOUBLE WHERE run_id = 'a'")
+            connection.execute("UPDATE task_results SET official = 'nan'::DOUBLE WHERE run_id = 'a'")
+            connection.execute("UPDATE group_results SET official = '-inf'::DOUBLE WHERE run_id = 'a'")
+            connection.execute("UPDATE generations SET prefill_s = 'nan'::DOUBLE")
+    if request.param == "36 runs":
+        with duckdb.connect(str(path)) as connection:
+            for table in ("runs", "generations", "scores", "task_results", "group_results"):
+                copied = f"SELECT {table}.* REPLACE (run_id || copy AS run_id) FROM {table}, range(35) AS copies(copy)"
+                connection.execute(f"INSERT INTO {table} {copied}")
+    return path
+
+
+def _wanted(name: str, store: Store) -> Wanted:
+    runs = [str(run) for (run,) in store.query("SELECT run_id FROM runs ORDER BY 1").rows]
+    baseline = runs[0] if name in ("changes", "comparison") and len(runs) > 1 else ""
+    return Wanted(baseline=baseline, expected=("llama",) if name == "expected" else ())
+
+
+@pytest.fixture(scope="module")
+def tables(file: Path) -> list[tuple[str, Table]]:
+    """The reports that the file can be asked for; the others say why not."""
+    found = []
+    with Store(file, read_only=True) as store:
+        for name in REPORTS:
+            try:
+                table = read(store, name, _wanted(name, store))
+            except LbxError as refused:
+                assert refused.cause and name in ("changes", "comparison", "expected"), name
+                continue
+            found += [(name, table), *([(name, without_intervals(table))] if "low" in table.columns else [])]
+    return found
+
+
+def _sheets(name: str, table: Table, *, curves: bool = False) -> list[Sheet]:
+    return papers.sheets(table) if name == "paper" and table.rows else [sheet(REPORTS[name], table, curves=curves)]
+
+
+def _is_clean(text: str) -> None:
+    assert not re.search(r"(?<![\w.-])(?:nan|inf|-inf|None|NULL)(?![\w-])", text), text[:2000]
+    assert not set(text) & {"\x1b", "\u202e", "\x07"}
+
+
+def test_for_people(tables: list[tuple[str, Table]]) -> None:
+    for name, table in tables:
+        for width in (80, 160, None):
+            shown = [line.text for one in _sheets(name, table, curves=True) for line in lines(one, width)]
+            _is_clean("\n".join(shown))
+            assert width is None or max(cell_len(line.replace("\u200e", "")) for line in shown) <= width
+            if not table.rows:
+                assert " ".join(REPORTS[name].empty.split()) in " ".join(" ".join(shown).split())
+        plain = "\n".join(line.text for one in _sheets(name, table) for line in lines(one, 80, ascii_only=True))
+        assert plain.isascii()
+        for one in _sheets(name, table):
+            text = render.markdown(one)
+            _is_clean(text)
+            assert text.startswith("## ") and len(text.splitlines()) > 1
+            rows = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
+            assert len(set(rows)) <= 1
+        document = "".join(latex.pieces(_sheets(name, table)))
+        _is_clean(document)
+        assert document.endswith("\\end{document}\n")
+
+
+def test_for_programs(tables: list[tuple[str, Table]]) -> None:
+    for name, table in tables:
+        text = "".join(render.json_pieces(table.columns, table.rows))
+        rows = json.loads(text, parse_constant=pytest.fail)
+        assert [list(row) for row in rows] == [list(table.columns)] * len(table.rows), name
+        text = "".join(render.csv_pieces(table.columns, table.rows))
+        _is_clean(text)
+        found = list(csv.reader(io.StringIO(text)))
+        assert found[0] == list(table.columns) and {len(row) for row in found} == {len(table.columns)}
+        assert len(found) == len(table.rows) + 1
+
+
+def test_in_parquet(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.parquet"
+    with Store(file, read_only=True, beside=[out.with_name(f".{out.name}.part")]) as store:
+        for name in ("paper", "task_scores", "failures"):
+            table = read(store, name)
+            assert write_parquet(store, name, Wanted(), out) == len(table.rows), name
+            assert duckdb.sql(f"FROM '{out}'").columns == list(table.columns)
+
+
+def test_the_overview(file: Path) -> None:
+    with Store(file, read_only=True) as store:
+        made = overview.sheets(store, Wanted(), file)
+    shown = [line.text for one in made for line in lines(one, 80)]
+    _is_clean("\n".join(shown))
+    assert 2 <= len(shown) <= overview.SCREEN, "\n".join(shown)
+    assert max(cell_len(line.replace("\u200e", "")) for line in shown) <= 80
+
+
+def test_a_page(file: Path) -> None:
+    done = Lbx()("report", file, "--format", "html")
+    assert done.returncode == 0 and (
+        not done.stderr or done.stderr.startswith("Without the report comparison: 36 runs")
+    )
+    assert "<html" in done.stdout and not re.search(r">(?:nan|None|-?inf)<", done.stdout)
+
+
+def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
+    said = {"older": "older lbx", "newer": "newer lbx", "written": "in use by another process"}
+    paths = {name: tmp_path / f"{name}.duckdb" for name in said}
+    for path in paths.values():
+        Store(path).close()
+    for name, version in (("older", 3), ("newer", 999)):
+        with duckdb.connect(str(paths[name])) as connection:
+            connection.execute(f"DELETE FROM lbx_schema WHERE version >= {version}")
+            connection.execute(f"INSERT INTO lbx_schema VALUES ({version}, now()::TIMESTAMP)")
+    for output_format in ("table", "markdown", "json", "html", "latex", "csv", "parquet"):
+        for name in ("older", "newer"):
+            command = ("report", paths[name], "leaderboard", "-f", output_format, "-o", tmp_path / "out")
+            _is_refused(Lbx()(*command), said[name])
+    with Store(paths["written"]):  # asked by a process of its own: this one may open what it has open
+        _is_refused(Lbx().process("report", paths["written"], "-o", tmp_path / "out"), said["written"])
+    assert not (tmp_path / "out").exists()
+
+
+def _is_refused(done: Done, words: str) -> None:
+    assert done.returncode == 1 and words in " ".join(done.stderr.split()), done.stderr
+    assert "Traceback" not in done.stderr

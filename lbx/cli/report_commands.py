@@ -86,7 +86,7 @@ def report(
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")
         return
-    tables = _read(results, names, found, wanted)
+    tables = _read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)
     _write(tables, output_format, output, ascii_only=ascii_only)
     if expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
         raise typer.Exit(1)
@@ -116,7 +116,11 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     return names
 
 
-def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted) -> dict[str, Table]:
+def _read(
+    results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, *, in_bold: bool
+) -> dict[str, Table]:
+    """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
+    from lbx.report.alike import marked
     from lbx.report.reports import read
     from lbx.store import Store
 
@@ -132,6 +136,8 @@ def _read(results: Path | None, names: Sequence[str], versions: Mapping[str, int
                 if names != list(_DEFAULT_VIEWS) or name != "comparison":
                     raise
                 note(f"Without the report comparison: {refused.cause}")
+        if in_bold and found.get("paper"):
+            found["paper"] = marked(store, wanted, found["paper"])
         return found
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from lbx.benchmarks.leval_tasks import KINDS
 from lbx.benchmarks.longbench_tasks import BUCKETS
 from lbx.benchmarks.lveval_tasks import split_task
+from lbx.report.alike import NOTE
 from lbx.report.cells import Sheet, interval_notes, shown
 from lbx.report.shapes import Column
 from lbx.store import Table
@@ -205,6 +206,7 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     made = [*head, *(Column(column, one_line(column), "number", across=True) for column in columns)]
     best = frozenset(_best(keys, columns, found, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
+    notes += [NOTE] if len(runs) > 1 and "alike" in rows[0] else []
     return Sheet(title, made, body, notes, best)
 
 
@@ -214,7 +216,7 @@ def _best(
     found: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
     before: int,
 ) -> Iterator[tuple[int, int]]:
-    """(row, column) of the best of each column, where there is something to choose."""
+    """(row, column) of the best of each column and of what cannot be told from it, where there is a choice."""
     for at, column in enumerate(columns):
         for label in dict.fromkeys(key[0] for key in keys):
             scores = {
@@ -222,5 +224,7 @@ def _best(
                 for number, key in enumerate(keys)
                 if key[0] == label and (row := found.get((*key, column))) and row["official"] is not None
             }
-            if len(scores) > 1:
-                yield from ((number, before + at) for number, score in scores.items() if score == max(scores.values()))
+            top = max(scores.values(), default=0)
+            for number, score in scores.items() if len(scores) > 1 else ():
+                if score == top or found[*keys[number], column].get("alike"):
+                    yield number, before + at

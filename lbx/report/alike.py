@@ -1,0 +1,45 @@
+"""Which numbers of a paper's table the samples cannot tell from the best of their column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lbx.report import comparing
+from lbx.report.shapes import Wanted
+from lbx.statistics.differences import holm
+from lbx.store import Store, Table
+
+Lines = dict[tuple[str, str], dict[str, Any]]
+"""{(benchmark, line): something of each run}."""
+
+NOTE = "Bold: the best, and what a paired test at the 5% level cannot tell from it (Holm, within a column)."
+
+
+def marked(store: Store, wanted: Wanted, paper: Table) -> Table:
+    """The paper's rows with a last column ``alike``: whether a number cannot be told from the best run's.
+
+    A line whose best is a published figure has none: there are no samples to compare.
+    """
+    rows = paper.dicts()
+    scores: Lines = {}
+    for row in rows:
+        if row["official"] is not None:
+            found = scores.setdefault((row["benchmark"], row["line"]), {})
+            found[row["run_id"]] = max(row["official"], found.get(row["run_id"], row["official"]))
+    best = {key: max(found, key=lambda run: found[run]) for key, found in scores.items() if len(found) > 1}
+    tests: Lines = {}
+    for row in comparing.table(store, replace(wanted, baseline="", force=True)).dicts():  # all pairs: samples read once
+        line = row["task"] if row["level"] == "task" else f"{row['task']}: {row['metric']}"
+        pair = (row["run_a"], row["run_b"])
+        if (top := best.get((row["benchmark"], line))) in pair:
+            tests.setdefault((row["benchmark"], line), {})[pair[pair[0] == top]] = row["p"]
+    alike = {(*key, run) for key, found in tests.items() for run in _not_told(found)}
+    said = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
+    return Table([*paper.columns, "alike"], [(*row, one) for row, one in zip(paper.rows, said, strict=True)])
+
+
+def _not_told(found: dict[str, float | None]) -> list[str]:
+    """The runs whose difference from the best is not significant, or has no test."""
+    corrected = holm([1.0 if p is None else p for p in found.values()])
+    return [run for run, p in zip(found, corrected, strict=True) if p >= 0.05]

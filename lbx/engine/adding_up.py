@@ -11,7 +11,7 @@ from typing import Any
 from lbx.benchmarks.aggregates import Average
 from lbx.benchmarks.base import Benchmark
 from lbx.records import GroupScore, ScoredSample, TaskScore
-from lbx.statistics.estimates import Estimate, interval
+from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
 
@@ -244,7 +244,7 @@ class AddingUp:
     def _holds_whole_tasks(self, estimate: Estimate) -> bool:
         """Whether failures of which only the name is known have their part in a number, wherever they belong."""
         for stratum in estimate.strata if self._unnamed else ():
-            tasks = Counter(str(sample).partition("/")[0] for sample in set(stratum.samples))
+            tasks = Counter(str(sample).partition("/")[0] for sample in labels_of(set(stratum.samples.tolist())))
             if any(task in self._unnamed and count < self._asked[task] for task, count in tasks.items()):
                 return False
         return True

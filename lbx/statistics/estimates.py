@@ -45,6 +45,12 @@ def coded(labels: Iterable[Hashable]) -> Codes:
     return np.fromiter((_KNOWN.setdefault(label, len(_KNOWN)) for label in labels), np.int64)
 
 
+def labels_of(codes: Iterable[int]) -> list[Hashable]:
+    """What ``coded`` made the numbers of."""
+    every = list(_KNOWN)
+    return [every[code] for code in codes]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Stratum:
     """The rows of one mean.

@@ -105,6 +105,8 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
     allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _WITH_A_DATABASE)
     connection = duckdb.connect(config={**_CLOSED, **({"threads": threads} if threads else {})})
     connection.execute(
+        # With threads of its own for writing, a COPY to parquet whose query fails on the way would wait for ever.
+        "SET async_threads = 0; "
         f"SET temp_directory = {quoted(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
         "SET enable_external_access = false; SET lock_configuration = true"
     )

@@ -94,7 +94,7 @@ def count_rows(store: Store, sql: str) -> int:
         return int(next(answer.rows)[0])
 
 
-def export_parquet(store: Store, sql: str, path: Path) -> int:
+def export_parquet(store: Store, sql: str, path: Path, parameters: Sequence[object] = ()) -> int:
     """Write a query's answer to a parquet file, complete or not at all. Returns the number of rows.
 
     Args:
@@ -110,7 +110,9 @@ def export_parquet(store: Store, sql: str, path: Path) -> int:
     copy = f"COPY ({query}\n) TO {quoted(str(part))} ({_PARQUET})"
     try:
         with ThreadPoolExecutor(1) as aside:
-            told = _interruptibly(aside, store.connection, lambda: store.connection.execute(copy).fetchall())
+            told = _interruptibly(
+                aside, store.connection, lambda: store.connection.execute(copy, list(parameters)).fetchall()
+            )
         rows = int(told[0][0]) if told else count_parquet_rows([part])  # a PIVOT does not tell
         part.replace(path)
     finally:

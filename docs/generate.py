@@ -195,11 +195,18 @@ def schema() -> str:
             null = ", or NULL" if nullable else ""
             rows.append(f"| {shown} | {kind}{null} | {cell(meaning[column])} |")
         parts[-1] += "\n" + "\n".join(rows)
-    views = ["### Views", "", "| view | what it holds | columns |", "|---|---|---|"]
     for name in VIEWS:
-        listed = ", ".join(f"`{column}`" for view, column, *_ in columns if view == name)
-        views.append(f"| `{name}` | {cell(said['views'][name])} | {listed} |")
-    return "\n\n".join([*parts, "\n".join(views)])
+        meaning = said["columns"] | said["views"][name]
+        rows = ["| column | type | meaning |", "|---|---|---|"]
+        rows += [
+            f"| `{column}` | {kind} | {cell(meaning[column])} |" for view, column, kind, _ in columns if view == name
+        ]
+        parts.append(f"### The view `{name}`\n\n{sentence(meaning[''])}\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def command_table(name: str) -> str:

@@ -72,12 +72,29 @@ def test_what_is_generated_is_current() -> None:
     assert not stale, f"run `just docs`: {stale} are not what the code says"
 
 
-def test_every_described_column_is_there(tmp_path: Path) -> None:
-    described = tomllib.loads((ROOT / "docs" / "schema.toml").read_text("utf-8"))["tables"]
+def test_every_column_is_described_and_nothing_else(tmp_path: Path) -> None:
+    described = tomllib.loads((ROOT / "docs" / "schema.toml").read_text("utf-8"))
     with Store(tmp_path / "results.duckdb") as store:
-        columns = store.query("SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal").rows
-    for table, meanings in described.items():
-        assert meanings.keys() - {""} <= {column for name, column in columns if name == table}, table
+        rows = store.query("SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal").rows
+    columns: dict[str, set[str]] = {}
+    for name, column in rows:
+        columns.setdefault(name, set()).add(column)
+    for table, meanings in described["tables"].items():
+        assert meanings.keys() == {""} | columns[table], table
+    for view, meanings in described["views"].items():
+        assert meanings.keys() - {""} <= columns[view], view
+        assert columns[view] <= described["columns"].keys() | meanings.keys(), view
+    assert described["columns"].keys() <= {column for view in VIEWS for column in columns[view]}
+
+
+def test_a_column_without_a_line_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    generate = script("generate")
+    text = generate.MEANINGS.read_text("utf-8")
+    for line in ("mean_tokens_cut", "cached_tokens"):
+        monkeypatch.setattr(generate, "MEANINGS", tmp_path / "schema.toml")
+        generate.MEANINGS.write_text(re.sub(f"^{line} = .*$", "", text, flags=re.MULTILINE), "utf-8")
+        with pytest.raises(KeyError, match=line):
+            generate.schema()
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=str)

@@ -41,6 +41,8 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "percent": lambda value: f"{100 * value:.2f}",
     "points": lambda value: f"{100 * value:+.2f}",
     "number": lambda value: f"{value:g}",
+    "quantity": lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}",
+    "flag": lambda value: "yes" if value else "no",
     "share": lambda value: f"{100 * value:g}",
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }

@@ -71,3 +71,18 @@ def guards(made: Table) -> list[str]:
     if any(row["truncated"] is None for row in made.dicts()):
         found.append("Unknown: imported files do not say.")
     return found
+
+
+def cost(made: Table) -> list[str]:
+    """What can be compared, and what cannot."""
+    rows, found = made.dicts(), []
+    if any(row["unbeaten"] is not None for row in rows):
+        found.append(
+            "Unbeaten: no other run on the same tasks scores as much in fewer seconds an answer. Seconds on different "
+            "hardware are no comparison."
+        )
+    if any(row["seconds_per_answer"] is None for row in rows):
+        found.append("Unknown: nobody measured it, as of imported answers.")
+    if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
+        found.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed, or still goes on.")
+    return found

@@ -27,6 +27,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/intervals.md",
         "docs/leaderboards.md",
         "docs/results.md",
+        "docs/report-page.md",
         "docs/python.md",
     ],
     "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],

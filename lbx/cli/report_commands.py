@@ -44,6 +44,7 @@ def report(
     keep: options.Keep = None,
     at_least: options.AtLeast = None,
     ascii_only: options.AsciiOnly = False,
+    chars: options.Chars = 400,
 ) -> None:
     """Print tables from a results file.
 
@@ -86,8 +87,12 @@ def report(
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")
         return
-    tables = _read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)
-    _write(tables, output_format, output, ascii_only=ascii_only)
+    if output_format is ReportFormat.HTML:
+        answer_text(_page(results, names if view else (), found, wanted, chars), output)
+        tables = _read(results, names, found, wanted) if expected else {}
+    else:
+        tables = _read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)
+        _write(tables, output_format, output, ascii_only=ascii_only)
     if expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
         raise typer.Exit(1)
 
@@ -141,6 +146,19 @@ def _read(
         return found
 
 
+def _page(
+    results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, chars: int
+) -> Sequence[str]:
+    from lbx.report import page
+    from lbx.store import Store
+
+    if results is None:
+        return page.pieces(None, wanted, names=names)
+    with Store(results, read_only=True) as store:
+        store.use_metric_versions(versions)
+        return page.pieces(store, wanted, names=names, chars=chars)
+
+
 def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
     from lbx.report.overview import sheets
     from lbx.store import Store
@@ -165,7 +183,6 @@ def _export(
 
 def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
     from lbx.report import latex, render
-    from lbx.report.cells import cells
 
     if output_format is ReportFormat.JSON:
         one = next(iter(tables.values())) if len(tables) == 1 else None
@@ -177,10 +194,6 @@ def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path |
         return
     if len(tables) > 1:
         tables = {name: table for name, table in tables.items() if table.rows} or dict([next(iter(tables.items()))])
-    if output_format is ReportFormat.HTML:
-        made = [(REPORTS[name].title, cells(REPORTS[name], table)) for name, table in tables.items()]
-        answer_text(render.html(made), output)
-        return
     in_text = output_format is ReportFormat.TABLE
     sheets = (one for name, table in tables.items() for one in _sheets(name, table, curves=in_text))
     if in_text:

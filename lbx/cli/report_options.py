@@ -82,3 +82,6 @@ AtLeast = Annotated[
     ),
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")]
+Chars = Annotated[
+    int, typer.Option("--chars", min=0, metavar="N", help="HTML: so much of each of an answer's texts is in the page.")
+]

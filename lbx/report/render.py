@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 
-from lbx.report.cells import Cells, Sheet, plain
+from lbx.report.cells import Sheet, plain
 from lbx.store import Table
 from lbx.visible import cell, json_escaped
-
-_STYLE = """
-body { font-family: system-ui, sans-serif; margin: 2em }
-table { border-collapse: collapse }
-th, td { padding: .2em .8em; border-bottom: 1px solid #ddd; vertical-align: top }
-.left { text-align: left }
-.right { text-align: right; font-variant-numeric: tabular-nums }
-"""
-_STYLE_SUM = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_SUM}'; base-uri 'none'; form-action 'none'"
-"""No script, no picture, no connection, and no style but ours, should something from a results file get that far."""
-_PAGE = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="referrer" content="no-referrer"><title>lbx report</title><style>{_STYLE}</style></head><body>
-{{}}
-</body></html>
-"""
 
 _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 """What markdown makes links, pictures, HTML or emphasis of."""
@@ -59,22 +39,6 @@ def _escape(cell: str) -> str:
     longest = max(map(len, re.findall("`+", cell)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {cell} {fence}".replace("|", "\\|")
-
-
-def html(tables: Sequence[tuple[str, Cells]]) -> str:
-    """A page that needs nothing from elsewhere."""
-    parts = []
-    for title, (columns, rows) in tables:
-        sides = ["left" if column.kind == "text" else "right" for column in columns]
-        head = "".join(f'<th class="{side}">{escape(c.heading)}</th>' for c, side in zip(columns, sides, strict=True))
-        body = "\n".join(
-            "<tr>"
-            + "".join(f'<td class="{side}">{escape(cell)}</td>' for cell, side in zip(row, sides, strict=True))
-            + "</tr>"
-            for row in rows
-        )
-        parts.append(f"<h2>{escape(title)}</h2>\n<table>\n<tr>{head}</tr>\n{body}\n</table>")
-    return _PAGE.replace("{}", "\n".join(parts))
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

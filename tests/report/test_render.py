@@ -7,12 +7,11 @@ import datetime
 import io
 import json
 import math
-from html.parser import HTMLParser
 
 import pytest
 
 from lbx.report import render
-from lbx.report.cells import cells, sheet
+from lbx.report.cells import sheet
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
 
@@ -25,34 +24,6 @@ def _csv(table: Table) -> str:
 
 def _json(table: Table) -> str:
     return "".join(render.json_pieces(table.columns, table.rows))
-
-
-class Cells(HTMLParser):
-    """The texts of a page's cells as a browser shows them, and what tags there are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells: list[str] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag in ("td", "th", "h2"):
-            self.cells.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.cells and data.strip("\n"):
-            self.cells[-1] += data
-
-
-def test_html_shows_any_text_as_it_is() -> None:
-    view = Report(NASTY, "", (Column("a", NASTY), Column("b", "number", "percent")))
-    page = render.html([(view.title, cells(view, Table(["a", "b"], [(NASTY, 0.5), (None, None)])))])
-    parser = Cells()
-    parser.feed(page)
-    assert parser.cells == [NASTY, NASTY, "number", NASTY, "50.00", "-", "-"]
-    assert set(parser.tags) == {"html", "head", "meta", "title", "style", "body", "h2", "table", "tr", "th", "td"}
-    assert "://" not in page, "the page needs nothing from elsewhere"
 
 
 def test_markdown_keeps_a_cell_in_its_cell() -> None:

@@ -1,0 +1,207 @@
+"""One HTML file that shows a results file: what stands out, tables, charts, and the answers to browse.
+
+It needs nothing from elsewhere and may not ask for anything: its policy lets run the one style and the one script that
+are in it, by their hashes, and refuses everything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
+from lbx.report.page import answers
+from lbx.report.page.findings import findings
+from lbx.report.page.html import Html, Section, cut, html, run_name, tag
+from lbx.report.page.sections import boards, failures, of_report, settings
+from lbx.report.page.source import Source
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import ALL, Wanted
+from lbx.store import Store
+from lbx.store.runs import check_runs
+from lbx.version import __version__
+from lbx.visible import one_line
+
+MOST_BYTES = 5_000_000
+CHARS = 400
+_REST = 50_000
+"""What the frame of the page, the controls and the names take, at most."""
+_LEAST_FOR_ANSWERS = 500_000
+
+ORDER = (
+    "leaderboard",
+    "paper",
+    "board",
+    "task_scores",
+    "comparison",
+    "length_curve",
+    "effective_context",
+    "needles",
+    "truncation_effect",
+    "truncation",
+    "cost",
+    "guards",
+)
+"""The reports of a whole page, in its order; those that lbx does not have are left out."""
+
+
+def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = (), chars: int = CHARS) -> list[str]:
+    """The page of a results file in pieces, together under 5 MB whatever is in the file.
+
+    Args:
+        store: None where published figures alone are asked for.
+        names: only these reports; by default all, and the answers.
+        chars: of each answer's texts, at most.
+
+    Raises:
+        UsageError: there is no such run, or a report is refused that is asked for by name.
+        StoreError: the file cannot be read.
+    """
+    if store is not None:
+        check_runs(store, wanted.runs)
+    source = Source(store, wanted)
+    sections = _named(source, names) if names else _all(source)
+    body = [section.html() for section in sections]
+    if store is not None and source.runs and not names:
+        told = sum(len(part.encode()) for part in [*body, _asset("page.css"), _asset("page.js")])
+        browser = _answers(store, source, chars, max(MOST_BYTES - _REST - told, _LEAST_FOR_ANSWERS))
+        if browser:
+            sections.append(browser)
+            body.append(browser.html())
+    return _page(source, sections, body, names)
+
+
+def _named(source: Source, names: Sequence[str]) -> list[Section]:
+    found = [section for name in names if (section := of_report(source, name, whole=len(names) > 1))]
+    return found or [Section(names[0], REPORTS[names[0]].title, [tag("p", REPORTS[names[0]].empty)])]
+
+
+def _all(source: Source) -> list[Section]:
+    if not source.runs:
+        said = "There is no run in this file yet. `lbx run -o FILE` and `lbx import -o FILE` write one."
+        return [Section("empty", "Nothing to report", [tag("p", said)])]
+    of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ORDER)
+    made = [findings(source), *of_reports, failures(source), settings(source)]
+    return [section for section in made if section]
+
+
+def _page(source: Source, sections: Sequence[Section], body: Sequence[str], names: Sequence[str]) -> list[str]:
+    style, script = _asset("page.css"), _asset("page.js")
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    title = ": ".join(filter(None, (source.file, ", ".join(names))))
+    links = (tag("li", tag("a", section.title, href=f"#{section.name}")) for section in sections)
+    return [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="referrer" content="no-referrer"><meta name="viewport" content="width=device-width">'
+        f"<title>{html(title)} · lbx report</title><style>{style}</style></head><body>"
+        '<a class="skip" href="#main">To the report</a>',
+        tag("header", tag("h1", title), tag("p", _said(source), class_="quiet")),
+        tag("nav", tag("ul", *links), aria_label="Contents") if len(sections) > 1 else "",
+        '<main id="main">' + (_legend(source) if source.runs else ""),
+        *(f"{part}\n" for part in body),
+        f"</main><script>{script}</script></body></html>\n",
+    ]
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _said(source: Source) -> str:
+    runs = len(source.runs)
+    return (
+        f"{runs:,} {'run' if runs == 1 else 'runs'}. Made by lbx {__version__}; scores are percents unless it is said."
+    )
+
+
+def _legend(source: Source) -> Html:
+    runs = (Html(f'<li data-run="{r.mark}">{run_name(r.mark, r.label)}</li>') for r in source.runs.values())
+    return tag("ul", *runs, class_="runs", aria_label="Runs, with their marks in the charts")
+
+
+# The answers
+
+
+def _answers(store: Store, source: Source, chars: int, room: int) -> Section | None:
+    runs = list(source.runs.values())
+    packed = answers.packed(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
+    if not packed.answers:
+        return None
+    names = {
+        "runs": [one_line(cut(run.run_id, 200)) for run in runs],
+        "labels": [one_line(run.label) for run in runs],
+        "tasks": packed.tasks,
+        "marks": list(answers.MARKS),
+        "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
+        "lost": f"(not in this page; `lbx show {one_line(source.file)} ID --full` prints it)",
+    }
+    blocks = [_data("names", json.dumps(names).replace("<", "\\u003c"))]
+    blocks += [_data(f"column-{name}", column) for name, column in packed.columns.items()]
+    left = tag(
+        "noscript", tag("p", "Browsing the answers needs JavaScript; `lbx show` and `lbx sql` print them without.")
+    )
+    said = tag("p", _carried(packed, chars), class_="quiet")
+    return Section("answers", "Answers", [said, left, _browser(names["labels"], packed.tasks), *blocks])
+
+
+def _data(name: str, text: str) -> Html:
+    """A block that no browser runs or shows."""
+    return Html(f'<script type="text/plain" id="{name}">{text}</script>')
+
+
+def _carried(packed: answers.Packed, chars: int) -> str:
+    said = f"{packed.carried:,} answers with their scores and marks"
+    if packed.carried < packed.answers:
+        said += f", of {packed.answers:,}: more would not fit"
+    if packed.texts == packed.carried:
+        return f"{said}; texts are cut to {chars:,} characters."
+    return (
+        f"{said}. {packed.texts:,} of them have their texts, cut to {chars:,} characters: the page stays under 5 MB. "
+        "Those that failed, that changed between runs, that are marked and the lowest ones come first, then a sample "
+        "of the rest, the same one every time."
+    )
+
+
+def _browser(labels: Iterable[str], tasks: Iterable[str]) -> Html:
+    """The controls of the answers, and the list that the script fills."""
+    runs, of_tasks, marks = ([(str(i), text) for i, text in enumerate(of)] for of in (labels, tasks, answers.MARKS))
+    changes = [("any", "score changed"), ("better", "better"), ("worse", "worse"), ("output", "other output")]
+    orders = [("data", "as in the data"), ("lowest", "lowest score first"), ("highest", "highest score first")]
+    controls = tag(
+        "form",
+        _field("Text ( / )", '<input name="text" type="search" autocomplete="off">'),
+        _choice("Run", "run", [("", "all"), *runs]),
+        _choice("Task", "task", [("", "all"), *of_tasks]),
+        _field("Score from", '<input name="least" type="number" min="0" max="100" step="any">'),
+        _field("to", '<input name="most" type="number" min="0" max="100" step="any">'),
+        _choice("Mark", "mark", [("", "all"), *marks, ("none", "no mark")]),
+        _choice("Baseline", "baseline", [("", "none"), *runs]),
+        _choice("Against it", "changed", [("", "all"), *changes]),
+        _choice("Order", "order", orders),
+        id="controls",
+    )
+    pager = Html(
+        '<p class="pager"><button type="button" id="before">Previous 50</button> '
+        '<button type="button" id="next">Next 50</button> <span id="found" role="status"></span></p>'
+    )
+    keys = tag("p", "Keys: j and k go to the next and the previous answer, / to the text.", class_="quiet pager")
+    return Html(f'<div id="browse" hidden>{controls}{keys}{pager}<ol id="list"></ol></div>')
+
+
+def _field(label: str, control: str) -> Html:
+    return tag("label", label, Html(control))
+
+
+def _choice(label: str, name: str, options: Sequence[tuple[str, str]]) -> Html:
+    told = (Html(f'<option value="{value}">{html(text)}</option>') for value, text in options)
+    return _field(label, tag("select", *told, name=name))

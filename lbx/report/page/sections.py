@@ -1,0 +1,385 @@
+"""The sections of a page, each made of a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from lbx.errors import UsageError
+from lbx.report.board_shapes import BOARDS
+from lbx.report.cells import sheet
+from lbx.report.charts import Point, Series, curve, dots, heat
+from lbx.report.page.html import Best, Html, Section, charts, cut, figure, run_name, table, tag
+from lbx.report.page.source import Source
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import Column, Report
+from lbx.store import Table
+
+MOST_LINES = 8
+"""Runs in one chart of lines or dots; with more a heat map says what they would not show any more."""
+_ACROSS = 8  # columns of runs in one table: what a page is wide on paper
+_MOST_CHARTS = 60
+
+Row = Mapping[str, Any]
+
+
+def of_report(source: Source, name: str, *, whole: bool = True) -> Section | None:
+    """The section of a report, its own or a plain table; None where the file has nothing for it.
+
+    Args:
+        whole: the section is one of many: where the report is refused, it says why.
+
+    Raises:
+        UsageError: the report is refused, and it is all that is asked for.
+    """
+    try:
+        if source.table(name) is None:
+            return None
+    except UsageError as exc:
+        if not whole:
+            raise
+        return Section(name, _title(name), [tag("p", str(exc))])
+    return _SECTIONS.get(name, _plain)(source, name)
+
+
+def _plain(source: Source, name: str) -> Section:
+    return Section(name, _title(name), list(_tables(source, name)))
+
+
+def _title(name: str) -> str:
+    return REPORTS[name].title.split(" (")[0]
+
+
+def _note(name: str) -> Html:
+    """What stands in a report's title in parentheses: its units."""
+    _, _, note = REPORTS[name].title.partition(" (")
+    return tag("p", note.removesuffix(")").capitalize() + ".", class_="quiet") if note else Html("")
+
+
+def _tables(source: Source, name: str) -> Iterable[Html]:
+    """A report's note and tables, one for each benchmark."""
+    found = source.table(name)
+    yield _note(name)
+    if found is None:
+        return
+    if "benchmark" not in found.columns:
+        yield _table(source, name, found, _title(name))
+        return
+    for benchmark, part in _split(found, "benchmark"):
+        yield _table(source, name, part, f"{_title(name)}: {benchmark}", without=("benchmark",))
+
+
+def _split(found: Table, column: str) -> Iterable[tuple[str, Table]]:
+    """The table's rows by the values of a column, in the order in which these come."""
+    at = list(found.columns).index(column)
+    parts: dict[str, list[tuple[Any, ...]]] = {}
+    for row in found.rows:
+        parts.setdefault(str(row[at]), []).append(row)
+    return ((value, Table(found.columns, rows)) for value, rows in parts.items())
+
+
+def _table(source: Source, name: str, found: Table, title: str, without: Sequence[str] = ()) -> Html:
+    """A report's rows under its columns, each row with the mark of its run."""
+    view = REPORTS[name]
+    view = replace(view, columns=[c for c in view.columns if c.name not in without])
+    made = sheet(view, found)
+    columns, body = made.columns, made.rows
+    marks = _row_marks(source, view, found, len(body))
+    body = [
+        [_with_mark(source, column.name, text, mark) for column, text in zip(columns, row, strict=True)]
+        for row, mark in zip(body, marks, strict=True)
+    ]
+    shown = table(title, columns, body, marks=marks, more=f"`lbx report FILE {name} -f csv` has all.")
+    return Html(shown + _notes(made.notes))
+
+
+def _with_mark(source: Source, column: str, text: str, mark: int | None) -> str:
+    """A cell, with the mark of the run that it names."""
+    if column in ("run_a", "run_b", "run_id"):
+        named = source.mark(text)
+        return text if named is None else run_name(named, source.label(text))
+    return run_name(mark, text) if column == "model" and mark is not None else text
+
+
+def _notes(notes: Iterable[str]) -> Html:
+    return Html("".join(tag("p", note, class_="quiet") for note in notes))
+
+
+def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[int | None]:
+    """The run of each line of a table, as its rows, or in a pivot what they are gathered to, come."""
+    rows = found.dicts()
+    if view.pivot is None:
+        return [source.mark(row.get("run_id", row.get("run_b"))) for row in rows]
+    gathered = dict.fromkeys((row.get("run_id"), *(row.get(c.name) for c in view.columns)) for row in rows)
+    return [source.mark(key[0]) for key in gathered] if len(gathered) == lines else [None] * lines
+
+
+def _point(row: Row, scale: float = 100.0, value: str = "score") -> Point:
+    """A row's score with its interval, in percent."""
+    ends = (row.get(name) for name in (value, "low", "high"))
+    number, low, high = (None if end is None else scale * end for end in ends)
+    return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "")
+
+
+def _by(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
+    """Groups of rows that follow each other."""
+    for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
+        yield (key[0] if len(names) == 1 else key), list(group)
+
+
+# Leaderboard, papers, tasks
+
+
+def _leaderboard(source: Source, name: str) -> Section:
+    parts = [_note(name)]
+    found = source.table(name)
+    for benchmark, part in _split(found, "benchmark") if found else ():
+        rows = [row for row in part.dicts() if row["score"] is not None][:60]
+        shown = [(source.label(r["run_id"]), _series(source, r["run_id"], [_point(r)])) for r in rows]
+        title = f"{benchmark}: score, percent"
+        about = f"A line for each run, best first: {_words(rows[:3], source)}"
+        parts.append(tag("h3", benchmark))
+        parts.append(_table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",)))
+        if len(shown) > 1:
+            parts.append(figure(title, dots(title, about, shown)))
+    return Section(name, "Leaderboard", parts)
+
+
+def _series(source: Source, run_id: object, points: Sequence[Point | None]) -> Series:
+    return Series(source.label(run_id), source.mark(run_id) or 0, points)
+
+
+def _words(rows: Sequence[Row], source: Source) -> str:
+    return ", ".join(f"{source.label(row['run_id'])} {100 * row['score']:.1f}" for row in rows)
+
+
+def _paper(source: Source, name: str) -> Section:
+    parts = [_note(name)]
+    found = source.table(name)
+    for benchmark, part in _split(found, "benchmark") if found else ():
+        parts.append(tag("h3", benchmark))
+        runs = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
+        last = len(source.runs)
+        names = sorted(runs, key=lambda name: last if (mark := runs[name]) is None else mark)
+        at = list(part.columns).index("run")
+        for start in range(0, len(names), _ACROSS):
+            held = names[start : start + _ACROSS]
+            few = Table(part.columns, [row for row in part.rows if row[at] in held])
+            parts.append(_paper_table(few, runs, f"Official numbers: {benchmark}"))
+    return Section(name, "As the papers print it", parts)
+
+
+def _paper_table(found: Table, runs: Mapping[str, int | None], title: str) -> Html:
+    """The papers' lines, a column for each run; the best number of a line in bold."""
+    view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
+    made = sheet(view, found)
+    numbers: dict[str, list[tuple[float, str]]] = {}
+    for row in found.dicts():
+        if row["official"] is not None:
+            numbers.setdefault(row["line"], []).append((row["official"], row["run"]))
+    best = {(line, run) for line, held in numbers.items() for number, run in held if number == max(held)[0]}
+    lines = [
+        [
+            Best(text) if len(made.columns) > 2 and (row[0], column.name) in best else text
+            for column, text in zip(made.columns, row, strict=True)
+        ]
+        for row in made.rows
+    ]
+    marks = [runs.get(c.name) if c.across else None for c in made.columns]
+    return Html(table(title, made.columns, lines, column_marks=marks) + _notes(made.notes))
+
+
+def _tasks(source: Source, name: str) -> Section:
+    parts = [_note(name)]
+    found = source.table(name)
+    for benchmark, part in _split(found, "benchmark") if found else ():
+        heads = [row for row in part.dicts() if row["headline"] and row["score"] is not None]
+        title = f"{benchmark}: score by task, percent"
+        if chart := _task_chart(source, heads, title):
+            parts.append(figure(title, chart))
+        parts.append(_table(source, name, part, f"Scores by task: {benchmark}", without=("benchmark",)))
+    return Section(name, "Intervals by task", parts)
+
+
+def _task_chart(source: Source, rows: Sequence[Row], title: str) -> str:
+    """Dots with intervals for a few runs, a heat map for more."""
+    runs = sorted({row["run_id"] for row in rows}, key=lambda run: source.mark(run) or 0)
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    if len(rows) < 2:
+        return ""
+    if len(runs) <= MOST_LINES:
+        lines = [(row["task"], _series(source, row["run_id"], [_point(row)])) for row in rows]
+        return dots(title, f"{len(tasks)} tasks, {len(runs)} runs; the numbers are in the table below.", lines)
+    held = {(runs.index(row["run_id"]), tasks.index(row["task"])): _point(row) for row in rows}
+    about = f"{len(runs)} runs by {len(tasks)} tasks, the darker the higher; the numbers are in the cells."
+    return heat(title, about, rows=[source.label(run) for run in runs], columns=tasks, cells=held)
+
+
+# Leaderboards of the benchmarks' authors
+
+_BOARDED = ("longbench", "longbench_v2", "longbench_pro", "lveval", "leval")
+
+
+def boards(source: Source) -> Section | None:
+    """Each benchmark's results in its authors' own tables."""
+    asked = {row["benchmark"] for row in source.rows("leaderboard")}
+    held = [name for name in BOARDS if _benchmark(name) in asked and source.table(name)]
+    if not held:
+        return None
+    parts = [Html(tag("h3", _title(name)) + "".join([_note(name), *_with_chart(source, name)])) for name in held]
+    return Section("board", "Leaderboards of the benchmarks", parts)
+
+
+def _benchmark(board: str) -> str:
+    return max((name for name in _BOARDED if board.startswith(f"board_{name}")), key=len)
+
+
+def _with_chart(source: Source, name: str) -> Iterable[Html]:
+    found = source.table(name)
+    if found is not None:
+        yield _table(source, name, found, _title(name))
+
+
+# Comparison
+
+
+def _comparison(source: Source, name: str) -> Section:
+    """Differences with their intervals, a chart for each run that others are held against."""
+    rows = source.rows(name)
+    parts = []
+    for (run_a, benchmark), group in _by(
+        sorted(rows, key=lambda r: (r["run_a"], r["benchmark"])), "run_a", "benchmark"
+    ):
+        others = list(dict.fromkeys(row["run_b"] for row in group))
+        if len(others) > MOST_LINES:  # of each the first line, which is the benchmark's average
+            first = {row["run_b"]: row for row in reversed(group)}
+            lines = [(source.label(run), _series(source, run, [_difference(first[run])])) for run in others]
+        else:
+            held = sorted(group, key=lambda row: list(dict.fromkeys(r["task"] for r in group)).index(row["task"]))
+            lines = [(row["task"], _series(source, row["run_b"], [_difference(row)])) for row in held]
+        title = f"{benchmark}: points more than {source.label(run_a)}"
+        about = f"{len(others)} runs; right of 0 is better. The numbers are in the table below."
+        parts.append(figure(title, dots(title, about, lines, zero=True)))
+    return Section(name, "Comparison", [*parts, *_tables(source, name)])
+
+
+def _difference(row: Row) -> Point:
+    return replace(_point(row, value="difference"), note=str(row.get("verdict") or ""))
+
+
+# Length
+
+
+def _curves(source: Source, name: str) -> Section:
+    """A chart for each task; of many runs those with the most points of the leaderboard."""
+    rows = source.rows(name)
+    shown, said = _leading(source, rows)
+    figures = []
+    for (benchmark, task), group in _by(rows, "benchmark", "task"):
+        lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
+        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
+        if len(lengths) > 1 and lines:
+            title = f"{benchmark}/{task}: score by length, percent"
+            about = f"Documents of up to {lengths[0]:,} to {lengths[-1]:,} {group[0]['length_unit']}."
+            figures.append((f"{benchmark}/{task}", curve(title, about, list(map(_short, lengths)), lines)))
+    some = figures[:_MOST_CHARTS]
+    left = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
+    note = [tag("p", f"{said} {left}".strip(), class_="quiet")] if said or left else []
+    return Section(name, "Score by length", [*note, charts(some), *_tables(source, name)])
+
+
+def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:
+    points = {row["length_up_to"]: _point(row) for row in rows}
+    return _series(source, run, [points.get(length) for length in lengths])
+
+
+def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[str], str]:
+    """Runs that a chart of lines shows, and what to say of it."""
+    runs = list(dict.fromkeys(row["run_id"] for row in rows))
+    if len(runs) <= MOST_LINES:
+        return set(runs), ""
+    scores = {row["run_id"]: row["score"] or 0.0 for row in reversed(source.rows("leaderboard"))}
+    best = sorted(runs, key=lambda run: -scores.get(run, 0.0))[:MOST_LINES]
+    return set(best), f"The charts show the best {MOST_LINES} of {len(runs)} runs; the tables have all."
+
+
+def _short(length: int) -> str:
+    """A length as a tick: 512, 4k, 1M."""
+    for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
+        if length >= size and length % size == 0:
+            return f"{length // size}{letter}"
+    return f"{length:,}"
+
+
+# Settings
+
+
+def settings(source: Source) -> Section:
+    """Every run: settings, bundle, hardware."""
+    columns = [Column(name, heading) for name, heading in _RUN_COLUMNS.items()]
+    runs = list(source.runs.values())
+    body = [[run_name(run.mark, run.label), *(_told(run.row[name]) for name in list(_RUN_COLUMNS)[1:])] for run in runs]
+    first = table("Runs", columns, body, marks=[run.mark for run in runs])
+    names = sorted({name for run in runs for name in _settings(run.row)})
+    rows = [[run_name(run.mark, run.label), *(_told(_settings(run.row).get(name)) for name in names)] for run in runs]
+    alike = [i for i in range(1, len(names) + 1) if len({row[i] for row in rows}) == 1]
+    same = "; ".join(f"{names[i - 1]} {rows[0][i]}" for i in alike) if len(rows) > 1 else ""
+    kept = [i for i in range(len(names) + 1) if not same or i not in alike]
+    heads = [Column("run", "run"), *(Column(name, name) for name in names)]
+    second = table(
+        "Settings",
+        [heads[i] for i in kept],
+        [[row[i] for i in kept] for row in rows],
+        marks=[run.mark for run in runs],
+    )
+    note = [tag("p", f"Alike in all runs: {same}.", class_="quiet")] if same else []
+    return Section("runs", "Runs, settings and bundles", [first, *note, second])
+
+
+def failures(source: Source) -> Section | None:
+    """What failed, by message."""
+    rows = source.failures()
+    if not rows:
+        return None
+    columns = (Column("run", "run"), Column("benchmark", "benchmark"), Column("error", "message"))
+    marks = [source.mark(row["run_id"]) for row in rows]
+    body = [
+        [run_name(mark or 0, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
+        for row, mark in zip(rows, marks, strict=True)
+    ]
+    shown = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
+    return Section("failures", "Failures", [shown])
+
+
+_RUN_COLUMNS = {
+    "label": "run", "run_id": "name", "status": "status", "backend": "backend", "backend_version": "version",
+    "bundle_digest": "bundle digest", "lbx_version": "lbx", "started_at": "started (UTC)", "finished_at": "finished",
+    "hardware": "hardware",
+}  # fmt: skip
+
+
+def _settings(row: Row) -> dict[str, Any]:
+    found = json.loads(row["settings"] or "{}")
+    return found if isinstance(found, dict) else {}
+
+
+def _told(value: object) -> str:
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    if isinstance(value, datetime):
+        text = value.isoformat(" ", "seconds")
+    if isinstance(value, (dict, list)):
+        text = json.dumps(value, ensure_ascii=False)
+    return cut(text, 200)
+
+
+_SECTIONS: Mapping[str, Callable[[Source, str], Section]] = {
+    "leaderboard": _leaderboard,
+    "paper": _paper,
+    "task_scores": _tasks,
+    "comparison": _comparison,
+    "length_curve": _curves,
+}

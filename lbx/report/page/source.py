@@ -1,0 +1,114 @@
+"""What the sections of a page are made of: the results file, what is asked of it, and the runs with their marks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lbx.report.page.html import cut
+from lbx.report.pairs import MOST_RUNS
+from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
+from lbx.store import Store, Table
+
+_RUNS = """
+    SELECT r.*, l.mode, d.differs_in FROM runs r
+    LEFT JOIN (SELECT run_id, any_value(mode) AS mode FROM leaderboard GROUP BY ALL) l USING (run_id)
+    LEFT JOIN distinctions d USING (run_id)
+    WHERE len($1::VARCHAR[]) = 0 OR run_id IN (SELECT unnest($1::VARCHAR[]))
+    ORDER BY r.model, r.backend, r.run_id
+"""
+
+
+_LONGEST = 120  # of a run's name
+
+_FAILURES = """
+    SELECT run_id, benchmark, left(error, 500) AS error, count(*) AS n FROM generations
+    WHERE error IS NOT NULL AND run_id IN (SELECT unnest($1::VARCHAR[]))
+    GROUP BY ALL ORDER BY n DESC, run_id, benchmark, error LIMIT 1000
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as a page shows it.
+
+    Attributes:
+        mark: its number, which decides colour and shape.
+        label: its model, and what tells it from other runs of the model.
+        row: of the table ``runs``.
+    """
+
+    mark: int
+    run_id: str
+    label: str
+    row: dict[str, Any]
+
+
+@dataclass
+class Source:
+    """What a page is made of: a results file, or None for published figures alone. A report is read once."""
+
+    store: Store | None
+    wanted: Wanted
+    runs: dict[str, Run] = field(default_factory=dict)
+    _read: dict[str, Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows = self.store.query(_RUNS, [list(self.wanted.runs)]).dicts() if self.store else []
+        labels = _labels(rows)
+        self.runs = {row["run_id"]: Run(i, row["run_id"], cut(labels[i], _LONGEST), row) for i, row in enumerate(rows)}
+
+    @property
+    def file(self) -> str:
+        return self.store.path.name if self.store else ""
+
+    def table(self, name: str) -> Table | None:
+        """A report's rows; None where there is no such report, or nothing in it."""
+        if name not in REPORTS:
+            return None
+        if name not in self._read:
+            self._read[name] = _finite(read(self.store, name, self._wanted(name)))
+        return self._read[name] if self._read[name].rows else None
+
+    def _wanted(self, name: str) -> Wanted:
+        """What is asked of a report: with too many runs to compare each with each, the best is the baseline."""
+        if name != "comparison" or self.wanted.baseline or len(self.runs) <= MOST_RUNS:
+            return self.wanted
+        scores = [row for row in self.rows("leaderboard") if row["score"] is not None]
+        best = max(scores, key=lambda row: (row["n"], row["score"]), default=None)
+        return replace(self.wanted, baseline=best["run_id"] if best else "")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        found = self.table(name)
+        return found.dicts() if found else []
+
+    def failures(self) -> list[dict[str, Any]]:
+        """What failed, by run, benchmark and message: the most frequent first."""
+        return self.store.query(_FAILURES, [list(self.runs)]).dicts() if self.store else []
+
+    def mark(self, run_id: object) -> int | None:
+        run = self.runs.get(str(run_id))
+        return None if run is None else run.mark
+
+    def label(self, run_id: object) -> str:
+        run = self.runs.get(str(run_id))
+        return cut(str(run_id), _LONGEST) if run is None else run.label
+
+
+def _finite(table: Table) -> Table:
+    """The table with NULL for numbers that are none: a foreign tool may have written them."""
+    rows = [tuple(None if isinstance(v, float) and not math.isfinite(v) else v for v in row) for row in table.rows]
+    return Table(table.columns, rows)
+
+
+def _labels(rows: list[dict[str, Any]]) -> list[str]:
+    """The shortest that tells each run from the others: model and mode, the backend, what differs, the run's name."""
+    ways = [
+        [row["model"] + (f" ({row['mode']})" if row["mode"] else "") for row in rows],
+        [f"{row['model']} ({', '.join(filter(None, (row['mode'], row['backend'])))})" for row in rows],
+        [f"{row['model']} ({row['differs_in'] or row['run_id']})" for row in rows],
+        [row["run_id"] for row in rows],
+    ]
+    return [next((way[i] for way in ways if way.count(way[i]) == 1), row["run_id"]) for i, row in enumerate(rows)]

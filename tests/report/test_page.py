@@ -1,0 +1,246 @@
+"""The page, without a browser: its parts, its size, its policy, and that any text comes through as text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+from command_line import Lbx
+from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_script
+
+from lbx.errors import LbxError
+from lbx.report import page
+from lbx.report.board_shapes import BOARDS
+from lbx.report.page import answers
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import Wanted
+from lbx.store import Store
+
+HIDDEN = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\u2066\ufeff\U000e0041"} - {"\n", "\t"}
+
+
+def made(path: Path, **options: object) -> str:
+    with Store(path, read_only=True) as store:
+        return "".join(page.pieces(store, **options))  # type: ignore[arg-type]
+
+
+def sound(text: str) -> Page:
+    """The page, after what holds for every one."""
+    assert len(text.encode()) < 5_000_000
+    assert not HIDDEN & set(text)
+    found = Page(text)
+    assert len(found.ids()) == len(set(found.ids()))
+    for tag, attributes in found.tags:
+        assert tag not in ("img", "iframe", "object", "embed", "link", "base", "image", "use", "audio", "video"), tag
+        assert not [n for n in attributes if n in ("style", "src", "srcset", "action") or n.startswith("on")], (
+            attributes
+        )
+        assert (attributes.get("href") or "#").startswith("#")
+    assert [a.get("type") for tag, a in found.tags if tag == "script"].count(None) == 1
+    sums = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in style_and_script(text))
+    style, script = sums
+    assert [a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"] == [
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; "
+        "form-action 'none'"
+    ]
+    assert not re.search(r"(?i:\bnan\b)|\b(inf|None|NULL)\b", found.text), found.text
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return results_file(tmp_path_factory.mktemp("page") / "r.duckdb", iterations=2)
+
+
+def test_a_page_has_its_sections_in_order(two: Path) -> None:
+    found = sound(made(two))
+    held = found.headings()
+    wanted = [
+        "findings", "leaderboard", "paper", "board", "task_scores", "comparison", "length_curve", "effective_context",
+        "truncation_effect", "truncation", "cost", "guards", "failures", "runs", "answers",
+    ]  # fmt: skip
+    assert [name for name in wanted if name in held] == held
+    assert {"findings", "leaderboard", "paper", "length_curve", "guards", "runs", "answers"} <= set(held)
+    links = [a["href"] for tag, a in found.tags if tag == "a" and a.get("class") != "skip"]
+    assert links == [f"#{name}" for name in held]
+    assert [tag for tag, _ in found.tags if tag in ("h1", "main", "header", "nav")] == ["header", "h1", "nav", "main"]
+    assert "ab" * 32 in found.text, "the bundle's digest"
+
+
+def test_what_stands_out_is_said(two: Path) -> None:
+    text = made(two)
+    said = Page(text[text.index('id="findings"') : text.index('id="leaderboard"')]).text
+    assert "second leads longbench" in said
+    assert "first failed on 4 answers of longbench: the card caught fire answer 4 times" in said
+
+
+def test_every_answer_is_there_with_its_score_and_marks(two: Path) -> None:
+    found = sound(made(two)).answers()
+    with Store(two, read_only=True) as store:
+        rows = store.query(
+            "SELECT g.run_id, g.benchmark || '/' || g.task, g.sample_id, g.iteration, s.score, "
+            "coalesce(g.output, g.error), coalesce(reasoning, ''), finish_reason = 'length' AS cut FROM generations g "
+            "LEFT JOIN newest_scores s USING (run_id, benchmark, task, sample_id, iteration)"
+        ).rows
+    held = {(row[0], row[1], row[2], row[3]): row[4:] for row in rows}
+    assert len(found) == len(held) == 96
+    for answer in found:
+        score, output, reasoning, cut = held[answer["run"], answer["task"], answer["id"], answer["iteration"]]
+        assert answer["score"] == (None if score is None else pytest.approx(score, abs=5e-5))
+        assert (answer["output"], answer["reasoning"]) == (output, reasoning)
+        assert ("failed" in answer["marks"]) == (score is None)
+        assert ("answer at its limit" in answer["marks"]) == bool(cut)
+        assert answer["question"] == f"question {int(answer['id'][-3:])}"
+        assert answer["references"] == [f"reference {int(answer['id'][-3:])}"]
+    order = [(a["task"], a["id"], a["iteration"], a["run"]) for a in found]
+    assert order == sorted(order)
+
+
+def test_outputs_that_are_the_same_are_known_as_such(tmp_path: Path) -> None:
+    path = results_file(tmp_path / "r.duckdb", ["a", "b", "c"], ["qasper"], 4, failed=())
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE generations SET output = 'x' WHERE run_id <> 'b'")
+    for sample in range(4):
+        a, b, c = (x["alike"] for x in sound(made(path)).answers() if x["id"] == f"qasper-{sample:03d}")
+        assert a == c != b
+
+
+def test_texts_are_cut(tmp_path: Path) -> None:
+    path = results_file(tmp_path / "r.duckdb", output="wort" * 250_000, samples=3, failed=())
+    text = made(path, chars=100)
+    assert len(text) < 300_000
+    for answer in sound(text).answers():
+        assert answer["output"].startswith("wort" * 25 + "… [")
+        assert len(answer["output"]) < 140
+    assert "cut to 100 characters" in Page(text).text
+    assert {x["output"][:1] for x in sound(made(path, chars=0)).answers()} == {"…"}
+
+
+def test_documents_do_not_travel(two: Path) -> None:
+    text = made(two)
+    assert "document 0 of" not in text
+    assert not [a for a in Page(text).answers() if "document 0 of" in str(a)]
+
+
+def test_what_does_not_fit_is_chosen_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that no compression makes small, many times as many as there is room for."""
+    path = results_file(tmp_path / "r.duckdb", samples=300, tasks=["qasper"], failed=range(0, 300, 50))
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "UPDATE generations SET output = md5(run_id || sample_id) || md5(sample_id || run_id) WHERE error IS NULL"
+        )
+        connection.execute("UPDATE scores SET score = 1 WHERE sample_id > 'qasper-100'")
+    with Store(path, read_only=True) as store:
+        packed = answers.packed(store, ["first", "second"], chars=400, most_bytes=16_000)
+    assert sum(map(len, packed.columns.values())) <= 16_000
+    assert (packed.answers, packed.carried) == (600, 600)
+    assert 50 < packed.texts < 500
+    monkeypatch.setattr("lbx.report.page.page._LEAST_FOR_ANSWERS", 16_000)
+    monkeypatch.setattr("lbx.report.page.page.MOST_BYTES", 0)
+    first, again = made(path), made(path)
+    assert first == again
+    found = Page(first).answers()
+    kept = [a for a in found if a["output"] is not None]
+    assert f"{len(kept):,} of them have their texts" in Page(first).text
+    assert all(a["output"] is not None for a in found if a["marks"] == ["failed"])
+    lost = [a for a in found if a["output"] is None and a["score"] is not None]
+    spread: dict[str, list[float]] = {}
+    for answer in found:
+        spread.setdefault(answer["id"], []).append(answer["score"] or 0)
+    changed = {name for name, scores in spread.items() if len(set(scores)) > 1}
+    assert len([a for a in kept if a["id"] in changed]) >= len([a for a in kept if a["id"] not in changed]) / 2
+    assert lost
+
+
+def test_any_text_comes_through_as_text(tmp_path: Path) -> None:
+    path = results_file(tmp_path / "r.duckdb", [EVIL, *NAMES], [EVIL[:20], *NAMES], 3, output=EVIL, benchmark=EVIL[:20])
+    found = sound(made(path))
+    labels = {text for row in found.cells for text in row}
+    assert SPELLED in labels
+    assert set(NAMES) <= labels
+    outputs = {a["output"] for a in found.answers()}
+    assert any(text.startswith(SPELLED) for text in outputs)
+    assert {a["run"] for a in found.answers()} == {SPELLED, *NAMES}
+
+
+def odd_files(folder: Path) -> dict[str, Path]:
+    with Store(folder / "empty.duckdb"):
+        pass
+    odd = {
+        "empty": folder / "empty.duckdb",
+        "a run still going": results_file(folder / "going.duckdb", done=False),
+        "one sample": results_file(folder / "one.duckdb", samples=1, failed=()),
+        "one run": results_file(folder / "run.duckdb", runs=["alone"]),
+        "all failed": results_file(folder / "failed.duckdb", failed=range(12)),
+        "all alike": results_file(folder / "alike.duckdb", score=0.25, failed=()),
+        "all right": results_file(folder / "right.duckdb", score=1.0, failed=()),
+        "36 runs": results_file(folder / "many.duckdb", [f"model-{i:02d}" for i in range(36)], samples=3, failed=()),
+        "odd names": results_file(folder / "names.duckdb", NAMES, NAMES, 3, benchmark=NAMES[0]),
+        "no number": results_file(folder / "foreign.duckdb"),
+        "no answer": results_file(folder / "none.duckdb", tasks=[]),
+    }
+    with duckdb.connect(str(odd["no number"])) as connection:
+        for table in ("scores", "task_results"):
+            connection.execute(f"UPDATE {table} SET score = 'nan' WHERE task = 'qasper'")
+        connection.execute("UPDATE scores SET score = 'inf' WHERE task = 'hotpotqa' AND sample_id LIKE '%1'")
+        connection.execute("UPDATE task_results SET official = 'nan'")
+    return odd
+
+
+ODD = ("empty", "a run still going", "one sample", "one run", "all failed", "all alike", "all right", "36 runs",
+       "odd names", "no number", "no answer")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = odd_files(tmp_path_factory.mktemp("odd"))
+    assert tuple(found) == ODD
+    return found
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_of_any_file_there_is_a_page(odd: dict[str, Path], name: str) -> None:
+    found = sound(made(odd[name]))
+    assert found.headings()
+    if name == "empty":
+        assert "There is no run in this file yet." in found.text
+    others = [view for view in REPORTS if view not in (*page.page.ORDER, *BOARDS, "reference", "expected")]
+    sound(made(odd[name], names=others))
+
+
+def test_many_runs_are_a_heat_map_and_lines_of_the_best(odd: dict[str, Path]) -> None:
+    text = made(odd["36 runs"])
+    assert "The charts show the best 8 of 36 runs" in Page(text).text
+    assert 'class="cell"' in text
+
+
+def test_a_page_of_some_runs(two: Path) -> None:
+    found = sound(made(two, wanted=Wanted(runs=["second"])))
+    assert {a["run"] for a in found.answers()} == {"second"}
+    assert "first" not in {cell for row in found.cells for cell in row}
+    with pytest.raises(LbxError, match="third"):
+        made(two, wanted=Wanted(runs=["third"]))
+
+
+def test_the_command_writes_it(two: Path, tmp_path: Path) -> None:
+    lbx, out = Lbx(), tmp_path / "report.html"
+    done = lbx("report", two, "--format", "html", "-o", out, "--chars", 5)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "cut to 5 characters" in sound(out.read_text("utf-8")).text
+    assert sound(lbx("report", two, "leaderboard", "--format", "html").stdout).headings() == ["leaderboard"]
+
+
+def test_a_long_table_says_where_it_ends(monkeypatch: pytest.MonkeyPatch, two: Path) -> None:
+    monkeypatch.setattr("lbx.report.page.html.MOST_ROWS", 2)
+    found = Page(made(two, names=["task_scores"]))
+    assert "The first 2 of 4 rows." in found.text
+    assert "`lbx report FILE task_scores -f csv` has all." in found.text
+
+
+def test_a_megabyte_without_a_space_is_a_word_among_others(tmp_path: Path) -> None:
+    path = results_file(tmp_path / "r.duckdb", ["m" * 1_000_000], samples=2, output="x" * 1_000_000, failed=())
+    sound(made(path))

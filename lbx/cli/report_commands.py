@@ -89,7 +89,7 @@ def report(
         return
     if output_format is ReportFormat.HTML:
         answer_text(_page(results, names if view else (), found, wanted, chars), output)
-        tables = _read(results, names, found, wanted) if expected else {}
+        tables = _read(results, names, found, wanted, in_bold=False) if expected else {}
     else:
         tables = _read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)
         _write(tables, output_format, output, ascii_only=ascii_only)

@@ -21,8 +21,8 @@ COLUMNS = {
         "error_type output_ids system_prompt"
     ),
     "group_results": (
-        "run_id benchmark grouping name metric metric_version n score official partial position low high se df clusters "
-        "cluster_by method within answered asked failed_as_0 failed_as_1"
+        "run_id benchmark grouping name metric metric_version n score official partial position low high se df "
+        "clusters cluster_by method within answered asked failed_as_0 failed_as_1"
     ),
     "length_results": (
         "run_id benchmark task metric metric_version length_unit position length_up_to n score low high se df clusters "
@@ -30,8 +30,8 @@ COLUMNS = {
     ),
     "retrievals": "retriever benchmark task sample_id context_sha256 rank chunk_index score text",
     "runs": (
-        "run_id model backend backend_version benchmark_versions bundle_digest settings hardware lbx_version started_at "
-        "finished_at status task_samples metadata"
+        "run_id model backend backend_version benchmark_versions bundle_digest settings hardware lbx_version "
+        "started_at finished_at status task_samples metadata"
     ),
     "samples": (
         "benchmark task sample_id language length length_unit references question context_sha256 meta position"

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from lbx.report.page import answers
+from lbx.report.page.boards import boards
 from lbx.report.page.findings import findings
 from lbx.report.page.html import Html, Section, cut, html, run_name, tag
-from lbx.report.page.sections import boards, failures, of_report, settings
+from lbx.report.page.sections import failures, of_report, settings
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted

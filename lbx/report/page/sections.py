@@ -13,6 +13,7 @@ from lbx.errors import UsageError
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.charts import Point, Series, curve, dots, heat
+from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, cut, figure, run_name, table, tag
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
@@ -219,31 +220,6 @@ def _task_chart(source: Source, rows: Sequence[Row], title: str) -> str:
     return heat(title, about, rows=[source.label(run) for run in runs], columns=tasks, cells=held)
 
 
-# Leaderboards of the benchmarks' authors
-
-_BOARDED = ("longbench", "longbench_v2", "longbench_pro", "lveval", "leval")
-
-
-def boards(source: Source) -> Section | None:
-    """Each benchmark's results in its authors' own tables."""
-    asked = {row["benchmark"] for row in source.rows("leaderboard")}
-    held = [name for name in BOARDS if _benchmark(name) in asked and source.table(name)]
-    if not held:
-        return None
-    parts = [Html(tag("h3", _title(name)) + "".join([_note(name), *_with_chart(source, name)])) for name in held]
-    return Section("board", "Leaderboards of the benchmarks", parts)
-
-
-def _benchmark(board: str) -> str:
-    return max((name for name in _BOARDED if board.startswith(f"board_{name}")), key=len)
-
-
-def _with_chart(source: Source, name: str) -> Iterable[Html]:
-    found = source.table(name)
-    if found is not None:
-        yield _table(source, name, found, _title(name))
-
-
 # Comparison
 
 
@@ -377,6 +353,7 @@ def _told(value: object) -> str:
 
 
 _SECTIONS: Mapping[str, Callable[[Source, str], Section]] = {
+    **dict.fromkeys(BOARDS, board),
     "leaderboard": _leaderboard,
     "paper": _paper,
     "task_scores": _tasks,

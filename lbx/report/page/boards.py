@@ -1,0 +1,76 @@
+"""The section of the benchmarks' own boards: their tables, whose rows show the marks, and their authors' charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lbx.report.board_charts import drawn
+from lbx.report.board_shapes import BOARDS
+from lbx.report.cells import sheet
+from lbx.report.page.html import Html, Section, charts, figure, run_name, table, tag
+from lbx.report.page.source import Source
+from lbx.report.reports import REPORTS
+from lbx.store import Table
+
+Row = Mapping[str, Any]
+
+
+def boards(source: Source, names: Sequence[str] = tuple(BOARDS)) -> Section | None:
+    """Each benchmark's results in its authors' own tables and charts; None where the file has none of them."""
+    marks: dict[str, int] = {}  # of published models, the same on every board
+    asked = {row["benchmark"] for row in source.rows("leaderboard")}
+    held = [name for name in names if any(name.startswith(f"board_{one}") for one in asked)]
+    parts = [part for name in held if (found := source.table(name)) for part in _board(source, name, found, marks)]
+    return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
+
+
+def board(source: Source, name: str) -> Section:
+    """One board as a section of its own."""
+    found = source.table(name)
+    return Section(name, _parts_of(name)[0], _board(source, name, found, {}) if found else [])
+
+
+def _board(source: Source, name: str, found: Table, published: dict[str, int]) -> list[Html]:
+    rows, made = found.dicts(), sheet(REPORTS[name], found)
+    runs = [source.mark(row["run_id"] or row.get("reasoning_run_id")) for row in rows]
+    marks = [
+        published.setdefault(row["model"], len(source.runs) + len(published)) if run is None else run
+        for row, run in zip(rows, runs, strict=True)
+    ]
+    who = {id(row): (label, mark) for row, label, mark in zip(rows, _names(rows), marks, strict=True)}
+    body = [
+        [
+            run_name(mark, text) if column.name == "model" else text
+            for column, text in zip(made.columns, cells, strict=True)
+        ]
+        for mark, cells in zip(marks, made.rows, strict=True)
+    ]
+    title, unit = _parts_of(name)
+    shown = table(title, made.columns, body, marks=runs, more=f"`lbx report FILE {name} -f csv` has all.")
+    pictures = drawn(name, rows, lambda row: who[id(row)])
+    small = name in ("board_longbench_relative", "board_longbench_e", "board_longbench_pro_tries")
+    drawings = [charts(pictures)] if small and pictures else [figure(*one) for one in pictures]
+    return [tag("h3", title), tag("p", unit, class_="quiet"), shown, *drawings]
+
+
+def _parts_of(name: str) -> tuple[str, str]:
+    """A board's title, and its unit, which stands there in parentheses."""
+    title, _, unit = REPORTS[name].title.partition(" (")
+    unit = unit.removesuffix(")")
+    return title, f"{unit[:1].upper()}{unit[1:]}."
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Each row's model, with what tells it from other rows."""
+    backends: dict[object, set[object]] = {}
+    for row in rows:
+        backends.setdefault(row["model"], set()).add(row["backend"])
+    told = (
+        [row.get("mode"), row["differs_in"], row["backend"] if len(backends[row["model"]]) > 1 else None]
+        for row in rows
+    )
+    return [
+        f"{row['model']} ({', '.join(filter(None, some))})" if any(some) else str(row["model"])
+        for row, some in zip(rows, told, strict=True)
+    ]

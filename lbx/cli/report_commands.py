@@ -86,9 +86,9 @@ def report(
         return
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")
-        return
-    if output_format is ReportFormat.HTML:
+    elif output_format is ReportFormat.HTML:
         answer_text(_page(results, names if view else (), found, wanted, chars), output)
+    if output_format in (ReportFormat.PARQUET, ReportFormat.HTML):
         tables = _read(results, names, found, wanted, in_bold=False) if expected else {}
     else:
         tables = _read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)

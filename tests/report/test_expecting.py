@@ -126,5 +126,7 @@ def test_the_interval_is_the_runs_own_and_the_exit_code_says_whether_one_differs
         assert said in done.stdout
     (row,) = json.loads(Lbx()("report", path, "--expect", "M", "--reference", reference, "-f", "json").stdout)
     assert (row["low"], row["high"], row["verdict"], row["why"]) == (low, high, said, None)
+    written = ("--format", "parquet", "-o", tmp_path / "expected.parquet")
+    assert Lbx()("report", path, "--expect", "M", "--reference", reference, *written).returncode == code
     shown = Lbx()("report", path, "--expect", "M", "--reference", reference, "--no-interval").stdout
     assert said in shown

@@ -19,7 +19,8 @@ class Difference:
     """The second number less the first, on samples that both have.
 
     Attributes:
-        interval: of the difference; its 90% one is in ``low_90`` and ``high_90``.
+        interval: of the difference.
+        low_90, high_90: its 90% interval, wider where few differ, so that it seldom lies within a margin wrongly.
         p: of no difference, both sides; None where nothing can be said.
         test: "t", "mcnemar" or "sign flips": what p is of.
         wins, ties, losses: samples on which the second scored more, the same, less.
@@ -51,12 +52,15 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     strata = tuple(Stratum(x.weight, x.samples, x.clusters, y.values - x.values) for x, y in pairs)
     paired = Estimate(strata, first.clustered and second.clustered)
     found = interval(paired, bounded=False)
-    p, test = _tested(paired, found, [one.values for one in (*a, *b)])
+    parts = _parts(paired)
+    p, test = _tested(paired, found, parts, [one.values for one in (*a, *b)])
     values = paired.values
     wins, losses = int((values > _EXACT_EPSILON).sum()), int((values < -_EXACT_EPSILON).sum())
     low_90 = high_90 = detectable = None
     if found.se and found.df:
-        half = t_quantile(0.95, found.df) * found.se
+        # The rule of three: where few differ, that many more might.
+        unseen = 3 * np.abs(parts).max(initial=0) ** 2 if len(parts) < min(FEW, found.clusters) else 0.0
+        half = t_quantile(0.95, found.df) * math.sqrt(found.se**2 + unseen)
         low_90, high_90 = found.value - half, found.value + half
         detectable = (t_quantile(0.975, found.df) + t_quantile(0.8, found.df)) * found.se
     return Difference(found, low_90, high_90, p, test, wins, len(values) - wins - losses, losses, detectable)
@@ -99,15 +103,21 @@ def samples_needed(found: Difference, margin: float) -> int | None:
     return max(math.ceil(least**2), n + 1) if math.isfinite(least) else None
 
 
-def _tested(paired: Estimate, found: Interval, scores: Sequence[Floats]) -> tuple[float | None, str]:
+def _parts(paired: Estimate) -> Floats:
+    """What each cluster that differs adds to the difference."""
+    made = paired.design
+    each = (made.weights / made.sizes)[made.stratum] * paired.values
+    parts = np.bincount(made.cluster, each)
+    found: Floats = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(each).max(initial=_EXACT_EPSILON)]
+    return found
+
+
+def _tested(paired: Estimate, found: Interval, parts: Floats, scores: Sequence[Floats]) -> tuple[float | None, str]:
     made, values = paired.design, paired.values
     if not made.n or not math.isfinite(found.value):
         return None, "t"
     if len(paired.strata) == 1 and made.clusters == made.n and all(np.isin(one, (0, 1)).all() for one in scores):
         return mcnemar(int((values > 0).sum()), int((values < 0).sum())), "mcnemar"
-    each = (made.weights / made.sizes)[made.stratum] * values
-    parts = np.bincount(made.cluster, each)
-    parts = parts[np.abs(parts) > _EXACT_EPSILON * max(float(np.abs(each).max()), _EXACT_EPSILON)]
     if len(parts) < FEW:
         return sign_flips(parts.tolist()), "sign flips"
     if not found.se or not found.df:

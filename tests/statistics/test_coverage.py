@@ -181,3 +181,23 @@ def test_a_difference_as_large_as_the_margin_is_seldom_the_same_within(design: s
     found = [difference(estimate(first(chance, documents)), estimate(second(chance, documents))) for _ in range(TRIALS)]
     wrong = np.mean([-margin < (one.low_90 or 0) and (one.high_90 or 0) < margin for one in found])
     assert wrong <= (0.075 if design == "7 uneven" else 0.06), f"{wrong:.2%}"
+
+
+FEW_CHANGE = [(200, 0.05, 0), (200, 0.02, 0), (300, 0.01, 0), (500, 0.01, 0), (200, 0.025, 0.005)]
+
+
+@pytest.mark.parametrize(("n", "lost", "won"), FEW_CHANGE)
+def test_nor_where_few_answers_change(n: int, lost: float, won: float) -> None:
+    """As a quantised model's do: most of what it changes it loses. Every outcome has its chance, none is drawn."""
+    stats = pytest.importorskip("scipy.stats", reason="needs lbx[dev]")
+    estimate, margin, wrong = estimator(np.arange(n)), lost - won, 0.0
+    before = np.zeros(n)
+    before[: n // 2] = 1
+    for losses in range(int(n * margin) + 1):
+        for wins in range(12 if won else 1):
+            after = before.copy()
+            after[:losses], after[n - wins :] = 0, 1
+            one = difference(estimate(before), estimate(after))
+            if one.low_90 is not None and one.high_90 is not None and -margin < one.low_90 and one.high_90 < margin:
+                wrong += stats.multinomial.pmf([losses, wins, n - losses - wins], n, [lost, won, 1 - lost - won])
+    assert wrong <= 0.07

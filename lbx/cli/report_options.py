@@ -17,7 +17,7 @@ MaybeResults = Annotated[
 View = Annotated[
     str | None,
     typer.Argument(
-        help=f"{summary()}; default: those usually read.",
+        help=f"{summary()}; default: the file on one screen, or in other formats than table those usually read.",
         autocompletion=lambda incomplete: [name for name in (*REPORTS, BOARD) if name.startswith(incomplete)],
     ),
 ]

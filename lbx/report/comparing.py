@@ -58,7 +58,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     pairs = chosen_pairs(store, wanted)
     sides = {
         key: Side(family, tasks)
-        for key, tasks in scored(store, {run for pair in pairs for run in pair}).items()
+        for key, tasks in scored(store, {run for pair in pairs for run in pair}, outputs=True).items()
         if (family := known(key[1]))
     }
     cautions = cautions_of(store, pairs, sides, force=wanted.force)

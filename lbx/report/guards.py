@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lbx.report.scored import Samples, as_table, starts_of
 from lbx.report.shapes import Wanted
-from lbx.statistics.estimates import Estimate, Interval, Stratum, coded, interval, wilson
+from lbx.statistics.estimates import Estimate, Stratum, coded, interval, wilson
 from lbx.store import Store, Table
 
 MARKS: Mapping[str, str] = {
@@ -68,25 +69,30 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
     ranks = samples.ranks[held.pop("sample")]
     order = np.lexsort((ranks, held["run"]))
     ranks, placed = ranks[order], held.pop("run")[order]
-    known = {mark: ~np.ma.getmaskarray(column)[order] for mark, column in held.items()}
-    values = {mark: np.ma.filled(column, False)[order].astype(float) for mark, column in held.items()}
-    bounds = [*starts_of(placed, samples.tasks[ranks]), len(order)]
-    found = {}
-    for begin, end in itertools.pairwise(bounds):
-        sample = samples.samples[ranks[begin]]
-        columns: dict[str, float | None] = {}
-        for mark in MARKS:
-            at = begin + np.flatnonzero(known[mark][begin:end])
-            if len(at):
-                rate = _rate(Stratum(1.0, ranks[at], clusters[ranks[at]], values[mark][at]))
-                columns |= {f"{mark}_rate": rate.value, f"{mark}_low": rate.low, f"{mark}_high": rate.high}
-        found[runs[placed[begin]], sample.benchmark, sample.task] = columns
-    return found
+    starts = starts_of(placed, samples.tasks[ranks])
+    bounds = [*itertools.pairwise([*starts.tolist(), len(order)])]
+    documents = [len(np.unique(clusters[ranks[begin:end]])) for begin, end in bounds]
+    columns: list[dict[str, float | None]] = [{} for _ in bounds]
+    for mark, column in held.items():
+        known = ~np.ma.getmaskarray(column)[order]
+        values = np.ma.filled(column, False)[order].astype(float)
+        counts = np.add.reduceat(known.astype(float), starts).tolist() if bounds else []
+        sums = np.add.reduceat(values, starts).tolist() if bounds else []
+        for at, (begin, end) in enumerate(bounds):
+            # Most marks are nowhere, and of that a table is quickly made.
+            if counts[at] == end - begin and not sums[at] and documents[at] > 1:
+                low, high = _nowhere(documents[at])
+                columns[at] |= {f"{mark}_rate": 0.0, f"{mark}_low": low, f"{mark}_high": high}
+            elif counts[at]:
+                rows = begin + np.flatnonzero(known[begin:end])
+                rate = interval(Estimate((Stratum(1.0, ranks[rows], clusters[ranks[rows]], values[rows]),)))
+                columns[at] |= {f"{mark}_rate": rate.value, f"{mark}_low": rate.low, f"{mark}_high": rate.high}
+    firsts = [samples.samples[rank] for rank in ranks[starts]]
+    names = [runs[place] for place in placed[starts]]
+    return {(run, one.benchmark, one.task): made for run, one, made in zip(names, firsts, columns, strict=True)}
 
 
-def _rate(of: Stratum) -> Interval:
-    """The share of those of which it is known. None of them, or all, is said at once: most marks are nowhere."""
-    value, clusters = float(of.values.mean()), len(np.unique(of.clusters))
-    if 0 < value < 1 or clusters < 2:
-        return interval(Estimate((of,)))
-    return Interval(value, *wilson(value, clusters), 0.0, None, len(np.unique(of.samples)), clusters, "wilson")
+@cache
+def _nowhere(documents: int) -> tuple[float, float]:
+    """What ``interval`` says of a share of 0 among so many documents."""
+    return wilson(0.0, documents)

@@ -24,10 +24,11 @@ def table(store: Store, wanted: Wanted) -> Table:
 
     Of every benchmark whose samples say in ``meta`` how deep their needle stands (``depth``, 0 to 1).
     """
-    names = named(store)
+    held = store.query("SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL").rows
+    names, benchmarks = named(store) if held else {}, [benchmark for (benchmark,) in held]
     return as_table(COLUMNS, [
         asdict(names[run]) | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in scored(store, wanted.runs).items()
+        for (run, benchmark), tasks in (scored(store, wanted.runs, benchmarks) if held else {}).items()
         for line in _lines(benchmark, tasks)
     ])  # fmt: skip
 

@@ -54,13 +54,13 @@ _BESIDE = Row._fields[1:]
 _ANSWERS = f"""
     SELECT r.place AS run, a.rowid AS sample, g.iteration, c.headline, m.place AS metric, c.score,
            c.partial IS NOT NULL AS partial, {", ".join(f"g.{column}" for column in _BESIDE[:-1])},
-           hash(g.output) AS output_hash
+           {{output}} AS output_hash
     FROM newest_scores c
     JOIN generations g USING (run_id, benchmark, task, sample_id, iteration)
     JOIN samples a USING (benchmark, task, sample_id)
     JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(range(?)) AS place) r USING (run_id)
     JOIN (SELECT unnest(?::VARCHAR[]) AS metric, unnest(range(?)) AS place) m USING (metric)
-    WHERE g.error IS NULL
+    WHERE g.error IS NULL AND (len(?::VARCHAR[]) = 0 OR list_contains(?::VARCHAR[], g.benchmark))
 """  # noqa: S608 (our own names)
 _SAMPLES = f"""
     SELECT rowid, benchmark, task, position, sample_id, question, language, length, length_unit, meta,
@@ -69,13 +69,22 @@ _SAMPLES = f"""
 """  # noqa: S608 (our own names)
 
 
-def scored(store: Store, runs: Collection[str] = ()) -> Mapping[tuple[str, str], Tasks]:
-    """{(run, benchmark): its answers that have scores}, runs by name; of some runs, or of all."""
+def scored(
+    store: Store, runs: Collection[str] = (), benchmarks: Collection[str] = (), *, outputs: bool = False
+) -> Mapping[tuple[str, str], Tasks]:
+    """{(run, benchmark): its answers that have scores}, runs by name; of some runs and benchmarks, or of all.
+
+    Args:
+        outputs: whether ``output_hash`` is wanted, for which every output has to be read.
+    """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     with _without_collector():
         samples = Samples(store)
-        held = store.arrays(_ANSWERS, [names, len(names), metrics, len(metrics)])
+        held = store.arrays(
+            _ANSWERS.format(output="hash(g.output)" if outputs else "NULL"),
+            [names, len(names), metrics, len(metrics), list(benchmarks), list(benchmarks)],
+        )
         held["sample"] = samples.ranks[held["sample"]]
         order = np.lexsort((held["metric"], ~held["headline"], held["iteration"], held["sample"], held["run"]))
         held = {name: column[order] for name, column in held.items()}
@@ -127,6 +136,11 @@ class Samples:
         held = store.arrays(_SAMPLES)
         columns = [column.tolist() for column in held.values()]
         families = {name: known(name) for name in dict.fromkeys(columns[1])}
+        places = {
+            (name, task): at
+            for name, family in families.items()
+            for at, task in enumerate(family.known_tasks if family else ())
+        }
         metas: dict[str, Any] = {}
         rows = []
         for row, benchmark, task, position, name, question, language, length, unit, meta, document in zip(
@@ -136,7 +150,7 @@ class Samples:
                 metas[meta] = json.loads(meta)
             sample = Sample(benchmark, task, name, "", question, (), language, length, unit, metas[meta])
             family = families[benchmark]
-            place = family.known_tasks.index(task) if family and task in family.known_tasks else math.inf
+            place = places.get((benchmark, task), math.inf)
             cluster = family.cluster(sample, document) if family else document
             rows.append((benchmark, place, task, position, name, row, sample, cluster))
         rows.sort(key=lambda row: row[:5])

@@ -84,3 +84,11 @@ def test_what_lbx_does_not_know_has_a_plain_mean(tmp_path: Path, benchmark: str,
     assert one is not None
     assert (one.metric, one.n, one.score) == ("own", 2, 0.25)
     assert number(benchmark, task, []) is None
+
+
+def test_only_the_benchmarks_that_are_asked_for_and_outputs_where_they_are(tmp_path: Path) -> None:
+    rows = [Answer("1", {"f1": 0.5}), Answer("1", {"own": 0.5}, benchmark="mine", task="t")]
+    with Store(make(tmp_path / "r.duckdb", rows), read_only=True) as store:
+        assert list(scored(store, (), ["mine"])) == [("a", "mine")]
+        found = [scored(store, outputs=wanted)["a", "mine"]["t"][0].output_hash for wanted in (False, True)]
+    assert found[0] is None and found[1] is not None

@@ -28,6 +28,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/leaderboards.md",
         "docs/results.md",
         "docs/report-page.md",
+        "docs/cookbook.md",
         "docs/python.md",
     ],
     "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],

@@ -25,8 +25,8 @@ COLUMNS = {
         "clusters cluster_by method within answered asked failed_as_0 failed_as_1"
     ),
     "length_results": (
-        "run_id benchmark task metric metric_version length_unit position length_up_to n score low high se df clusters "
-        "cluster_by method within"
+        "run_id benchmark task metric metric_version length_unit position length_up_to n score low high se df "
+        "clusters cluster_by method within"
     ),
     "retrievals": "retriever benchmark task sample_id context_sha256 rank chunk_index score text",
     "runs": (

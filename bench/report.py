@@ -25,6 +25,9 @@ from bench.job import REPOSITORY
 
 _ALL_ROWS = "SELECT * FROM generations"
 _VIEW_S = 0.3
+_WITH_OPTIONS = ("comparison", "changes", "reference", "expected")
+"""Views that are measured with their options, or that read no file."""
+_BASELINE = "llama-3.1-8b-instruct-F16-longbench"
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,11 @@ def things(views: Sequence[str]) -> list[Thing]:
         *(
             Thing(f"report {view}", ["report", "FILE", view], view if view in by_hand else "", _VIEW_S)
             for view in views
-            if view not in ("comparison", "reference")
+            if view not in _WITH_OPTIONS
         ),
-        Thing("comparison of all pairs", ["report", "FILE", "comparison"], "comparison", 1.5),
-        Thing("report --format html", ["report", "FILE", "--format", "html"], "", 5.0, 600),
+        Thing("comparison of all pairs", ["report", "FILE", "comparison", "--force"], "comparison", 1.5),
+        Thing("changes against a run", ["report", "FILE", "changes", "--force", "--baseline", _BASELINE]),
+        Thing("report --format html", ["report", "FILE", "--format", "html", "-o", "OUT"], "", 5.0, 600),
         *(
             Thing(
                 f"sql --format {kind}, all rows", ["sql", "FILE", _ALL_ROWS, "-f", kind, "-o", "OUT"], hand, None, 400

@@ -16,8 +16,8 @@ from lbx.report.shapes import Column, Wanted
 from lbx.report.terminal import lines
 from lbx.store import Store, Table
 
-SCREEN = 58
-"""Lines of a terminal of 60, with the command above and the prompt below."""
+SCREEN = 60
+"""Lines."""
 
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))

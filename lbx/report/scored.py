@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -78,12 +79,34 @@ def scored(
         outputs: whether ``output_hash`` is wanted, for which every output has to be read.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
+    asked = (names, list(benchmarks), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
+    if (kept := _KEPT.get(store)) and kept.asked == asked and kept.outputs >= outputs:
+        return kept.found
+    found = _read(store, names, list(benchmarks), outputs=outputs)
+    if store.read_only:
+        _KEPT[store] = _Kept(asked, outputs, found)
+    return found
+
+
+class _Kept(NamedTuple):
+    asked: tuple[Any, ...]
+    outputs: bool
+    found: Mapping[tuple[str, str], Tasks]
+
+
+_KEPT: WeakKeyDictionary[Store, _Kept] = WeakKeyDictionary()
+"""What was last read of a file that nobody writes: a page has several reports of the same answers."""
+
+
+def _read(
+    store: Store, names: Sequence[str], benchmarks: list[str], *, outputs: bool
+) -> Mapping[tuple[str, str], Tasks]:
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     with _without_collector():
         samples = Samples(store)
         held = store.arrays(
             _ANSWERS.format(output="hash(g.output)" if outputs else "NULL"),
-            [names, len(names), metrics, len(metrics), list(benchmarks), list(benchmarks)],
+            [names, len(names), metrics, len(metrics), benchmarks, benchmarks],
         )
         held["sample"] = samples.ranks[held["sample"]]
         order = np.lexsort((held["metric"], ~held["headline"], held["iteration"], held["sample"], held["run"]))

@@ -92,3 +92,18 @@ def test_only_the_benchmarks_that_are_asked_for_and_outputs_where_they_are(tmp_p
         assert list(scored(store, (), ["mine"])) == [("a", "mine")]
         found = [scored(store, outputs=wanted)["a", "mine"]["t"][0].output_hash for wanted in (False, True)]
     assert found[0] is None and found[1] is not None
+
+
+def test_what_is_read_is_kept_only_as_long_as_it_holds(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", [Answer("1", {"f1": 0.5}), Answer("1", {"f1": 0.5}, run="b")])
+    with Store(path, read_only=True) as store:
+        first = scored(store, outputs=True)
+        assert scored(store) is first is scored(store, ("a", "b"))
+        assert list(scored(store, ("a",))) == [("a", "longbench")]
+        store.use_metric_versions({"longbench": 1})
+        assert scored(store) is not first
+    with Store(path) as store:
+        assert len(scored(store)) == 2
+        with store.transaction() as connection:
+            connection.execute("DELETE FROM scores WHERE run_id = 'a'")
+        assert list(scored(store)) == [("b", "longbench")], "a file that is written to is read again"

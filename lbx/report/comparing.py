@@ -83,6 +83,8 @@ def _compared(
 ) -> Iterator[Compared]:
     first, second = sides[run_a, benchmark], sides[run_b, benchmark]
     both = [task for task in first.tasks if task in second.tasks]
+    if not both:
+        return
     first, second = first.of(both), second.of(both)
     here, there = first.marks.beside(second.marks)
     same = np.bincount(here.task[here.output == there.output], minlength=len(both))

@@ -12,12 +12,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.adding_up import add_up
 from lbx.records import Sample
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
 
 EVIL = "</script><b onload=x>&amp;\0\x1b[31m\u202e\u2066]]>--><!--"
 SPELLED = "</script><b onload=x>&amp;\\x00\\x1b[31m\\u202e\\u2066]]>--><!--"
 NAMES = ("a<b|c&d\\%_{}", "日本語のモデル", "نموذج عربي", "plain")
+
+
+_METRICS = {"lcc": "edit_similarity", "trec": "classification"}
 
 
 def results_file(
@@ -45,6 +50,8 @@ def results_file(
             store.begin_run(RunRow(run, run, "hf", "1", {benchmark: 1}, "ab" * 32, {"dtype": "bf16", "n": r}, {}, "1"))
             for task in tasks:
                 _write_task(store, run, task, samples, r, output, failed, score, iterations, benchmark)
+            if benchmark in BENCHMARKS:
+                add_up(store, run, BENCHMARKS[benchmark])
             if done:
                 store.finish_run(run, "done")
     return path
@@ -52,6 +59,8 @@ def results_file(
 
 def _write_task(store, run, task, samples, r, output, failed, score, iterations, benchmark) -> None:  # type: ignore[no-untyped-def]
     asked, generations, scores = [], [], []
+    metric = _METRICS.get(task, "f1")
+    version = BENCHMARKS[benchmark].metric_version if benchmark in BENCHMARKS else 1
     for i in range(samples):
         name = f"{task}-{i:03d}"
         document = f"document {i % 5} of {task}"
@@ -68,12 +77,12 @@ def _write_task(store, run, task, samples, r, output, failed, score, iterations,
                     original_tokens=1000 + 500 * i, truncated=i % 3 == 0, prefill_s=1.0, decode_s=0.5,
                 )  # fmt: skip
                 value = min(1.0, i / samples + r / 10) if score is None else score
-                scores.append(ScoreRow(*key, "qa_f1", 1, value, output[:50], True))
+                scores.append(ScoreRow(*key, metric, version, value, output[:50], True))
             generations.append(row)
     store.write(samples=asked, generations=generations, scores=scores)
-    if scores:
+    if scores and benchmark not in BENCHMARKS:
         mean = math.fsum(row.score for row in scores) / len(scores)
-        store.write_results([ResultRow(run, benchmark, task, "qa_f1", 1, len(scores), mean, 100 * mean, True, 0)])
+        store.write_results([ResultRow(run, benchmark, task, metric, version, len(scores), mean, 100 * mean, True, 0)])
 
 
 class Page(HTMLParser):

@@ -181,18 +181,18 @@ def odd_files(folder: Path) -> dict[str, Path]:
         "36 runs": results_file(folder / "many.duckdb", [f"model-{i:02d}" for i in range(36)], samples=3, failed=()),
         "odd names": results_file(folder / "names.duckdb", NAMES, NAMES, 3, benchmark=NAMES[0]),
         "no number": results_file(folder / "foreign.duckdb"),
+        "nothing in common": results_file(results_file(folder / "two.duckdb", ["a"], ["lcc"]), ["b"], ["trec"]),
         "no answer": results_file(folder / "none.duckdb", tasks=[]),
     }
     with duckdb.connect(str(odd["no number"])) as connection:
         for table in ("scores", "task_results"):
             connection.execute(f"UPDATE {table} SET score = 'nan' WHERE task = 'qasper'")
-        connection.execute("UPDATE scores SET score = 'inf' WHERE task = 'hotpotqa' AND sample_id LIKE '%1'")
         connection.execute("UPDATE task_results SET official = 'nan'")
     return odd
 
 
 ODD = ("empty", "a run still going", "one sample", "one run", "all failed", "all alike", "all right", "36 runs",
-       "odd names", "no number", "no answer")  # fmt: skip
+       "odd names", "no number", "nothing in common", "no answer")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

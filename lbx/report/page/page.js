@@ -137,8 +137,10 @@ async function answers() {
       details.dataset.row = i;
       const symbol = all("ul.runs svg")[c.run[i]].cloneNode(true), run = made("span", names.labels[c.run[i]]);
       run.prepend(symbol);
-      summary.append(made("span", points(i), "score"), run, made("span", names.tasks[c.task[c.sample[i]]]),
-        made("span", c.id[c.sample[i]] + (c.iteration[i] ? " #" + c.iteration[i] : "")), made("span", marks(i).join(", "), "mark-words"));
+      const parts = [made("span", points(i), "score"), run, made("span", names.tasks[c.task[c.sample[i]]]),
+        made("span", c.id[c.sample[i]] + (c.iteration[i] ? " #" + c.iteration[i] : "")),
+        made("span", marks(i).join(", "), "mark-words")];
+      summary.append(...parts.flatMap((part) => [part, " "]));
       details.append(summary);
       details.addEventListener("toggle", () => { if (details.open && !details.querySelector("dl")) fill(details, i); });
       item.append(details);

@@ -62,6 +62,11 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read
     connection.execute(f'ATTACH {quoted(str(path.resolve()))} AS "{name}" ({options})')
 
 
+def attach_nothing(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Attach a database that lies in no file, for views."""
+    connection.execute(f'ATTACH \':memory:\' AS "{name}"')
+
+
 def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
     """(column names, values) of every row of parquet files, in order.
 

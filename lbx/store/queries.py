@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from lbx.database import count_parquet_rows, quoted
+from lbx.database import attach_nothing, count_parquet_rows, quoted
 from lbx.errors import StoreError, UsageError
 from lbx.paths import part_of
 from lbx.store.inserting import column_type, rows_of_json
@@ -175,7 +175,7 @@ def attach_files(store: Store, files: Mapping[str, Path]) -> None:
         Store(path, read_only=True).close()  # says what is wrong with a file better than ATTACH would
         store.attach(path, hidden)
         # Its own views may be an older lbx's, or a stranger's.
-        store.query(f"ATTACH ':memory:' AS \"{name}\"")
+        attach_nothing(store.connection, name)
         for (table,) in store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows:
             store.query(f'CREATE VIEW "{name}".{table} AS FROM "{hidden}".main.{table}')
         for view, query in VIEWS.items():

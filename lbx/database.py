@@ -64,7 +64,7 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read
 
 def attach_nothing(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Attach a database that lies in no file, for views."""
-    connection.execute(f'ATTACH \':memory:\' AS "{name}"')
+    connection.execute(f'ATTACH {quoted(":memory:")} AS "{name}"')
 
 
 def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:

@@ -51,6 +51,7 @@ nav [aria-current] { font-weight: 700; text-decoration: none; }
 main { padding: 0 0 4rem; } main > :is(p, ul, ol) { max-width: 48rem; }
 a { color: var(--link); } a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
 h1, h2, h3 { line-height: 1.25; } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
+img { max-width: 100%; }
 pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: .3rem; }
 code { font: .9em/1.4 ui-monospace, monospace; overflow-wrap: break-word; } pre code { overflow-wrap: normal; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-size: .93rem; }
@@ -179,6 +180,8 @@ def build(out: Path) -> list[Path]:
         text = _PAGE.format(title=html.escape(title), up=up, nav=navigation(name, titles), body=body)
         path.write_text(text, "utf-8")
         written.append(path)
+    for picture in (ROOT / "docs").glob("*.png"):
+        shutil.copy(picture, out / "docs")
     (out / "style.css").write_text(_STYLE.lstrip(), "utf-8")
     return written
 

@@ -23,10 +23,11 @@ _RUNS = """
 
 _LONGEST = 120  # of a run's name
 
-_FAILURES = """
-    SELECT run_id, benchmark, left(error, 500) AS error, count(*) AS n FROM generations
+_FAILURES = r"""
+    SELECT run_id, benchmark, min(left(error, 500)) AS error, count(*) AS n FROM generations
     WHERE error IS NOT NULL AND run_id IN (SELECT unnest($1::VARCHAR[]))
-    GROUP BY ALL ORDER BY n DESC, run_id, benchmark, error LIMIT 1000
+    GROUP BY run_id, benchmark, regexp_replace(left(error, 400), '\d+', '0', 'g')
+    ORDER BY n DESC, run_id, benchmark, error LIMIT 1000
 """
 
 
@@ -85,7 +86,7 @@ class Source:
         return found.dicts() if found else []
 
     def failures(self) -> list[dict[str, Any]]:
-        """What failed, by run, benchmark and message: the most frequent first."""
+        """What failed, by run, benchmark and message, whatever its numbers: the most frequent first."""
         return self.store.query(_FAILURES, [list(self.runs)]).dicts() if self.store else []
 
     def mark(self, run_id: object) -> int | None:

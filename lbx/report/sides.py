@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lbx.benchmarks.aggregates import Average
 from lbx.benchmarks.base import Benchmark
 from lbx.records import ScoredSample
-from lbx.report.scored import Tasks
+from lbx.report.scored import Tasks, number
 from lbx.statistics.estimates import Codes, Estimate, coded
 
 _BESIDE = ("compensated", "iteration ", "bon@", "pass@")
@@ -66,8 +66,10 @@ class Side:
     def numbers(self) -> dict[tuple[str, str, str], Number]:
         """The benchmark's average, its groups, its tasks, in this order."""
         rows: dict[str, list[ScoredSample]] = {task: [row.scored for row in some] for task, some in self.tasks.items()}
-        heads = {task: found[0] for task, some in rows.items() if (found := self._benchmark.aggregate(task, some))}
-        groups = [one for one in self._benchmark.groups(rows) if not one.metric.startswith(_BESIDE)]
+        heads = {task: one for task, some in rows.items() if (one := number(self._benchmark.name, task, some))}
+        own = self._benchmark.known_tasks or tuple(rows)  # a foreign file may have others
+        groups = self._benchmark.groups({task: some for task, some in rows.items() if task in own})
+        groups = [one for one in groups if not one.metric.startswith(_BESIDE)]
         average = Average.of([*heads.values()], whole=False)
         if average and not any(one.grouping == "overall" for one in groups):
             groups.append(average.group("overall", "all"))
@@ -140,9 +142,9 @@ def on_both(first: Number, second: Number) -> tuple[Number, Number] | None:
     if not all(len(x.values) for x, _ in parts):
         return None
     found = []
-    for number, side in ((first, 0), (second, 1)):
-        estimate = replace(number.estimate, strata=tuple(part[side] for part in parts))
-        found.append(replace(number, estimate=estimate, score=_mean(estimate)))
+    for one, side in ((first, 0), (second, 1)):
+        estimate = replace(one.estimate, strata=tuple(part[side] for part in parts))
+        found.append(replace(one, estimate=estimate, score=_mean(estimate)))
     return found[0], found[1]
 
 

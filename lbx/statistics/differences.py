@@ -49,9 +49,12 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         raise ValueError("The two numbers are not made alike.")
     b = [_in_order(y, x.samples) for x, y in zip(a, b, strict=True)]
     pairs = zip(a, b, strict=True)
-    strata = tuple(Stratum(x.weight, x.samples, x.clusters, y.values - x.values) for x, y in pairs)
+    with np.errstate(invalid="ignore"):  # of scores that are none, which a foreign tool wrote
+        strata = tuple(Stratum(x.weight, x.samples, x.clusters, y.values - x.values) for x, y in pairs)
     paired = Estimate(strata, first.clustered and second.clustered)
     found = interval(paired, bounded=False)
+    if found.method == "no number":
+        return Difference(found, None, None, None, "t", 0, 0, 0, None)
     parts = _parts(paired)
     p, test = _tested(paired, found, parts, [one.values for one in (*a, *b)])
     values = paired.values

@@ -225,6 +225,20 @@ def test_runs_by_their_model_s_name(store: Store) -> None:
         lines(store, baseline="o")
 
 
+def test_what_a_foreign_tool_wrote_is_compared_or_left_alone(store: Store) -> None:
+    """Scores that are no numbers, and a task that the benchmark does not have."""
+    run(store, "a", {"qasper": random_scores(1), "narrativeqa": random_scores(2)})
+    run(store, "b", {"qasper": random_scores(3), "narrativeqa": random_scores(4)})
+    with store.transaction() as connection:
+        connection.execute("UPDATE scores SET score = 'inf' WHERE task = 'qasper' AND sample_id = 'd0/q'")
+        for table in ("generations", "scores", "samples", "task_results"):
+            connection.execute(f"UPDATE {table} SET task = 'foreign' WHERE task = 'narrativeqa'")
+    found = lines(store, baseline="a")
+    assert (found["qasper"]["p"], found["qasper"]["low"], found["qasper"]["method"]) == (None, None, "no number")
+    assert found["qasper"]["verdict"].startswith("undecided")
+    assert found["foreign"]["p"] is not None
+
+
 def test_changes_are_the_answers_behind_it(store: Store) -> None:
     run(store, "a", {"qasper": random_scores(1, 5), "trec": random_scores(3, 5)})
     run(store, "b", {"qasper": random_scores(2, 5), "trec": random_scores(3, 5)}, answer={"finish_reason": "length"})

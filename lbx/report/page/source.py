@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lbx.errors import UsageError
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.reports import REPORTS, read
@@ -55,6 +56,7 @@ class Source:
     wanted: Wanted
     runs: dict[str, Run] = field(default_factory=dict)
     _read: dict[str, Table] = field(default_factory=dict)
+    _refused: dict[str, UsageError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = self.store.query(_RUNS, [list(self.wanted.runs)]).dicts() if self.store else []
@@ -66,11 +68,17 @@ class Source:
         return self.store.path.name if self.store else ""
 
     def table(self, name: str) -> Table | None:
-        """A report's rows; None where there is no such report, or nothing in it."""
+        """A report's rows; None where there is no such report, or nothing in it. Raises UsageError: it is refused."""
         if name not in REPORTS:
             return None
+        if refused := self._refused.get(name):
+            raise refused
         if name not in self._read:
-            self._read[name] = _finite(read(self.store, name, self._wanted(name)))
+            try:
+                self._read[name] = _finite(read(self.store, name, self._wanted(name)))
+            except UsageError as exc:
+                self._refused[name] = exc
+                raise
         return self._read[name] if self._read[name].rows else None
 
     def _wanted(self, name: str) -> Wanted:

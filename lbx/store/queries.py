@@ -30,6 +30,10 @@ from lbx.store.views import VIEWS
 T = TypeVar("T")
 
 _WRITES = re.compile(r'"type":"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\w*_QUERY_NODE"')
+_HIDES = ("query", "json_execute_serialized_sql")
+"""Functions that run a text which is a query itself, and may be put together only as they are called."""
+_CALLS = re.compile(rf'"function_name":"(?:{"|".join(_HIDES)})"', re.IGNORECASE)
+_NAMES = re.compile(rf"copy|\b(?:{'|'.join(_HIDES)})\b", re.IGNORECASE)
 _BATCH = 100
 """Rows: few, as each may hold a megabyte of text."""
 _PARQUET = "FORMAT parquet, USE_TMP_FILE false, ROW_GROUP_SIZE 8192"
@@ -41,7 +45,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """The one query that a text is, without the semicolon and comments behind it.
 
     A file that is open to read can be overwritten nevertheless: COPY may write where the database lies, and stands in
-    WITH clauses, too.
+    WITH clauses and in texts that functions run, too.
 
     Raises:
         StoreError: it is no query, more than one, or one that writes.
@@ -50,11 +54,11 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
         # A PIVOT is two statements in one; it has no form as JSON to look into.
-        if kinds == [duckdb.StatementType.MULTI] and "copy" not in sql.casefold():
+        if kinds == [duckdb.StatementType.MULTI] and not _NAMES.search(sql):
             return _bare(sql)
         if kinds == [duckdb.StatementType.SELECT]:
             ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
-            if not _WRITES.search(parsed):
+            if not _WRITES.search(parsed) and not _CALLS.search(parsed):
                 return _bare(sql)
     except duckdb.Error as exc:
         raise _failed(exc) from exc

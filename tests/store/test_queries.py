@@ -11,6 +11,7 @@ import duckdb
 import pytest
 from store_rows import fill
 
+from lbx.database import quoted
 from lbx.errors import StoreError, UsageError
 from lbx.paths import part_of
 from lbx.store import Store
@@ -29,6 +30,16 @@ def all_of(store: Store, sql: str) -> list[tuple[Any, ...]]:
         return list(answer.rows)
 
 
+def hidden(sql: str) -> list[str]:
+    """Queries that have another one run."""
+    with duckdb.connect() as connection:
+        ((told,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+    run = f"FROM json_execute_serialized_sql({quoted(told)})"
+    upper = f'SELECT (SELECT max(1) FROM system.main."JSON_execute_serialized_SQL"({quoted(told)}))'
+    outer = f"SELECT * FROM query('FROM json_execute_' || {quoted(run.partition('json_execute_')[2])})"
+    return [run, upper, outer, f"PIVOT ({outer}) ON ALL COLUMNS", f"PIVOT ({run}) ON x", f"WITH a AS ({run}) FROM a"]
+
+
 def test_one_query_that_reads_is_answered(path: Path, tmp_path: Path) -> None:
     fill(path, "r1")
     with Store(path, read_only=True) as store:
@@ -36,6 +47,7 @@ def test_one_query_that_reads_is_answered(path: Path, tmp_path: Path) -> None:
             "DELETE FROM runs",
             "SELECT 1; SELECT 2",
             f"WITH x AS (COPY runs TO '{path}') SELECT 1",
+            *hidden(f"WITH x AS (COPY (SELECT 1) TO '{path}.wal') SELECT 1"),
             f"COPY runs TO '{tmp_path}/x.csv'",
             f"ATTACH '{tmp_path}/y.duckdb'",
             "SET enable_external_access = true",

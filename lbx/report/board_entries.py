@@ -14,10 +14,8 @@ from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
 from lbx.report.shapes import Wanted
 from lbx.store import Store
-from lbx.store.views import MODE_OF_RUN
+from lbx.store.views import MODE_OF_RUN, OFFICIAL_UNITS
 
-UNIT = {"longbench_pro": 1.0}
-"""What a score of 1 is officially, where that is not 100."""
 _DIGITS = {"longbench_pro": 6, "longbench": 1, "longbench_v2": 1}
 """Decimals of official numbers, where they are not two."""
 
@@ -110,7 +108,7 @@ def _of_run(
     numbers: Iterable[tuple[str, float | None, float]],
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> Entry:
-    unit = UNIT.get(benchmark, 100.0)
+    unit = OFFICIAL_UNITS.get(benchmark, 100)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[str, float] = {}
     lacking = set()

@@ -46,8 +46,13 @@ def _newest(table: str, alias: str, *key: str) -> str:
     return _NEWEST.format(t=alias, wanted=_WANTED.format(benchmark=f"{alias}.benchmark"), table=table, same=same)
 
 
-# Of a number whose own script prints percent, or (LongBench Pro's report) 0 to 1.
-_UNIT = "CASE WHEN abs({t}.official - 100 * {t}.score) <= abs({t}.official - {t}.score) THEN 100 ELSE 1 END"
+OFFICIAL_UNITS = {"longbench_pro": 1}
+"""What a score of 1 is officially, where that is not 100 (percent)."""
+
+# NULL where there is no official number. What unit one has cannot be told from it: 0 is 0 in all of them.
+_UNIT = "CASE WHEN {{t}}.official IS NOT NULL THEN CASE {{t}}.benchmark {units} ELSE 100 END END".format(
+    units=" ".join(f"WHEN '{name}' THEN {unit}" for name, unit in OFFICIAL_UNITS.items())
+)
 _IN_OFFICIAL_UNITS = f"""{_UNIT} * {{t}}.low AS low, {_UNIT} * {{t}}.high AS high, {{t}}.clusters, {{t}}.cluster_by,
                    {{t}}.method, {_UNIT} * {{t}}.se AS se, {{t}}.df, {{t}}.within"""
 

@@ -237,6 +237,23 @@ def test_the_paper_s_order_holds_for_runs_of_different_tasks(store: Store) -> No
     assert tasks == ["narrativeqa", "qasper", "hotpotqa", "hotpotqa", "lcc", "qasper_e"]
 
 
+def test_an_interval_has_its_number_s_unit_near_0_too(store: Store) -> None:
+    begin(store, "r1")
+    sure = {"low": 0.0, "high": 0.05, "se": 0.01}
+    store.write_results([
+        GroupRow("r1", "longbench_pro", "overall", "all", "average", 1, 9, 0.0, 0.0, False, 0, **sure),
+        GroupRow("r1", "longbench", "overall", "all", "average", 2, 9, 0.0004, 0.0, False, 0, **sure),
+        ResultRow("r1", *TASK, "f1", 2, 9, 0.004, None, headline=True, position=0, **sure),
+    ])  # fmt: skip
+    rows = {(row["benchmark"], row["line"]): row for row in read(store, "paper").dicts()}
+    found = {key: (row["low"], row["high"], row["se"]) for key, row in rows.items()}
+    assert found == {
+        ("longbench_pro", "overall: average"): (0.0, 0.05, 0.01),
+        ("longbench", "overall: average"): (0.0, 5.0, 1.0),
+        ("longbench", "qasper"): (None, None, None),
+    }
+
+
 def test_runs_that_differ_in_nothing_shown_go_by_their_names(store: Store) -> None:
     for run_id, model, settings in (
         ("r1", "demo", {}),

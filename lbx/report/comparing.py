@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lbx.report.pairs import cautions_of, chosen_pairs
 from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
@@ -30,7 +28,7 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class Compared:
-    """One line of the report, while it is made."""
+    """One line of the report, while it is made. ``alike``: whether no output differs, as far as it is told."""
 
     run_a: str
     run_b: str
@@ -39,6 +37,7 @@ class Compared:
     second: Number
     found: Difference
     same_outputs: int | None
+    alike: bool
     caution: str
     p_holm: float | None = None
 
@@ -87,12 +86,14 @@ def _compared(
         return
     first, second = first.of(both), second.of(both)
     here, there = first.marks.beside(second.marks)
-    same = np.bincount(here.task[here.output == there.output], minlength=len(both))
-    outputs = dict(zip(both, same.tolist(), strict=True))
+    equal = here.output == there.output
+    caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second):
-        found = difference(a.estimate, b.estimate)
-        count = outputs[a.name] if a.level == "task" else sum(outputs.values()) if a.level == "benchmark" else None
-        yield Compared(run_a, run_b, benchmark, a, b, found, count, cautions.get((run_a, run_b, benchmark), ""))
+        # Of a group only what holds of everything is known.
+        of_these = equal[here.task == both.index(a.name)] if a.level == "task" else equal
+        count = None if a.level == "group" else int(of_these.sum())
+        alike = len(of_these) > 0 and bool(of_these.all())
+        yield Compared(run_a, run_b, benchmark, a, b, difference(a.estimate, b.estimate), count, alike, caution)
 
 
 def _numbers_on_both(first: Side, second: Side) -> Iterator[tuple[Number, Number]]:
@@ -133,7 +134,7 @@ def _correct(lines: Sequence[Compared]) -> None:
 def verdict(line: Compared, margin: float) -> str:
     """What the line says, in words. ``margin`` is in points."""
     found, value = line.found, line.found.interval.value
-    if line.same_outputs is not None and line.same_outputs == found.interval.n and not (found.wins or found.losses):
+    if line.alike and not (found.wins or found.losses):
         return "same outputs"
     inside = found.low_90 is not None and found.high_90 is not None and (
         -margin / 100 < found.low_90 and found.high_90 < margin / 100

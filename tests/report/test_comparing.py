@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Lbx
+from made_runs import add_run
 from scipy import stats
 
 from lbx.benchmarks import BENCHMARKS
@@ -287,3 +288,18 @@ def test_the_report_s_columns_are_there() -> None:
         "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
         "samples", "bundle_samples", "coverage",
     )  # fmt: skip
+
+
+def test_outputs_are_the_same_only_where_all_iterations_are(store: Store) -> None:
+    def answers(second: str) -> list[tuple[Sample, str]]:
+        samples = [Sample("longbench", "qasper", f"{n}", f"text {n}", "?", (f"{n}",), "en", 9) for n in range(12)]
+        return [(sample, output) for sample in samples for output in (sample.sample_id, second, "no")]
+
+    for name, second in (("a", "none"), ("b", "none"), ("c", "other")):
+        add_run(store, name, answers(second))
+    found = {(row["run_b"], row["level"]): row for row in read(store, "comparison", Wanted(baseline="a")).dicts()}
+    assert {verdict for (run_b, _), row in found.items() if (verdict := row["verdict"]) and run_b == "b"} == {
+        "same outputs"
+    }
+    assert (found["b", "task"]["same_outputs"], found["c", "task"]["same_outputs"]) == (36, 24)
+    assert found["c", "task"]["verdict"] == found["c", "benchmark"]["verdict"] == "undecided: no score differs"

@@ -2,7 +2,7 @@
 
 A run that answered less than 99% of what its bundle asks stands where it would with the rest counted as wrong. Places
 are told from the runs' own intervals, as though they had been asked other questions: ``comparison`` pairs the questions
-and tells more of them apart.
+and tells more of them apart. Where answers are missing no run is surely better than one that they could lift above it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,15 @@ def standing(row: Mapping[str, Any]) -> float:
     """What a run is ordered by: its score, or with too many answers missing what it has for sure."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
+    return _open_to(row, max(row["asked"] or 0, row["bundle_samples"] or 0))[0]
+
+
+def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
+    """From where to where the score may be over so many samples; with nearly all of them answered it is what it is."""
     answered, asked = row["answered"] or 0, row["asked"] or 0
-    whole = max(asked, row["bundle_samples"] or 0)
     if not asked or row["failed_as_0"] is None or answered >= _ALL_OF_IT * whole:
-        return float(row["score"])
-    return float(row["failed_as_0"]) * asked / whole
+        return float(row["score"]), float(row["score"])
+    return row["failed_as_0"] * asked / whole, 1 - (1 - row["failed_as_1"]) * asked / whole
 
 
 def places(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
@@ -69,9 +73,15 @@ def places(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
 
 
 def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Welch's test, by the runs' own standard errors and degrees of freedom; 1 where one of them has none."""
+    """Welch's test, by the runs' own standard errors and degrees of freedom; 1 where one of them has none, or where
+    answers are missing that could turn the two round.
+    """
     variances = [(row["se"] or 0.0) ** 2 for row in (one, other)]
     if not all(row["se"] and row["df"] for row in (one, other)):
+        return 1.0
+    whole = max(row["asked"] or 0 for row in (one, other))
+    (low, high), (other_low, other_high) = (_open_to(row, whole) for row in (one, other))
+    if low <= other_high and other_low <= high:
         return 1.0
     df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (one, other), strict=True))
     return min(1.0, 2 * t_tail(abs(one["score"] - other["score"]) / math.sqrt(sum(variances)), df))

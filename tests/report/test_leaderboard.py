@@ -17,8 +17,8 @@ from lbx.store import Store
 
 
 def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:
-    made = {"score": score, "se": se, "df": 99.0, "answered": 100, "asked": 100, "failed_as_0": score}
-    return {**made, "bundle_samples": 100, **changes}
+    made = {"score": score, "se": se, "df": 99.0, "answered": 100, "asked": 100}
+    return {**made, "failed_as_0": score, "failed_as_1": score, "bundle_samples": 100, **changes}
 
 
 def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
@@ -27,6 +27,17 @@ def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
     assert places([row(0.9), row(0.1, se=None)]) == ["1-2", "1-2"]
     assert places([row(0.9)]) == [None]
     assert places([]) == []
+
+
+def test_missing_answers_leave_places_open() -> None:
+    half = {"answered": 50, "failed_as_0": 0.45, "failed_as_1": 0.95}
+    assert places([row(0.6), row(0.9, **half)]) == ["1-2", "1-2"], "the one that stands second is not surely first"
+    assert places([row(0.6), row(0.3, **half | {"failed_as_0": 0.15, "failed_as_1": 0.55})]) == ["1", "2"]
+    asked = {"answered": 50, "asked": 50}
+    killed = row(0.9, **asked, failed_as_0=0.9, failed_as_1=0.9)
+    assert places([row(0.6), killed]) == ["1-2", "1-2"]
+    limited = row(0.6, **asked, failed_as_0=0.6, failed_as_1=0.6)
+    assert places([killed, limited]) == ["1", "2"], "nothing is missing of what both were asked"
 
 
 def test_two_are_told_apart_as_welch_does() -> None:

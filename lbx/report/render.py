@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lbx.report.cells import Sheet, plain
 from lbx.store import Table
-from lbx.visible import cell, json_escaped
+from lbx.visible import cell, json_escaped, one_line
 
 _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 """What markdown makes links, pictures, HTML or emphasis of."""
@@ -19,17 +19,17 @@ _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 
 def markdown(sheet: Sheet) -> str:
     """A GitHub-flavoured table under a heading. Cells that could become more than text are code."""
-    parts = [f"## {sheet.title}"]
+    parts = [f"## {_escape(one_line(sheet.title))}"]
     if sheet.rows:
         rule = ["---" if column.kind == "text" else "---:" for column in sheet.columns]
-        head = [_escape(column.heading) for column in sheet.columns]
+        head = [_escape(one_line(column.heading)) for column in sheet.columns]
         body = [
             [f"**{_escape(cell)}**" if (at, n) in sheet.best else _escape(cell) for n, cell in enumerate(row)]
             for at, row in enumerate(sheet.rows)
         ]
         lines = [head, rule, *body]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    return "\n\n".join([*parts, *map(_escape, sheet.notes)]) + "\n"
+    return "\n\n".join([*parts, *(_escape(one_line(note)) for note in sheet.notes)]) + "\n"
 
 
 def _escape(cell: str) -> str:

@@ -11,7 +11,7 @@ import math
 import pytest
 
 from lbx.report import render
-from lbx.report.cells import sheet
+from lbx.report.cells import Sheet, sheet
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
 
@@ -30,6 +30,13 @@ def test_markdown_keeps_a_cell_in_its_cell() -> None:
     view = Report("Title", "", (Column("a", "text"), Column("b", "n", "count")))
     text = render.markdown(sheet(view, Table(["a", "b"], [("x|y\\\nz", 12345.4)])))
     assert text == "## Title\n\n| text | n |\n| --- | ---: |\n| x\\|y\\\\ z | 12,345 |\n"
+
+
+def test_markdown_has_a_hostile_name_as_text_wherever_it_stands() -> None:
+    name = "m\x1b[31m\u202e<img src=x>\n# Title"
+    said = "` m\\x1b[31m\\u202e<img src=x>\\n# Title `"
+    text = render.markdown(Sheet(name, [Column("n", name)], [["1"]], [name]))
+    assert text == f"## {said}\n\n| {said} |\n| --- |\n| 1 |\n\n{said}\n"
 
 
 def test_programs_get_every_digit_and_every_text() -> None:

@@ -135,8 +135,8 @@ REPORTS: dict[str, Report] = {
         made_by="guards",
     ),
     "length_curve": Report(
-        "Score by length of the document (percent; a column holds lengths up to its heading)",
-        "benchmark, task, model, backend, run_id, length_up_to",
+        "Score by length (percent; a column holds lengths up to its heading)",
+        "benchmark, task, length_unit DESC, model, backend, run_id, length_up_to",
         (*_TASK, Column("length_unit", "unit", rank=2), *_WHO, _COVERAGE),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         empty="No answer has been scored yet.",

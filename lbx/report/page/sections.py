@@ -12,7 +12,7 @@ from typing import Any
 from lbx.errors import UsageError
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.charts import Point, Series, curve, dots, heat
+from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, cut, figure, run_name, table, tag
 from lbx.report.page.source import Source
@@ -255,17 +255,60 @@ def _curves(source: Source, name: str) -> Section:
     rows = source.rows(name)
     shown, said = _leading(source, rows)
     figures = []
-    for (benchmark, task), group in _by(rows, "benchmark", "task"):
+    for (benchmark, task, unit), group in _by(rows, "benchmark", "task", "length_unit"):
         lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
         lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}/{task}: score by length, percent"
-            about = f"Documents of up to {lengths[0]:,} to {lengths[-1]:,} {group[0]['length_unit']}."
-            figures.append((f"{benchmark}/{task}", curve(title, about, list(map(_short, lengths)), lines)))
+            about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}."
+            figures.append((f"{benchmark}/{task}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
     some = figures[:_MOST_CHARTS]
     left = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
     note = [tag("p", f"{said} {left}".strip(), class_="quiet")] if said or left else []
     return Section(name, "Score by length", [*note, charts(some), *_tables(source, name)])
+
+
+def _effective(source: Source, name: str) -> Section:
+    """A chart for each benchmark: the mean of the tasks that have all lengths."""
+    rows = source.rows(name)
+    shown, said = _leading(source, rows)
+    kinds = sorted({(row["benchmark"], row["length_unit"]) for row in rows})
+    figures = []
+    for benchmark, unit in kinds:
+        group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
+        lengths = sorted({row["length_up_to"] for row in group})
+        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
+        if len(lengths) > 1 and lines:
+            title = f"{benchmark}: tasks that have every length, percent"
+            about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}; each run on its own tasks, named below."
+            figures.append((f"{benchmark}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
+    note = [tag("p", said, class_="quiet")] if said else []
+    return Section(name, _title(name), [*note, charts(figures), *_tables(source, name)])
+
+
+def _cost(source: Source, name: str) -> Section:
+    """A chart for each benchmark: what runs score, and the seconds that an answer takes."""
+    rows = [row for row in source.rows(name) if row["task"] is None]
+    figures = []
+    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
+        places = [
+            Place(
+                source.label(row["run_id"]),
+                mark,
+                Point(row["seconds_per_answer"]),
+                _point(row),
+                row["unbeaten"] is True,
+            )
+            for row in rows
+            if row["benchmark"] == benchmark and None not in (row["score"], row["seconds_per_answer"])
+            if (mark := source.mark(row["run_id"])) is not None
+        ]
+        if len(places) > 1:
+            title = f"{benchmark}: score against cost"
+            about = f"{len(places)} runs; the line joins those that no other beats. The numbers are in the table below."
+            made = scatter(title, about, x_name="seconds an answer", y_name="score, percent", places=places)
+            figures.append(figure(title, made))
+    return Section(name, _title(name), [*figures, *_tables(source, name)])
 
 
 def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:
@@ -359,4 +402,6 @@ _SECTIONS: Mapping[str, Callable[[Source, str], Section]] = {
     "task_scores": _tasks,
     "comparison": _comparison,
     "length_curve": _curves,
+    "effective_context": _effective,
+    "cost": _cost,
 }

@@ -9,10 +9,12 @@ import pytest
 from command_line import Lbx
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import add_run, trec
 from scipy import stats
 
+from lbx.report.cells import sheet
 from lbx.report.leaderboard import places, standing
-from lbx.report.reports import read
+from lbx.report.reports import REPORTS, read
 from lbx.store import Store
 
 
@@ -83,3 +85,12 @@ def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path],
     )
     said = " ".join(Lbx()("report", out, "leaderboard").stdout.split())
     assert "312 of 503 samples answered; with the others all wrong or all right the score is 17.5 to 55.5" in said
+
+
+def test_numbers_of_an_older_lbx_are_called_so(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "r", trec(3, 9, failed=3))
+        assert not any("older lbx" in note for note in sheet(REPORTS["leaderboard"], read(store, "leaderboard")).notes)
+        for table in ("benchmark_results", "length_results"):
+            store.query(f"DELETE FROM {table}")
+        assert any("lbx score" in note for note in sheet(REPORTS["leaderboard"], read(store, "leaderboard")).notes)

@@ -16,7 +16,9 @@ def leaderboard(made: Table) -> list[str]:
         for row in made.dicts()
         if row["answered"] is not None and row["answered"] < row["asked"] and row["failed_as_0"] is not None
     ]
-    if any(row["status"] == "done" and row["score"] is not None and row["method"] is None for row in made.dicts()):
+    if any(
+        row["status"] == "done" and row["score"] is not None and row.get("method", "") is None for row in made.dicts()
+    ):
         found.append("Scores without intervals are of an older lbx, which did not count failures: lbx score FILE does.")
     if any(row.get("place") for row in made.dicts()):
         found.append("A place is a range where other runs are not surely better or worse (Holm, 5%).")

@@ -72,6 +72,27 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture(scope="session")
+def imports(shared: Callable[[str], Path], once: Once) -> Path:
+    """A results file with two LongBench runs, one of v2 and one of L-Eval, as others published them. Only to read."""
+    from command_line import Lbx
+
+    predictions = shared("data/predictions")
+
+    def make(folder: Path) -> None:
+        for name, place, model in (
+            ("longbench", "longbench/llama2-7b-chat-4k", "llama2-7b-chat-4k"),
+            ("longbench", "longbench/llama3-8b-instruct", "llama3-8b-instruct"),
+            ("longbench_v2", "longbench_v2/oneshot.jsonl", "gpt-4o-mini"),
+            ("leval", "leval/ngram_eval/llama2-13b-chat-4k", "llama2-13b-chat-4k"),
+        ):
+            command = ("import", name, predictions / place, "-o", folder / "all.duckdb", "-m", model)
+            done = Lbx()(*command)
+            assert done.returncode == 0, done.stderr
+
+    return once("imports", make) / "all.duckdb"
+
+
+@pytest.fixture(scope="session")
 def demo_gguf(once: Once) -> Path:
     """The demo's model as GGUF, made here: a fresh checkout has none."""
     for library in ("llama_cpp", "gguf"):

@@ -33,25 +33,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(scope="session")
-def imports(shared: Shared, once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """Two LongBench runs, one of v2 and one of L-Eval, as others published them."""
-    predictions = shared("data/predictions")
-
-    def make(folder: Path) -> None:
-        for name, place, model in (
-            ("longbench", "longbench/llama2-7b-chat-4k", "llama2-7b-chat-4k"),
-            ("longbench", "longbench/llama3-8b-instruct", "llama3-8b-instruct"),
-            ("longbench_v2", "longbench_v2/oneshot.jsonl", "gpt-4o-mini"),
-            ("leval", "leval/ngram_eval/llama2-13b-chat-4k", "llama2-13b-chat-4k"),
-        ):
-            command = ("import", name, predictions / place, "-o", folder / "all.duckdb", "-m", model, "--workers", "1")
-            done = Lbx()(*command)
-            assert done.returncode == 0, done.stderr
-
-    return once("board-imports", make) / "all.duckdb"
-
-
 def rows_of(store: Store, name: str, **wanted: Any) -> Rows:
     return read(store, f"board_{name}", Wanted(**wanted)).dicts()
 

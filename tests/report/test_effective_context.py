@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command_line import Lbx
 from made_answers import Answer, make
 from scipy import stats
 
@@ -180,26 +179,17 @@ def test_lengths_and_tasks_are_chosen_together(
     assert chosen(samples) == (lengths, tasks)
 
 
-def test_llama2_falls_less_than_it_seems(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_llama2_falls_less_than_it_seems(imports: Path) -> None:
     """Published answers: pooled over tasks the score falls from 41.6 to 22.8, on nine tasks from 46.7 to 37.8."""
-    results = tmp_path / "r.duckdb"
-    done = Lbx()(
-        "import",
-        "longbench",
-        shared("data/predictions/longbench/llama2-7b-chat-4k"),
-        "-o",
-        results,
-        "--model",
-        "llama2",
-    )
-    assert done.returncode == 0, done.stderr
-    with Store(results, read_only=True) as store:
+    with Store(imports, read_only=True) as store:
+        ((run,),) = store.query("SELECT run_id FROM runs WHERE model = 'llama2-7b-chat-4k'").rows
         pooled = dict(store.query(
             "SELECT (2 ** ceil(log2(length)))::BIGINT, round(100 * avg(score), 1) FROM newest_scores "
-            "JOIN samples USING (benchmark, task, sample_id) WHERE headline AND length_unit = 'words' GROUP BY ALL"
+            "JOIN samples USING (benchmark, task, sample_id) "
+            "WHERE headline AND length_unit = 'words' AND run_id = ? GROUP BY ALL", [run]
         ).rows)  # fmt: skip
     assert (pooled[4096], pooled[16384]) == (41.6, 22.8)
-    lines = [line for line in lines_of(results) if line["length_unit"] == "words"]
+    lines = [line for line in lines_of(imports, runs=[run]) if line["length_unit"] == "words"]
     assert [(line["length_up_to"], round(100 * line["score"], 1)) for line in lines] == [
         (4096, 46.7),
         (8192, 41.7),

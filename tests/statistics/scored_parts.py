@@ -9,7 +9,10 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval_tasks import KINDS
 from lbx.benchmarks.longbench_pro_groups import CATEGORIES
 from lbx.benchmarks.longbench_v2 import DOMAINS
-from lbx.records import Sample
+from lbx.records import Sample, ScoredSample
+
+Imported = dict[str, dict[str, list[ScoredSample]]]
+"""Model -> task -> its scored rows."""
 
 TASKS = {
     "longbench": ("qasper", "hotpotqa", "multifieldqa_zh", "lcc", "gov_report_e", "trec_e"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Imported
+from scored_parts import Imported
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.statistics.estimates import interval
 
-RUN = "leval/ngram_eval/llama2-13b-chat-4k"
+RUN = "llama2-13b-chat-4k"
 SE_POINTS = {"gov_report_summ": 1.713, "paper_assistant": 0.728, "review_summ": 0.354, "meeting_summ": 0.504}
 
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from conftest import Imported
+from scored_parts import Imported
 
 from lbx.records import ScoredSample
 from lbx.statistics.differences import difference

@@ -14,7 +14,7 @@ from typing import Any
 
 from lbx.report.shapes import Wanted
 from lbx.statistics.differences import holm
-from lbx.statistics.tails import t_tail
+from lbx.statistics.tails import normal_quantile, t_tail
 from lbx.store import Store, Table
 
 _ALL_OF_IT = 0.99
@@ -76,12 +76,20 @@ def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """Welch's test, by the runs' own standard errors and degrees of freedom; 1 where one of them has none, or where
     answers are missing that could turn the two round.
     """
-    variances = [(row["se"] or 0.0) ** 2 for row in (one, other)]
-    if not all(row["se"] and row["df"] for row in (one, other)):
+    upper, lower = (one, other) if (one["score"] or 0) > (other["score"] or 0) else (other, one)
+    errors = _error(upper, "low"), _error(lower, "high")
+    if not all(errors) or not all(row["df"] for row in (one, other)):
         return 1.0
     whole = max(row["asked"] or 0 for row in (one, other))
-    (low, high), (other_low, other_high) = (_open_to(row, whole) for row in (one, other))
-    if low <= other_high and other_low <= high:
+    if _open_to(upper, whole)[0] <= _open_to(lower, whole)[1]:
         return 1.0
-    df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (one, other), strict=True))
-    return min(1.0, 2 * t_tail(abs(one["score"] - other["score"]) / math.sqrt(sum(variances)), df))
+    variances = [error**2 for error in errors]
+    df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (upper, lower), strict=True))
+    return min(1.0, 2 * t_tail((upper["score"] - lower["score"]) / math.sqrt(sum(variances)), df))
+
+
+def _error(row: Mapping[str, Any], end: str) -> float:
+    """The standard error; near 0 and 1, where it may even be 0, the one that the interval has on this side."""
+    if row.get("method") == "wilson" and row[end] is not None:
+        return abs(float(row["score"] - row[end])) / normal_quantile(0.975)
+    return row["se"] or 0.0

@@ -42,6 +42,14 @@ def test_missing_answers_leave_places_open() -> None:
     assert places([killed, limited]) == ["1", "2"], "nothing is missing of what both were asked"
 
 
+def test_all_wrong_is_surely_worse_than_half_right() -> None:
+    none = row(0.0, se=0.0, method="wilson", low=0.0, high=0.037)
+    every = row(1.0, se=0.0, method="wilson", low=0.963, high=1.0)
+    few = row(0.03, se=0.017, method="wilson", low=0.010, high=0.084)
+    assert places([every, row(0.5, se=0.05, method="t"), none]) == ["1", "2", "3"]
+    assert places([few, none]) == ["1-2", "1-2"]
+
+
 def test_two_are_told_apart_as_welch_does() -> None:
     """By the standard errors and degrees of freedom of their own: 0.02 is where p crosses 5%."""
     for gap in (0.0270, 0.0285):

@@ -10,9 +10,11 @@ from pathlib import Path
 import duckdb
 import pytest
 from command_line import Lbx
+from made_runs import add_run, trec
 from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_script
 
 from lbx.errors import LbxError
+from lbx.records import Sample
 from lbx.report import page
 from lbx.report.board_shapes import BOARDS
 from lbx.report.page import answers
@@ -76,6 +78,19 @@ def test_what_stands_out_is_said(two: Path) -> None:
     said = Page(text[text.index('id="findings"') : text.index('id="leaderboard"')]).text
     assert "second leads longbench" in said
     assert "first failed on 4 answers of longbench: the card caught fire answer 4 times" in said
+
+
+def test_who_leads_counts_what_is_missing_and_did_the_same_tasks(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        qasper = [(Sample("longbench", "qasper", f"{n}", f"{n}", "?", ("yes",), "en", 9), "yes") for n in range(12)]
+        add_run(store, "half", trec(25, 28, failed=28), model="half")
+        add_run(store, "whole", trec(33, 56), model="whole")
+        add_run(store, "both", [*trec(56, 56), *qasper], model="both")
+    text = made(tmp_path / "r.duckdb")
+    said = Page(text[text.index('id="findings"') : text.index('id="leaderboard"')]).text
+    assert "whole leads longbench, 1 task, with 58.9" in said
+    assert "both scores 100.0" in said
+    assert "half leads" not in said
 
 
 def test_every_answer_is_there_with_its_score_and_marks(two: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lbx.errors import UsageError
@@ -41,19 +41,21 @@ def findings(source: Source) -> Section | None:
 
 
 def _leaders(source: Source) -> Iterator[Html]:
+    """In the leaderboard's order, which counts what is missing; a mean over other tasks is another number."""
     for _, rows in _of(source.rows("leaderboard"), "benchmark"):
-        scored = [row for row in rows if row["score"] is not None]
-        if not scored:
-            continue
-        first, *others = sorted(scored, key=lambda row: -row["score"])
-        if not others:
-            yield Html(f"{_who(source, first)} scores {_score(first)} on {_b(first)}.")
-            continue
-        near = [row for row in others if row.get("low") is not None and _overlap(first, row)]
-        names = ", ".join(f"{_who(source, row)} ({_score(row)})" for row in near[:3])
-        more = f" and {len(near) - 3} more" if len(near) > 3 else ""
-        beside = f"; the intervals of {names}{more} reach into its own" if near else ""
-        yield Html(f"{_who(source, first)} leads {_b(first)} with {_score(first)}{beside}.")
+        of_tasks = _of([row for row in rows if row["score"] is not None], "tasks")
+        for tasks, (first, *others) in of_tasks:
+            where = _b(first) + (
+                Html(f", {tasks:,} {'task' if tasks == 1 else 'tasks'},") if len(of_tasks) > 1 else Html("")
+            )
+            if not others:
+                yield Html(f"{_who(source, first)} scores {_score(first)} on {where}.")
+                continue
+            near = [row for row in others if row.get("low") is not None and _overlap(first, row)]
+            names = ", ".join(f"{_who(source, row)} ({_score(row)})" for row in near[:3])
+            more = f" and {len(near) - 3} more" if len(near) > 3 else ""
+            beside = f"; the intervals of {names}{more} reach into its own" if near else ""
+            yield Html(f"{_who(source, first)} leads {where} with {_score(first)}{beside}.")
 
 
 def _overlap(first: Row, row: Row) -> bool:
@@ -128,7 +130,7 @@ def _score(row: Row) -> str:
     return text if low is None or high is None else f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _of(rows: Sequence[Row], name: str) -> Iterable[tuple[Any, list[Row]]]:
+def _of(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
     """Rows by the value of a column, in the order in which these come."""
     held: dict[Any, list[Row]] = {}
     for row in rows:

@@ -145,7 +145,9 @@ def verdict(line: Compared, margin: float) -> str:
         return f"same within {margin:g}"
     needed = samples_needed(found, margin / 100)
     if needed is None:
-        return "undecided: one document" if found.interval.method == "one cluster" else "undecided: no score differs"
+        if found.interval.method == "one cluster":
+            return "undecided: one document"
+        return "undecided: all differ alike" if found.wins or found.losses else "undecided: no score differs"
     return f"undecided: needs about {_rounded(needed):,} questions"
 
 

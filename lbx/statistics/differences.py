@@ -123,6 +123,8 @@ def _tested(paired: Estimate, found: Interval, parts: Floats, scores: Sequence[F
         return mcnemar(int((values > 0).sum()), int((values < 0).sum())), "mcnemar"
     if len(parts) < FEW:
         return sign_flips(parts.tolist()), "sign flips"
+    if not found.se and ((parts > 0).all() or (parts < 0).all()):
+        return 2.0 ** (1 - len(parts)), "sign flips"  # of all ways only two give as much
     if not found.se or not found.df:
         return None, "t"
     return min(1.0, 2 * t_tail(abs(found.value) / found.se, found.df)), "t"

@@ -262,7 +262,7 @@ def _one_sided(made: Design, values: Floats) -> bool:
 
 
 def _effective(value: float, se: float, made: Design, level: float) -> float:
-    if se == 0:
+    if se == 0 or not 0 < value < 1:  # scores above 1, as a foreign tool may write, can have a mean of 1
         return made.clusters
     at = 0.5 + level / 2
     ratio = t_quantile(at, made.n - 1) / t_quantile(at, made.df) if made.n > 1 else 1.0

@@ -303,3 +303,10 @@ def test_outputs_are_the_same_only_where_all_iterations_are(store: Store) -> Non
     }
     assert (found["b", "task"]["same_outputs"], found["c", "task"]["same_outputs"]) == (36, 24)
     assert found["c", "task"]["verdict"] == found["c", "benchmark"]["verdict"] == "undecided: no score differs"
+
+
+def test_a_difference_that_is_the_same_everywhere_is_one(store: Store) -> None:
+    for name, value in (("a", 0.25), ("b", 0.5)):
+        run(store, name, {"qasper": {f"d{place}/q": value for place in range(20)}})
+    assert lines(store, baseline="a")["qasper"]["verdict"] == "better"
+    assert lines(store, baseline="b")["qasper"]["verdict"] == "worse"

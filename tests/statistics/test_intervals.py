@@ -190,6 +190,12 @@ def test_shared_documents_count_for_fewer_samples() -> None:
     assert (found.low, found.high) == pytest.approx(wilson(p, n), abs=EXACT)
 
 
+def test_scores_that_are_none_have_an_interval_nevertheless() -> None:
+    found = interval(Estimate((Stratum(1.0, (0, 1, 2), (0, 1, 2), np.array([0.0, 2.0, 1.0])),)))
+    assert (found.value, found.method) == (1.0, "wilson")
+    assert found.low is not None and 0 < found.low < 1
+
+
 def test_where_there_is_no_interval_it_says_why() -> None:
     one = interval(estimate([0.2, 0.4], "aa"))
     assert (one.method, one.low, one.high, one.se, one.df) == ("one cluster", None, None, None, None)

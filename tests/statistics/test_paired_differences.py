@@ -98,6 +98,13 @@ def test_nothing_differs() -> None:
     assert (found.interval.method, found.detectable, found.ties) == ("all alike", None, 60)
 
 
+@pytest.mark.parametrize("n", [5, 9, 10, 40])
+def test_where_all_differ_by_as_much_only_two_flips_give_it(n: int) -> None:
+    found = difference(estimate([0.25] * n), estimate([0.5] * n))
+    assert (found.test, found.interval.method) == ("sign flips", "all alike")
+    assert found.p == pytest.approx(2 / 2**n, rel=EXACT)
+
+
 def test_one_document_says_nothing() -> None:
     found = difference(estimate([0.2, 0.4], "aa"), estimate([0.3, 0.6], "aa"))
     assert found.interval.method == "one cluster" and found.low_90 is None and found.detectable is None

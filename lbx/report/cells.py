@@ -190,8 +190,9 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
 ) -> str:
     """A score and how sure it is: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
 
-    Half the interval's width has two significant digits, but no more decimals than ``most``; the score has as many. A
-    score that nothing is known of is "-", one without an interval stands alone.
+    Half the interval's width has two significant digits, but no more decimals than ``most``; the score has as many, an
+    official one no more than it was rounded to: 0.18 that is officially 0.2 is not 0.20. A score that nothing is known
+    of is "-", one without an interval stands alone.
 
     Args:
         low: the interval's end, in the unit of ``value``; None where there is none.
@@ -206,13 +207,15 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         why = {"one cluster": f"one {cluster_by}", "all alike": "all alike"}.get(method or "")
         return f"{alone} ({why})" if why else alone
-    rounded = 0.0 if scale != 1 else 0.5 * 10 ** -len(_exact(value).partition(".")[2])
+    digits = len(_exact(value).partition(".")[2])
+    rounded = 0.0 if scale != 1 else 0.5 * 10**-digits
     value, low, high = scale * value, scale * low, scale * high
     half = (high - low) / 2
     decimals = min(most, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else most
     if f"{half:.{decimals}f}" in ("10.0", "1.00", "0.100"):  # 9.96 rounds to three digits
         decimals -= 1
     least = 10**-decimals
+    number = f"{value:.{decimals if scale != 1 else min(decimals, max(digits, 1))}f}"
     if abs((high + low) / 2 - value) < least / 4 + rounded * 1.001:
-        return f"{value:.{decimals}f} ± {max(half, least):.{decimals}f}"
-    return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
+        return f"{number} ± {max(half, least):.{decimals}f}"
+    return f"{number} [{low:.{decimals}f}, {high:.{decimals}f}]"

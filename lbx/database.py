@@ -112,6 +112,8 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
     connection.execute(
         # With threads of its own for writing, a COPY to parquet whose query fails on the way would wait for ever.
         "SET async_threads = 0; "
+        # A bar for a slow query would stand in the midst of what is printed for programs.
+        "SET enable_progress_bar = false; SET enable_progress_bar_print = false; "
         f"SET temp_directory = {quoted(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
         "SET enable_external_access = false; SET lock_configuration = true"
     )

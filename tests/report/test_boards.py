@@ -14,10 +14,11 @@ import pytest
 from command_line import Lbx
 from made_runs import Answer, add_run, trec
 
+from lbx.benchmarks import longbench_pro_groups, longbench_tasks, lveval_tasks
 from lbx.benchmarks.longbench_tasks import TASKS
 from lbx.errors import UsageError
 from lbx.records import Sample
-from lbx.report.board_shapes import BOARDS, CATEGORIES, DIMENSIONS, LEVELS, TRIES, V2_PARTS
+from lbx.report.board_shapes import BOARDS, BUCKETS, CATEGORIES, DIMENSIONS, LEVELS, TRIES, V2_PARTS
 from lbx.report.reports import read
 from lbx.report.shapes import Wanted
 from lbx.store import Store
@@ -409,3 +410,9 @@ def test_one_board_as_csv(imports: Path) -> None:
     done = Lbx()("report", imports, "board_longbench_v2", "--format", "csv")
     found = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [row["model"] for row in found] == ["Human*", "Random*", "gpt-4o-mini"]
+
+
+def test_names_that_the_command_line_needs_early_are_the_benchmarks_own() -> None:
+    """They stand twice, so that `lbx --help` loads no benchmark."""
+    assert DIMENSIONS == longbench_pro_groups.CATEGORIES
+    assert (tuple(longbench_tasks.BUCKETS), tuple(lveval_tasks.LEVELS)) == (BUCKETS, LEVELS)

@@ -135,12 +135,8 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
     family = known(benchmark)
     if not rows:
         return None
-    try:
-        found = family.aggregate(task, rows)[:1] if family else []
-    except KeyError:
-        family, found = None, []
-    if found or family:
-        return found[0] if found else None
+    if family and task in (family.known_tasks or (task,)):
+        return next(iter(family.aggregate(task, rows)), None)
     head = next(iter(rows[0].scores))
     rows = [row for row in rows if head in row.scores]
     values = [row.scores[head] for row in rows]

@@ -202,6 +202,44 @@ CREATE TABLE length_results (
 """
 )
 
+RATINGS = """
+CREATE TABLE rating_sets (
+    set_id VARCHAR PRIMARY KEY,
+    kind VARCHAR NOT NULL,
+    question_source VARCHAR NOT NULL,
+    runs JSON NOT NULL,
+    scale_low DOUBLE,
+    scale_high DOUBLE,
+    seed BIGINT NOT NULL,
+    raters_per_item INTEGER,
+    bundle_digest VARCHAR,
+    created_at TIMESTAMP NOT NULL
+);
+CREATE TABLE rating_items (
+    set_id VARCHAR, item INTEGER,
+    benchmark VARCHAR NOT NULL,
+    task VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    position INTEGER NOT NULL,
+    meta JSON NOT NULL,
+    PRIMARY KEY (set_id, item)
+);
+CREATE TABLE ratings (
+    set_id VARCHAR, item INTEGER, rater VARCHAR,
+    run_id VARCHAR, iteration INTEGER,
+    against_run_id VARCHAR, against_iteration INTEGER,
+    revision INTEGER,
+    score DOUBLE,
+    verdict VARCHAR,
+    shown_at INTEGER,
+    comment VARCHAR,
+    seconds DOUBLE,
+    source_row VARCHAR,
+    created_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (set_id, item, rater, run_id, iteration, against_run_id, against_iteration, revision)
+);
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -213,5 +251,6 @@ MIGRATIONS: tuple[str, ...] = (
     SYSTEM_PROMPTS,
     RUN_METADATA,
     INTERVALS,
+    RATINGS,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -116,6 +116,7 @@ class Mode:
         no_context: LongBench v2's question without the document.
         rag: how many retrieved chunks stand in place of the document; 0 means the document itself.
         thinking_tokens: a reasoning budget apart from the answer's; 0 means that one budget serves both.
+        length_hint: L-Eval's open questions say how many words the reference has; False asks them as before they did.
         context_window: of the model, in tokens; 0 where there is no model.
         reasoning_block: whether the model reasons in a block of its own, whatever the prompt says; LongBench Pro
             asks such a model the plain question.
@@ -126,6 +127,7 @@ class Mode:
     no_context: bool = False
     rag: int = 0
     thinking_tokens: int = 0
+    length_hint: bool = True
     context_window: int = 0
     reasoning_block: bool = False
 

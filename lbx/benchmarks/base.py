@@ -56,7 +56,7 @@ class Benchmark(ABC):
     iterations: ClassVar[int] = 1
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()
-    """Which of "cot", "no_context" and "rag" it knows; thinking is the model's matter, so every family takes it."""
+    """Which of "cot", "no_context", "length_hint" and "rag" it knows. Thinking is the model's matter: all take it."""
     clustered_by: ClassVar[str] = "document"
     """What ``cluster`` goes by, in a word."""
     retrieval: ClassVar[RetrievalRules] = RetrievalRules()

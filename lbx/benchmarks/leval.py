@@ -12,7 +12,8 @@ same document, word for word: such a question is asked once, and ``meta["judged_
 The few that repeat nothing are samples of their own, whose output is kept for the judge; ``score`` gives them nothing,
 so they have no part in a task's number.
 
-Prompts are those of the script that asked gpt-3.5-turbo: see ``leval_prompts``.
+Prompts are those of the script that asked gpt-3.5-turbo: see ``leval_prompts``. With ``--no-length-hint`` open
+questions are asked as at the founding README's date, when a judge's and people's said nothing of the reference.
 
 With ``--rag`` the question is asked as Baselines/turbo4k-retrieve-test.py asks it (see ``leval_retrieval``).
 
@@ -33,7 +34,10 @@ from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.leval_predictions import LEvalFormat
 from lbx.benchmarks.leval_prompts import (
     CONFIG,
+    FOUNDING_ANSWERS,
+    FOUNDING_SCRIPT,
     SCRIPT,
+    founding_prompt,
     official_prompt,
     published_prompt,
     published_source,
@@ -67,7 +71,7 @@ class LEval(Benchmark):
     recipe = "bundle/leval.toml"
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)
-    modes = frozenset({"rag"})
+    modes = frozenset({"rag", "length_hint"})
     retrieval = RULES
     results_hold_predictions = True
 
@@ -91,8 +95,11 @@ class LEval(Benchmark):
         """The official prompt; a bundle of an older lbx gives the one of the published predictions."""
         if mode.rag:
             return retrieval_prompt(self.official_file(bundle, STUFF), self.query(sample, bundle), chunks)
-        if (script := bundle.file(SCRIPT)) is not None:
-            return official_prompt(self.official_file(bundle, CONFIG), script, sample, mode.context_window)
+        if not mode.length_hint and KINDS[sample.task] in OPEN:
+            script, answers = (self.official_file(bundle, place) for place in (FOUNDING_SCRIPT, FOUNDING_ANSWERS))
+            return founding_prompt(script, answers, sample, mode.context_window)
+        if (todays := bundle.file(SCRIPT)) is not None:
+            return official_prompt(self.official_file(bundle, CONFIG), todays, sample, mode.context_window)
         source = published_source(sample.task)
         return published_prompt(None if source == "lbx" else self.official_file(bundle, source), sample)
 

@@ -37,7 +37,10 @@ from lbx.records import Prompt, Sample, Truncation
 CONFIG = "OpenLMLab/LEval/Baselines/LEval_config.py"
 SCRIPT = "OpenLMLab/LEval/Baselines/turbo16k-test.py"
 PREDICTIONS = "OpenLMLab/LEval/Predictions"
+FOUNDING_SCRIPT = "OpenLMLab/LEval-cd1cfc3/Tools/turbo16k_api_call.py"
+FOUNDING_ANSWERS = "OpenLMLab/LEval-cd1cfc3/Predictions/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
 MAX_NEW_TOKENS = 512
+_FOUNDING_NEW_TOKENS, _FOUNDING_ROOM = 1024, 1000
 
 WORDS = "\0len(out.split())\0"
 """The number of a reference's words as ``lbx.benchmarks.literals.text_of`` has it."""
@@ -100,6 +103,36 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
     )
 
 
+def founding_prompt(script: Path, answers: Path, sample: Sample, context_window: int) -> Prompt:
+    """An open question as turbo was asked it at the founding README's date: nothing tells of the reference.
+
+    The words are those of the published row; the script of that date tells where its system message ends. (The
+    script's own system messages are others: it had moved on.) A document that is too long loses its last words as it
+    does today, not the script's steps of 500 from 11,000.
+
+    Raises:
+        BundleError: the files are not those that lbx was written for.
+    """
+    said, _ = _row_texts(answers)
+    plain = [text for text in texts_given(read_text(script), str(script), "context") if "\0" not in text]
+    context = next((text for text in plain if said.endswith(text)), None)
+    if context is None:
+        raise damaged(str(answers), f"its prompt does not end as {script.name} has it")
+    fields = {"0": sample.context, "1": sample.question}
+    before, document, after = fill_format(context, fields, document="0", source=FOUNDING_ANSWERS)
+    limit = _window_size(context_window) - _FOUNDING_ROOM
+    return Prompt(
+        before=before,
+        document=document,
+        after=after,
+        max_new_tokens=_FOUNDING_NEW_TOKENS,
+        truncation=Truncation.WORDS_END,
+        system=said.removesuffix(context),
+        limits={context_window: limit} if limit > 0 else {},
+        source=FOUNDING_ANSWERS,
+    )
+
+
 def second_prompt(script: Path, sample: Sample) -> Prompt:
     """sci_fi's second question."""
     texts = _script(read_text(script), str(script))
@@ -109,8 +142,11 @@ def second_prompt(script: Path, sample: Sample) -> Prompt:
 
 def _document_limit(window: int) -> int:
     """The document's limit in tokens: "16k" means 16,000 to the script, and 16,384 to those who made the model."""
-    size = window if window % 1000 == 0 else window // 1024 * 1000
-    return size - MAX_NEW_TOKENS
+    return _window_size(window) - MAX_NEW_TOKENS
+
+
+def _window_size(window: int) -> int:
+    return window if window % 1000 == 0 else window // 1024 * 1000
 
 
 def _system_message(config: Path, task: str, metric: str) -> str:
@@ -202,7 +238,13 @@ def published_prompt(path: Path | None, sample: Sample) -> Prompt:
 
 
 def _first_row(path: Path) -> tuple[str, str]:
+    """Prompt, without the stray sentence, and question of the first row."""
+    text, query = _row_texts(path)
+    return _STRAY.sub("", text), query
+
+
+def _row_texts(path: Path) -> tuple[str, str]:
     """Prompt and question of the first row: all rows have the same prompt, but for what varies by question."""
     for row in islice(read_jsonl(path), 1):
-        return _STRAY.sub("", row.get("prompt", str)), row.get("query", str)
+        return row.get("prompt", str), row.get("query", str)
     raise damaged(str(path), "it is empty")

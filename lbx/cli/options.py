@@ -101,6 +101,14 @@ BothKinds = Annotated[
 ]
 Cot = Annotated[bool, _asked("--cot", help="LongBench v2: reason about the document first, then answer.")]
 NoContext = Annotated[bool, _asked("--no-context", help="LongBench v2: ask without the document.")]
+LengthHint = Annotated[
+    bool,
+    _asked(
+        "--length-hint/--no-length-hint",
+        help="L-Eval's open questions say how many words the reference has, as its published answers were asked; "
+        "without, as its founding README has it for judges and people.",
+    ),
+]
 
 # Which samples.
 Limit = Annotated[

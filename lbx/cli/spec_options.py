@@ -58,6 +58,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "both_kinds": (shown.BothKinds, False),
     "cot": (shown.Cot, False),
     "no_context": (shown.NoContext, False),
+    "length_hint": (shown.LengthHint, True),
     "rag": (shown.Rag, 0),
     "summaries": (shown.Summaries, 0),
     "retriever": (shown.Retriever, "bm25"),

@@ -31,6 +31,7 @@ class RunSettings:
         thinking: whether the model is to reason before it answers; None leaves that to its template and card.
         thinking_tokens: a reasoning budget apart from the answer's; None means a default where thinking is True.
         cot, no_context: LongBench v2's other ways to ask.
+        length_hint: False asks L-Eval's open questions without the reference's length.
         rag: how many retrieved chunks stand in place of the document; 0 means the document.
         retriever: which retriever finds them.
         summaries: the document is summed up in parts of so many words, and the summaries stand in its place; 0 means
@@ -53,6 +54,7 @@ class RunSettings:
     thinking_tokens: int | None = None
     cot: bool = False
     no_context: bool = False
+    length_hint: bool = True
     rag: int = 0
     retriever: str = ""
     summaries: int = 0
@@ -92,6 +94,7 @@ class RunSettings:
             cot=self.cot,
             no_context=self.no_context,
             rag=self.rag,
+            length_hint=self.length_hint,
             thinking_tokens=self.thinking_tokens or 0,
             context_window=context_window,
         )

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lbx")
 
-_MODES = (("cot", "--cot"), ("no_context", "--no-context"), ("rag", "--rag"))
+_MODES = (
+    ("cot", True, "--cot"),
+    ("no_context", True, "--no-context"),
+    ("length_hint", False, "--no-length-hint"),
+    ("rag", True, "--rag"),
+)
+"""Of ``Benchmark.modes``: the setting, whether it is on, the option."""
 _NAMED = 3
 
 
@@ -48,8 +54,8 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
         UsageError: a name is unknown, or a task's benchmark does not know the way to ask.
     """
     tasks = select(bundle, list(names))
-    for mode, option in _MODES:
-        if not getattr(settings, mode):
+    for mode, on, option in _MODES:
+        if bool(getattr(settings, mode)) is not on:
             continue
         without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].modes]
         if without:

@@ -39,7 +39,7 @@ class RunSpec:
         name: of the run in the results file; None makes one from model and settings.
         limit, documents, sample, ids: which samples; see ``SampleChoice``.
         iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens, cot,
-            no_context, rag, summaries, batching: how they are asked; see ``RunSettings``.
+            no_context, length_hint, rag, summaries, batching: how they are asked; see ``RunSettings``.
         retriever, chunk_words, chunk_tokens: what finds the chunks of ``rag``; see ``Retrieval``.
         embedding: card of the embedding model for LongBench Pro's summaries.
         both_kinds: ask with reasoning and without, as two runs that read each document once.
@@ -70,6 +70,7 @@ class RunSpec:
     thinking_tokens: int | None = None
     cot: bool = False
     no_context: bool = False
+    length_hint: bool = True
     rag: int = 0
     summaries: int = 0
     retriever: str = BM25

@@ -20,6 +20,7 @@ MODE_OF_RUN = """nullif(concat_ws(' ',
                         ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
+                   CASE WHEN r.settings->>'length_hint' = 'false' THEN 'no length hint' END,
                    'rag ' || (r.settings->>'rag'),
                    'summaries ' || (r.settings->>'summaries')), '')"""
 _MODE = f"{MODE_OF_RUN} AS mode"

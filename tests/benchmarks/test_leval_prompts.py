@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from leval_scripts import CONFIG_PY, SCRIPT_PY
+from leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, SCRIPT_PY
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.benchmarks import LEval
-from lbx.benchmarks.leval_prompts import CONFIG, SCRIPT
+from lbx.benchmarks.leval_prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT
 from lbx.benchmarks.leval_tasks import KINDS
 from lbx.errors import BundleError, EmptyPromptError
 from lbx.layout import Bundle
@@ -153,6 +154,43 @@ def test_another_file_in_its_place_is_named(make_bundle: MakeBundle, place: str,
     bundle = make_bundle({**PLAIN, f"files/{place}": content})
     with pytest.raises(BundleError, match=Path(place).name):
         asked(bundle, "tpo")
+
+
+ROW = json.dumps({"query": "q", "gt": "a", "prompt": FOUNDING_PROMPT, "turbo-16k-0613_pred": "a"}).encode()
+FOUNDING = {f"files/{FOUNDING_SCRIPT}": FOUNDING_PY, f"files/{FOUNDING_ANSWERS}": ROW}
+
+
+@pytest.mark.parametrize("task", ["financial_qa", "gov_report_summ", "tpo"])
+def test_the_founding_protocol_tells_nothing_of_the_reference(make_bundle: MakeBundle, task: str) -> None:
+    bundle = make_bundle({**PLAIN, **FOUNDING})
+    sample = Sample("leval", task, "000-00", "doc", "who?", ("three words long",))
+    prompt = LEval().prompt(bundle, sample, Mode(context_window=16384, length_hint=False))
+    if task == "tpo":
+        assert prompt == asked(bundle, task)
+        return
+    assert (prompt.system, prompt.text) == (
+        "You read pictures. Now read a text.",
+        "The text: doc The task: who? Output: ",
+    )
+    assert (prompt.max_new_tokens, prompt.limits, prompt.source) == (1024, {16384: 15000}, FOUNDING_ANSWERS)
+
+
+@pytest.mark.parametrize(
+    ("place", "content"),
+    [
+        (FOUNDING_SCRIPT, b"("),
+        (FOUNDING_SCRIPT, b"x = 1"),
+        (FOUNDING_ANSWERS, b""),
+        (FOUNDING_ANSWERS, ROW.replace(b"Output", b"Answer")),
+        (FOUNDING_ANSWERS, None),
+    ],
+)
+def test_the_founding_files_must_be_what_they_were(make_bundle: MakeBundle, place: str, content: bytes | None) -> None:
+    there = {**PLAIN, **FOUNDING, f"files/{place}": content}
+    bundle = make_bundle({name: text for name, text in there.items() if text is not None})
+    sample = Sample("leval", "financial_qa", "000-00", "doc", "who?", ("three words long",))
+    with pytest.raises(BundleError, match=r"turbo.?16k"):
+        LEval().prompt(bundle, sample, Mode(context_window=16384, length_hint=False))
 
 
 def test_the_settings_must_be_there_with_the_script(make_bundle: MakeBundle) -> None:

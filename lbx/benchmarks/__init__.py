@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.judging import Judging
 from lbx.benchmarks.leval import LEval
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
@@ -33,7 +34,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
     def __getitem__(self, name: str) -> Benchmark:
         if name in self._families:
             return self._families[name]
-        return Summaries() if name == Summaries.name else own_benchmark(name)
+        return _OF_RUNS[name]() if name in _OF_RUNS else own_benchmark(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._families)
@@ -42,15 +43,18 @@ class _Benchmarks(Mapping[str, Benchmark]):
         return len(self._families)
 
 
+_OF_RUNS: Mapping[str, type[Summaries | Judging]] = {Summaries.name: Summaries, Judging.name: Judging}
+"""What a run brings along itself; by name alone they read what is stored."""
+
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
 )
 """Every benchmark by its name. This is the one place where a family is entered."""
 
 
-def with_summaries(summaries: Summaries) -> Mapping[str, Benchmark]:
-    """The same beside these parts of documents."""
-    return _Benchmarks(*BENCHMARKS.values(), summaries)
+def beside(own: Benchmark | None) -> Mapping[str, Benchmark]:
+    """The same beside a benchmark that a run brings along."""
+    return _Benchmarks(*BENCHMARKS.values(), own) if own else BENCHMARKS
 
 
 def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
@@ -105,6 +109,7 @@ def _there(bundle: Bundle) -> list[Benchmark]:
 def reserved_names() -> dict[str, str]:
     """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
     found = {"all": "everything that is in the bundle", Summaries.name: "what --summaries asks"}
+    found[Judging.name] = "what `lbx judge` asks"
     for name, family in BENCHMARKS.items():
         found |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.base import AnsweringBackend
-from lbx.benchmarks import BENCHMARKS, with_summaries
+from lbx.benchmarks import BENCHMARKS, beside
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.summaries import Summaries
 from lbx.engine.offline import block_network
@@ -65,7 +65,7 @@ class ResolvedRun:
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
         """By name."""
-        return with_summaries(self.summaries) if self.summaries else BENCHMARKS
+        return beside(self.summaries)
 
     def reading(self, retriever: str, chunks: Chunks) -> ResolvedRun:
         """The run with a retriever's chunks in place of documents; its name is part of what the run is."""

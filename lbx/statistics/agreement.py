@@ -1,0 +1,117 @@
+"""How far those who judge the same things agree: percent, Cohen's kappa, Krippendorff's alpha, Kendall's tau.
+
+Cohen, Educational and Psychological Measurement 20, 1960, and Psychological Bulletin 70, 1968 (weights); Krippendorff,
+Content Analysis, chapter 12; Kendall, Biometrika 33, 1945 (tau-b). What cannot be told is None: where all ratings are
+the same there is nothing that chance could have made otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from lbx.statistics.estimates import Floats
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+_RESAMPLES = 1000
+_SEED = 20240501
+
+
+def percent_agreement(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
+    """The share, in 0..1, of things of which two raters say the same; None without any."""
+    return sum(a == b for a, b in zip(first, second, strict=True)) / len(first) if first else None
+
+
+def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = False) -> float | None:
+    """Cohen's kappa of two raters of the same things.
+
+    Args:
+        quadratic: ratings are numbers, and a disagreement weighs as the square of their distance.
+    """
+    values = sorted({*first, *second})
+    if not values:
+        return None
+    codes = {value: at for at, value in enumerate(values)}
+    held = np.zeros((len(values), len(values)))
+    for a, b in zip(first, second, strict=True):
+        held[codes[a], codes[b]] += 1
+    weights = np.subtract.outer(values, values).astype(float) ** 2 if quadratic else 1 - np.eye(len(values))
+    chance = float((weights * np.outer(held.sum(1), held.sum(0))).sum()) / len(first)
+    return 1 - float((weights * held).sum()) / chance if chance else None
+
+
+class Alpha(NamedTuple):
+    """Krippendorff's alpha, and the 95% interval of the bootstrap; None where they cannot be told."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def alpha(
+    items: Sequence[Sequence[Any]], level: Level = "nominal", *, clusters: Sequence[Hashable] | None = None
+) -> Alpha:
+    """Krippendorff's alpha.
+
+    Args:
+        items: the ratings that each thing has, in any order, by as few or many raters as it has; one alone says
+            nothing. Numbers, but for ``nominal``, for which they need an order only.
+        clusters: of each thing: what belongs together is drawn together.
+    """
+    pairable = [at for at, ratings in enumerate(items) if len(ratings) > 1]
+    values = sorted({rating for at in pairable for rating in items[at]})
+    codes = {value: at for at, value in enumerate(values)}
+    labels = {label: at for at, label in enumerate(dict.fromkeys(clusters[at] if clusters else at for at in pairable))}
+    held = np.zeros((len(labels), len(values), len(values)))
+    for at in pairable:
+        counts = np.bincount([codes[rating] for rating in items[at]], minlength=len(values)).astype(float)
+        held[labels[clusters[at] if clusters else at]] += (np.outer(counts, counts) - np.diag(counts)) / (
+            len(items[at]) - 1
+        )
+    found = float(_alphas(held.sum(0)[None], values, level)[0])
+    if not math.isfinite(found):
+        return Alpha(None)
+    if len(labels) < 2:
+        return Alpha(found)
+    shares = np.full(len(labels), 1 / len(labels))
+    draws = np.random.default_rng(_SEED).multinomial(len(labels), shares, _RESAMPLES).astype(float)
+    drawn = _alphas((draws @ held.reshape(len(labels), -1)).reshape(-1, *held.shape[1:]), values, level)
+    # A sample whose ratings are all the same has no disagreement.
+    low, high = np.quantile(np.where(np.isfinite(drawn), drawn, 1.0), (0.025, 0.975))
+    return Alpha(found, float(low), float(high))
+
+
+def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats:
+    """1 - observed / expected disagreement of each matrix of coincidences; no number where all say the same."""
+    totals = coincidences.sum(1)
+    n = totals.sum(1)
+    if level == "nominal":
+        observed = n - np.trace(coincidences, axis1=1, axis2=2)
+        expected = n**2 - (totals**2).sum(1)
+    else:
+        # The squared distance of ranks, or of the values; of ranks, half of a value's own ratings lie below it.
+        places = np.cumsum(totals, 1) - totals / 2 if level == "ordinal" else np.array([values], float) + 0 * totals
+        places -= ((totals * places).sum(1) / np.maximum(n, 1))[:, None]
+        squares = (totals * places**2).sum(1)
+        observed = 2 * (squares - np.einsum("bi,bij,bj->b", places, coincidences, places))
+        expected = 2 * n * squares
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where((totals > 0).sum(1) > 1, 1 - (n - 1) * observed / expected, np.nan), np.float64)
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two orders of the same things; None where one of them puts all in one place."""
+    a, b = (np.sign(np.subtract.outer(*[np.asarray(one, float)] * 2)) for one in (first, second))
+    pairs = math.sqrt(float((a != 0).sum()) * float((b != 0).sum()))
+    return float((a * b).sum()) / pairs if pairs else None
+
+
+def majority(verdicts: Sequence[Hashable]) -> Hashable | None:
+    """What more than half say; None where no verdict has that."""
+    ((most, count),) = Counter(verdicts).most_common(1) or [(None, 0)]
+    return most if 2 * count > len(verdicts) else None

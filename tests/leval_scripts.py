@@ -49,6 +49,18 @@ def main():
         if "sci_fi" in file_name:
             text_inputs = inst.replace("in the story.", "in the world") + "\nReally?"
 """
+JUDGE_PY = rb"""
+import never_there
+def decide(text):
+    return "A" if "[[A]]" in text else "B"
+if __name__ == "__main__":
+    args = never_there.parse()
+    judge_prompts = {"judge_model": args.judge_model, "name": "two", **args.more,
+                     "system_prompt": "Weigh both; say \"[[A]]\", \"[[B]]\" or \"[[C]]\".",
+                     "prompt_template": "Asked {question}\n\nTrue: {ref_answer}\n\nA said {answer_a}\n"
+                     "B said {answer_b}\n{{end}}", "output_format": "[[A]]" }
+    judge_prompts["later"] = decide
+"""
 
 
 FOUNDING_PY = rb"""

@@ -49,6 +49,22 @@ def values_given(text: str, where: str, name: str) -> list[ast.expr]:
     return [node.value for node in sorted(named, key=lambda node: node.lineno)]
 
 
+def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
+    """The texts under some keys of a dict that a Python file gives to a name anywhere; its other values may be no
+    literals.
+
+    Raises:
+        BundleError: the file is not Python, or has no dict of that name with a text under each key; names the file.
+    """
+    for node in values_given(text, where, name):
+        if isinstance(node, ast.Dict):
+            pairs = [(text_of(key), text_of(value)) for key, value in zip(node.keys, node.values, strict=True) if key]
+            found = {key: said for key, said in pairs if key in keys and said is not None}
+            if len(found) == len(keys):
+                return {key: found[key] for key in keys}
+    raise damaged(where, f"it gives no dict with texts under {', '.join(keys)} to {name}")
+
+
 def text_of(node: ast.expr) -> str | None:
     """A text as it is written; each value of an f-string stands as its expression between "\0". None: it is none."""
     match node:

@@ -16,20 +16,16 @@ text with three variables, which are put in and never evaluated. ``docs/own-benc
 
 from __future__ import annotations
 
-import hashlib
 import re
-import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 from lbx.benchmarks.files import DataRow, read_jsonl, while_unchanged
+from lbx.benchmarks.tables import check_keys, listed, near, read_table, wrong
 from lbx.benchmarks.templates import template_fields
-from lbx.errors import UsageError
-from lbx.inputs import read_input
 from lbx.metrics.named import METRICS
 from lbx.paths import inside
 from lbx.records import Sample, Truncation
@@ -45,7 +41,6 @@ TRUNCATIONS = {
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})?")
-_LIMIT = 1 << 20
 _MOST_TOKENS = 1 << 20
 _LONGEST_ID = 200
 _ROW_FIELDS = ("id", *VARIABLES, "references")
@@ -56,7 +51,6 @@ _SHARED: dict[str, type] = {
 }  # fmt: skip
 _OF_TASK: dict[str, type] = {"name": str, "data": str, **_SHARED}
 _NEEDED = ("name", "data", "prompt", "metrics", "max_new_tokens")
-_KINDS = {str: "text", list: "a list of texts", int: "a whole number", bool: "true or false", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,44 +108,34 @@ def read_definition(path: Path, reserved: Mapping[str, str] | None = None) -> De
     Raises:
         UsageError: something is wrong with it; names the file, the task and the key.
     """
-    try:
-        content = read_input(path, _LIMIT)
-    except OSError as exc:
-        raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
-    try:
-        table = tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as exc:
-        line = content.count(b"\n", 0, exc.start) + 1
-        raise UsageError(f"{path}, line {line}: it is not UTF-8 ({exc.reason}).") from exc
-    except (ValueError, RecursionError) as exc:
-        raise UsageError(f"{path} is not valid TOML: {exc}.") from exc
-    return _definition(table, path, hashlib.sha256(content).hexdigest(), reserved or {})
+    table, digest = read_table(path)
+    return _definition(table, path, digest, reserved or {})
 
 
 def _definition(table: Mapping[str, Any], path: Path, digest: str, reserved: Mapping[str, str]) -> Definition:
-    _check_keys(table, {**_HEAD, **_SHARED}, ("name", "task"), str(path))
+    check_keys(table, {**_HEAD, **_SHARED}, ("name", "task"), str(path), nested=["task"])
     name = table["name"]
     if not is_name(name):
-        raise _wrong(path, f"name = {name!r} cannot name a benchmark: letters, digits and _ . - can, at most 64")
+        raise wrong(path, f"name = {name!r} cannot name a benchmark: letters, digits and _ . - can, at most 64")
     if meaning := reserved.get(name):
-        raise _wrong(path, f"name = {name!r} is taken: --tasks {name} means {meaning}")
+        raise wrong(path, f"name = {name!r} is taken: --tasks {name} means {meaning}")
     if not table["task"]:
-        raise _wrong(path, "it has no [[task]]")
+        raise wrong(path, "it has no [[task]]")
     shared = {key: value for key, value in table.items() if key in _SHARED}
     tasks: dict[str, OwnTask] = {}
     for number, entry in enumerate(table["task"], 1):
         task = _task(entry, shared, f"{path}, [[task]] number {number}")
         if task.name in tasks:
-            raise _wrong(task.where, f"there is another task {task.name!r} before it")
+            raise wrong(task.where, f"there is another task {task.name!r} before it")
         tasks[task.name] = task
     return Definition(name, table.get("licence", ""), tuple(tasks.values()), digest)
 
 
 def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
     if not isinstance(entry, dict):
-        raise _wrong(where, "it is no table: write [[task]], then one key a line")
+        raise wrong(where, "it is no table: write [[task]], then one key a line")
     table = {**shared, **entry}
-    _check_keys(table, _OF_TASK, _NEEDED, where)
+    check_keys(table, _OF_TASK, _NEEDED, where)
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     values["fields"] = tuple(sorted(table.get("fields", {}).items()))
     task = OwnTask(**values, where=where)
@@ -162,32 +146,32 @@ def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
 
 def _check_names(task: OwnTask) -> None:
     if not is_name(task.name):
-        raise _wrong(task.where, f"name = {task.name!r} cannot name a task: letters, digits and _ . - can, at most 64")
+        raise wrong(task.where, f"name = {task.name!r} cannot name a task: letters, digits and _ . - can, at most 64")
     try:
         inside(Path(), task.data)
     except ValueError as exc:
-        raise _wrong(task.where, f"data = {task.data!r} is no file beside this one: {exc}") from exc
+        raise wrong(task.where, f"data = {task.data!r} is no file beside this one: {exc}") from exc
     if not task.data.endswith(".jsonl"):
-        raise _wrong(task.where, f"data = {task.data!r} should be a JSON lines file, named *.jsonl")
+        raise wrong(task.where, f"data = {task.data!r} should be a JSON lines file, named *.jsonl")
     for ours, theirs in task.fields:
         if ours not in _ROW_FIELDS or not isinstance(theirs, str) or not theirs:
-            raise _wrong(task.where, f"fields can say what a row calls {_listed(_ROW_FIELDS)}, not {ours} = {theirs!r}")
+            raise wrong(task.where, f"fields can say what a row calls {listed(_ROW_FIELDS)}, not {ours} = {theirs!r}")
 
 
 def _check_values(task: OwnTask) -> None:
     for metric in task.metrics:
         if metric not in METRICS:
-            raise _wrong(task.where, f"there is no metric {metric!r}.{_near(metric, METRICS)}")
+            raise wrong(task.where, f"there is no metric {metric!r}.{near(metric, METRICS)}")
     if not task.metrics or len(set(task.metrics)) < len(task.metrics):
-        raise _wrong(task.where, f"metrics should name at least one, and none twice: {_listed(METRICS)}")
+        raise wrong(task.where, f"metrics should name at least one, and none twice: {listed(METRICS)}")
     if not 0 < task.max_new_tokens <= _MOST_TOKENS:
-        raise _wrong(task.where, f"max_new_tokens = {task.max_new_tokens} should be from 1 to {_MOST_TOKENS:,}")
+        raise wrong(task.where, f"max_new_tokens = {task.max_new_tokens} should be from 1 to {_MOST_TOKENS:,}")
     if task.truncation not in TRUNCATIONS:
-        raise _wrong(task.where, f"truncation = {task.truncation!r} should be one of {_listed(TRUNCATIONS)}")
+        raise wrong(task.where, f"truncation = {task.truncation!r} should be one of {listed(TRUNCATIONS)}")
     if not all(task.stop):
-        raise _wrong(task.where, "stop holds an empty text, which would end every answer before it begins")
+        raise wrong(task.where, "stop holds an empty text, which would end every answer before it begins")
     if not _LANGUAGE.fullmatch(task.language):
-        raise _wrong(task.where, f'language = {task.language!r} should be a code such as "en", "zh" or "de"')
+        raise wrong(task.where, f'language = {task.language!r} should be a code such as "en", "zh" or "de"')
 
 
 def _check_prompt(task: OwnTask) -> None:
@@ -195,15 +179,15 @@ def _check_prompt(task: OwnTask) -> None:
     try:
         names = [name for _, name in template_fields(task.prompt) if name is not None]
     except ValueError as exc:
-        raise _wrong(task.where, f"the prompt cannot be filled in: {exc}. {braces}") from exc
+        raise wrong(task.where, f"the prompt cannot be filled in: {exc}. {braces}") from exc
     for name in names:
         if name not in VARIABLES:
-            known = _listed(f"{{{one}}}" for one in VARIABLES)
-            raise _wrong(task.where, f"the prompt names {{{name}}}, and there is only {known}. {braces}")
+            known = listed(f"{{{one}}}" for one in VARIABLES)
+            raise wrong(task.where, f"the prompt names {{{name}}}, and there is only {known}. {braces}")
     if names.count("document") > 1:
-        raise _wrong(task.where, "the prompt names {document} twice: only one place can be cut where it is too long")
+        raise wrong(task.where, "the prompt names {document} twice: only one place can be cut where it is too long")
     if not names:
-        raise _wrong(task.where, "the prompt names neither {document} nor {question}: every sample would be the same")
+        raise wrong(task.where, "the prompt names neither {document} nor {question}: every sample would be the same")
 
 
 def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
@@ -218,10 +202,10 @@ def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
         sample = _sample(row, benchmark, task, number)
         first = seen.setdefault(sample.sample_id, row.where)
         if first is not row.where:
-            raise _wrong(row.where, f"the id {sample.sample_id!r} is that of {first}")
+            raise wrong(row.where, f"the id {sample.sample_id!r} is that of {first}")
         yield sample
     if not seen:
-        raise _wrong(path, "it holds no question")
+        raise wrong(path, "it holds no question")
 
 
 @while_unchanged
@@ -235,10 +219,10 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int) -> Sample:
     given: dict[str, Any] = {name: row.values.get(called.get(name, name)) for name in _ROW_FIELDS}
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
         if given[name] is None:
-            raise _wrong(row.where, f"the field {called.get(name, name)!r} is missing, the {name} of {task.name!r}")
+            raise wrong(row.where, f"the field {called.get(name, name)!r} is missing, the {name} of {task.name!r}")
     for name in ("document", "question"):
         if given[name] is not None and (not isinstance(given[name], str) or not given[name].strip()):
-            raise _wrong(row.where, f"the field {called.get(name, name)!r} should be text that is not blank")
+            raise wrong(row.where, f"the field {called.get(name, name)!r} should be text that is not blank")
     choices = _choices(row, given["choices"])
     document = given["document"] or ""
     meta: dict[str, Any] = {"metrics": list(task.metrics)}
@@ -261,7 +245,7 @@ def _identifier(row: DataRow, value: object, number: int) -> str:
         return f"{number:04d}"
     name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_ID or one_line(name) != name:
-        raise _wrong(
+        raise wrong(
             row.where, f"the id {str(value)[:80]!r} should be a number or a text of at most {_LONGEST_ID} signs"
         )
     return name
@@ -271,9 +255,9 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, list) or not 2 <= len(value) <= len(ascii_uppercase):
-        raise _wrong(row.where, "the choices should be a list of 2 to 26 texts")
+        raise wrong(row.where, "the choices should be a list of 2 to 26 texts")
     if not all(isinstance(text, str) and text.strip() for text in value):
-        raise _wrong(row.where, "one of the choices is no text, or blank")
+        raise wrong(row.where, "one of the choices is no text, or blank")
     return dict(zip(ascii_uppercase, value, strict=False))
 
 
@@ -286,35 +270,7 @@ def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[s
         known = [letters.get(str(text)) for text in texts if isinstance(text, str | int) and text is not True]
         texts = known if len(known) == len(texts) else []
         if not texts or None in texts:
-            raise _wrong(row.where, f"the references should be of the choices: {_listed(choices)}, or their texts")
+            raise wrong(row.where, f"the references should be of the choices: {listed(choices)}, or their texts")
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise _wrong(row.where, "the references should be a text, or a list of at least one, none of them blank")
+        raise wrong(row.where, "the references should be a text, or a list of at least one, none of them blank")
     return tuple(texts)
-
-
-def _check_keys(table: Mapping[str, Any], known: Mapping[str, type], needed: Iterable[str], where: str) -> None:
-    for key, value in table.items():
-        if key not in known:
-            raise _wrong(where, f"there is no key {key!r}.{_near(key, known)}")
-        wanted = known[key]
-        right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
-        if wanted is list and key != "task":
-            right = right and all(isinstance(text, str) for text in value)
-        if not right:
-            raise _wrong(where, f"{key} should be {_KINDS[wanted]}")
-    for key in needed:
-        if key not in table:
-            raise _wrong(where, f"the key {key!r} is missing")
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" Known are {_listed(known)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
-def _wrong(where: object, what: str) -> UsageError:
-    return UsageError(f"{where}: {what}" + "." * (not what.endswith("?")))

@@ -1,0 +1,142 @@
+"""The official rubric out of a stand-in for its script, and TOML files of one's own with all that can be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from leval_scripts import JUDGE_PY
+
+from lbx.benchmarks.judging import Judging, Round
+from lbx.benchmarks.leval_judge import VERDICTS, official_rubric
+from lbx.benchmarks.rubrics import read_rubric
+from lbx.errors import BundleError, UsageError
+from lbx.layout import Bundle
+
+ROUND = Round("leval", "tpo", "0", "why {x}?", ("so",), "m", "one", against_run_id="n", against="two")
+PAIR = """
+name = "faithful"
+kind = "pair"
+system = "Compare."
+user = "{document} Q {question} 1 {a} 2 {b}"
+verdicts = [["FIRST", "first"], ["SECOND", "second"], ["SAME", "tie"], ["EQUAL", "tie"]]
+max_new_tokens = 64
+"""
+RATING = """
+name = "stars"
+kind = "score"
+user = "{question} {reference} {answer}"
+rating = "Rating: {rating}"
+low = 1
+high = 10
+"""
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "ours.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_the_official_rubric_is_read_out_of_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "llm_eval.py"
+    script.write_bytes(JUDGE_PY)
+    rubric = official_rubric(script)
+    assert (rubric.name, rubric.kind, rubric.verdicts, rubric.max_new_tokens) == ("leval", "pair", VERDICTS, 2048)
+    assert rubric.system == 'Weigh both; say "[[A]]", "[[B]]" or "[[C]]".'
+    judging = Judging(rubric, [ROUND])
+    bundle = Bundle.__new__(Bundle)
+    (sample,) = judging.samples(bundle, "leval")
+    text = "Asked why {x}?\n\nTrue: so\n\nA said one\nB said two\n{end}"
+    assert judging.prompt(bundle, sample).text == text
+    assert not rubric.shows_document and rubric.source.endswith("/llm_eval.py")
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        (b'"output_format": "[[A]]"', b'"output_format": "A"', "verdicts are read as 'A'"),
+        (b'"system_prompt"', b'"system"', "gives no dict with texts under system_prompt, prompt_template"),
+        (b'"Weigh', b'args.x + "Weigh', "gives no dict"),
+        (b"{answer_b}", b"{answer_c}", "other fields than question, ref_answer, answer_a, answer_b"),
+        (b"{{end}}", b"{{end}", "is no template"),
+        (b"judge_prompts = ", b"prompts = ", "gives no dict"),
+        (b"if __name__", b"if if", "is not Python"),
+    ],
+)
+def test_another_script_is_not_taken_for_it(tmp_path: Path, old: bytes, new: bytes, said: str) -> None:
+    script = tmp_path / "llm_eval.py"
+    assert old in JUDGE_PY
+    script.write_bytes(JUDGE_PY.replace(old, new))
+    with pytest.raises(BundleError, match=said):
+        official_rubric(script)
+
+
+def test_a_pair_of_ones_own(tmp_path: Path) -> None:
+    rubric = read_rubric(written(tmp_path, PAIR))
+    assert (rubric.name, rubric.kind, rubric.system, rubric.max_new_tokens) == ("faithful", "pair", "Compare.", 64)
+    assert rubric.verdicts[3] == ("EQUAL", "tie") and rubric.shows_document and rubric.source == "ours.toml"
+    sample = replace(ROUND, answer_first=False).sample(rubric)
+    read = [Judging().score(sample, text) for text in ("FIRST", "EQUAL or SAME", "SECOND, SAME", "none")]
+    assert [[(one.extracted, one.partial) for one in scores] for scores in read] == [
+        [("against", None)], [("tie", None)], [("answer", "ambiguous")], []
+    ]  # fmt: skip
+    again = read_rubric(written(tmp_path, "# the same in other words\n" + PAIR.replace("64", "0x40")))
+    assert again.sha256 == rubric.sha256 != read_rubric(written(tmp_path, PAIR.replace("64", "65"))).sha256
+
+
+def test_a_rating_of_ones_own(tmp_path: Path) -> None:
+    rubric = read_rubric(written(tmp_path, RATING))
+    assert (rubric.kind, rubric.pattern, rubric.low, rubric.high) == ("score", "Rating: {rating}", 1, 10)
+    (score,) = Judging().score(replace(ROUND, against_run_id=None).sample(rubric), "7? Rating: 10.")
+    assert (score.metric, score.score, score.extracted, score.partial) == ("rating", 1.0, "10", None)
+
+
+@pytest.mark.parametrize(
+    "base, old, new, said",
+    [
+        (PAIR, '"pair"', '"pairs"', "kind should be 'pair' or 'score', not 'pairs'"),
+        (PAIR, 'kind = "pair"', "", "not 'None'"),
+        (PAIR, 'kind = "pair"', "kind = [1]", r"not '\[1\]'"),
+        (PAIR, 'system = "Compare."', "system = 1", "system should be text"),
+        (PAIR, "max_new_tokens", "max_tokens", "no key 'max_tokens'. Did you mean 'max_new_tokens'"),
+        (PAIR, "64", "0", "from 1 to"),
+        (PAIR, "64", "true", "should be a whole number"),
+        (PAIR, '"faithful"', '"leval"', "the official rubric"),
+        (PAIR, '"faithful"', '"a/b"', "cannot name a rubric"),
+        (PAIR, "2 {b}", "", r"does not name \{b\}"),
+        (PAIR, "{question}", "{query}", r"names \{query\}, and for kind = 'pair' there is only \{a\}, \{b\}"),
+        (PAIR, "{question}", "{question", "cannot be filled in"),
+        (PAIR, "{question}", "{question!r}", "asks for a conversion"),
+        (PAIR, "{document} Q", "{question} {document}", "once, and before everything else"),
+        (PAIR, "Q {question}", "{document}", "once, and before everything else"),
+        (PAIR, '["SAME", "tie"]', '["SAME", "draw"]', "a mark, and first, second or tie"),
+        (PAIR, '["SAME", "tie"]', '"SAME"', "a mark, and first, second or tie"),
+        (PAIR, '["SAME", "tie"]', '["", "tie"]', "should be a text of 1 to"),
+        (PAIR, '["SAME", "tie"]', '["SECONDS", "tie"]', "'SECOND' of verdicts stands in 'SECONDS'"),
+        (PAIR, '["SAME", "tie"]', '["FIRST", "tie"]', "'FIRST' of verdicts stands in 'FIRST'"),
+        (PAIR, '["FIRST", "first"], ', "", "no mark for first"),
+        (PAIR, "verdicts = ", "marks = ", "no key 'marks'"),
+        (RATING, "{answer}", "{a}", r"names \{a\}, and for kind = 'score'"),
+        (RATING, "Rating: {rating}", "Rating", "should be a short text with"),
+        (RATING, "high = 10", "high = 1", "should be a scale such as"),
+        (RATING, "high = 10", "high = '10'", "high should be a whole number"),
+        (RATING, "low = 1", "", "the key 'low' is missing"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_key(tmp_path: Path, base: str, old: str, new: str, said: str) -> None:
+    assert old in base
+    with pytest.raises(UsageError, match=said) as error:
+        read_rubric(written(tmp_path, base.replace(old, new)))
+    assert "ours.toml" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, said", [(b"\xff", "not UTF-8"), ("name = ", "not valid TOML"), ("a=" + "[" * 9000, "not valid")]
+)
+def test_what_is_no_toml_is_said(tmp_path: Path, text: str | bytes, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_rubric(written(tmp_path, text))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_rubric(tmp_path / "none.toml")

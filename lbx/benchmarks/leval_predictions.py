@@ -1,4 +1,4 @@
-"""L-Eval's prediction files: a folder with {task}.pred.jsonl.
+"""L-Eval's prediction files: a folder with {task}.pred.jsonl, and for a judge one {model}.pred.jsonl over open tasks.
 
 Source: Evaluation/auto_eval.py and Baselines/turbo16k-test.py of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
@@ -10,22 +10,26 @@ count in topic_retrieval_longchat, where a row's number in the file says which t
 ROUGE and topic retrieval an answer or a reference that is no text is turned into one; elsewhere auto_eval.py stops on
 it. A row without "evaluation", on which it stops too, is taken for what its task is scored by. The authors' own files
 differ in a few questions, so without a bundle a sample is named by a hash of what is asked, not by its place.
+
+Rows of {model}.pred.jsonl are marked "LLM" or "human" and say no task. Evaluation/llm_eval.py turns what is no text in
+them into one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.leval_tasks import KINDS, OPEN, SCORED
+from lbx.benchmarks.leval_tasks import JUDGED, KINDS, NO_TASK, OPEN, SCORED
 from lbx.benchmarks.prediction_lines import PredictionLine, wrong
 from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, file_part
 from lbx.records import Sample, canonical_json, sha256_text
 
 _GAP = "none"
 """``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""
+_NO_TEXT = "the answer is no text; as officially, what Python prints of it is"
 
 
 class LEvalFormat(PredictionFormat):
@@ -36,16 +40,40 @@ class LEvalFormat(PredictionFormat):
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """See ``PredictionFormat.read``."""
-        answer_key = next((key for key in lines[0].values if "_pred" in key), None)
-        if answer_key is None:
-            raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
-        seen: Counter[str] = Counter()
-        predictions = []
-        for number, line in enumerate(lines):
-            prediction = self._prediction(task, number, line, answer_key)
-            seen[prediction.sample_id] += 1
-            predictions.append(_numbered(prediction, seen[prediction.sample_id]))
-        return predictions
+        answer_key = _answer_key(lines)
+        return _numbered(self._prediction(task, number, line, answer_key) for number, line in enumerate(lines))
+
+    def for_judges(self, line: PredictionLine) -> bool:
+        """See ``PredictionFormat.for_judges``."""
+        return line.values.get("evaluation") in JUDGED
+
+    def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read_judged``."""
+        answer_key = _answer_key(lines)
+        return _numbered(self._judged(number, line, answer_key) for number, line in enumerate(lines))
+
+    def _judged(self, number: int, line: PredictionLine, answer_key: str) -> Prediction:
+        evaluation = line.text("evaluation")
+        if evaluation not in JUDGED:
+            raise wrong(
+                line.where,
+                f"the row is marked {evaluation!r}; a file that no task names holds rows for a judge (LLM, human)",
+            )
+        question, reference = (_printed(line.need(key)) for key in ("query", "gt"))
+        sample = Sample(
+            benchmark=self.name,
+            task=NO_TASK,
+            sample_id=_hash(question, reference, evaluation, None),
+            context="",
+            question=question,
+            references=(reference,),
+            meta={"evaluation": evaluation},
+        )
+        said = line.need(answer_key)
+        others = [key for key in line.values if "_pred" in key and key != answer_key]
+        notes = [_NO_TEXT] * (not isinstance(said, str))
+        notes += [f"{' and '.join(map(repr, others))} beside {answer_key!r}, whose answer is taken"] * bool(others)
+        return Prediction(line, NO_TASK, sample.sample_id, number, sample, _printed(said), note="; ".join(notes))
 
     def _prediction(self, task: str, number: int, line: PredictionLine, answer_key: str) -> Prediction:
         evaluation, sample_id = line.values.get("evaluation"), "gap"
@@ -61,8 +89,7 @@ class LEvalFormat(PredictionFormat):
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
             meta["topic"] = number % 3
-        content = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
-        sample_id = sha256_text(canonical_json(content))[:16]
+        sample_id = _hash(line.optional_text("query"), reference, evaluation, meta.get("topic"))
         sample = Sample(
             benchmark=self.name,
             task=task,
@@ -76,8 +103,7 @@ class LEvalFormat(PredictionFormat):
         said = as_text(task, line.values[answer_key])
         if prediction.finish_reason is None or said is None:
             return prediction
-        note = "the answer is no text; as officially, what Python prints of it is"
-        return replace(prediction, output=said, finish_reason=None, note=note)
+        return replace(prediction, output=said, finish_reason=None, note=_NO_TEXT)
 
     def identity(self, sample: Sample) -> object:
         """Question, answer, and whether it is scored at all."""
@@ -125,13 +151,31 @@ def _expected(task: str) -> str:
     return kind if kind in OPEN else "exam"
 
 
-def _numbered(prediction: Prediction, times: int) -> Prediction:
+def _answer_key(lines: Sequence[PredictionLine]) -> str:
+    found = next((key for key in lines[0].values if "_pred" in key), None)
+    if found is None:
+        raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
+    return found
+
+
+def _hash(*content: object) -> str:
+    return sha256_text(canonical_json(list(content)))[:16]
+
+
+def _printed(value: object) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _numbered(predictions: Iterable[Prediction]) -> list[Prediction]:
     """Questions that are repeated word for word are samples of their own."""
-    if times == 1:
-        return prediction
-    name = f"{prediction.sample_id}-{times}"
-    sample = replace(prediction.sample, sample_id=name) if prediction.sample else None
-    return replace(prediction, sample_id=name, sample=sample)
+    seen: Counter[str] = Counter()
+    found = []
+    for row in predictions:
+        seen[row.sample_id] += 1
+        name = row.sample_id if seen[row.sample_id] == 1 else f"{row.sample_id}-{seen[row.sample_id]}"
+        sample = replace(row.sample, sample_id=name) if row.sample else None
+        found.append(replace(row, sample_id=name, sample=sample))
+    return found
 
 
 def as_text(task: str, value: object) -> str | None:

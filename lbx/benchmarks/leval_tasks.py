@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.sources import Source
+from lbx.records import Sample
 
 METRICS: dict[str, tuple[str, ...]] = {
     "choice": ("exact_match",),
@@ -51,6 +52,12 @@ OPEN = ("f1", "rouge")
 SCORED = ("exam", "f1", "rouge")
 """The marks of questions that auto_eval.py scores."""
 
+JUDGED = ("LLM", "human")
+"""The marks of questions that a judge or people rate."""
+
+NO_TASK = "judged"
+"""Stands for the task of a judged question in a file that says none, and of which no bundle tells it."""
+
 
 class LEvalQuestion(NamedTuple):
     """One question as its line holds it.
@@ -74,6 +81,12 @@ class LEvalQuestion(NamedTuple):
     @property
     def content(self) -> tuple[str, str, str]:
         return self.context, self.question, self.answer
+
+
+def marks(sample: Sample) -> tuple[str, ...]:
+    """Who judges a question: "LLM", "human", both or nobody."""
+    own = sample.meta.get("evaluation")
+    return (*((own,) if own in JUDGED else ()), *sample.meta.get("judged_by", ()))
 
 
 def read_questions(source: Source) -> list[LEvalQuestion]:

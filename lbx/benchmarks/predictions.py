@@ -106,6 +106,14 @@ class PredictionFormat(ABC):
     def identity(self, sample: Sample) -> object:
         """What a file's sample and the bundle's have in common if they are the same."""
 
+    def for_judges(self, line: PredictionLine) -> bool:
+        """Whether a row is in a file for a judge, which holds several tasks and is named after its model."""
+        return False
+
+    def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """Such a file's rows, as ``read``; a sample's ``meta["evaluation"]`` says who judges it."""
+        raise NotImplementedError
+
     def free_standing(self, prediction: Prediction) -> bool:
         """Whether a row that answers no sample of the bundle is taken nevertheless."""
         return prediction.sample is None

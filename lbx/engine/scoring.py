@@ -54,11 +54,14 @@ def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, 
         How many outputs were scored.
     """
     marks = ", ".join("?" for _ in wanted.run_ids)
+    # Answers for a judge are to questions that metrics score as well; officially no metric ever sees them.
+    judged = "SELECT run_id FROM runs WHERE json_extract(settings, '$.judged') = 'true'"
     chosen = f"AND run_id IN ({marks})" if wanted.run_ids else ""
     counts = {
         (run_id, name, task): count
         for run_id, name, task, count in store.query(
-            f"SELECT run_id, benchmark, task, count(*) FROM generations WHERE error IS NULL {chosen} GROUP BY ALL",  # noqa: S608
+            f"SELECT run_id, benchmark, task, count(*) FROM generations WHERE error IS NULL {chosen} "  # noqa: S608
+            f"AND run_id NOT IN ({judged}) GROUP BY ALL",
             list(wanted.run_ids),
         ).rows
         if name in wanted.benchmarks

@@ -2,5 +2,15 @@
 
 from lbx.exchange.exporting import Exported, export
 from lbx.exchange.importing import Imported, Understood, understand, write_predictions
+from lbx.exchange.published import published_names, published_run
 
-__all__ = ["Exported", "Imported", "Understood", "export", "understand", "write_predictions"]
+__all__ = [
+    "Exported",
+    "Imported",
+    "Understood",
+    "export",
+    "published_names",
+    "published_run",
+    "understand",
+    "write_predictions",
+]

@@ -180,13 +180,18 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
     except (KeyError, TypeError, ValueError) as exc:
         raise StoreError(f"{store.path} does not say which files {run['run_id']!r} was imported from.") from exc
     files: dict[str, list[str]] = {}
+    every = sum(file.rows for file in stored)
+    begin = 0
     for file in stored:
         rows = store.query(
             "SELECT source_row FROM generations WHERE run_id = ? AND benchmark = ? AND (task = ? OR ? IS NULL) "
             "ORDER BY created_at",
             [run["run_id"], form.name, file.task, file.task],
         ).rows
-        place = form.place(run["model"], file.task, file.name)
+        if file.task is None and len(rows) == every:
+            rows = rows[begin : begin + file.rows]
+            begin += file.rows
+        place = "/".join(filter(None, (file.folder, form.place(run["model"], file.task, file.name))))
         if len(rows) != file.rows or not rows or place in files:
             raise StoreError(
                 f"The import {run['run_id']!r} in {store.path} is not complete.",
@@ -208,10 +213,12 @@ class _StoredFile:
     rows: int
     final_newline: bool
     separator: str = "\n"
+    folder: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not isinstance(self.separator, str) or "/" in self.name:
-            raise ValueError(self.name)
+        for text in (self.name, self.folder, self.separator):
+            if not isinstance(text, str) or "/" in text:
+                raise ValueError(text)
 
 
 def _made_files(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.own import own_names
 from lbx.benchmarks.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.errors import StoreError, UsageError
+from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
 from lbx.layout import Bundle
@@ -49,7 +50,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """Predictions that are ready to be written, as the run ``name``."""
+    """Predictions that are ready to be written, as the run ``name``, with ``told`` among its settings."""
 
     form: PredictionFormat
     reading: PredictionFiles
@@ -57,6 +58,7 @@ class Understood:
     model: str
     bundle: Bundle | None
     metadata: Mapping[str, str] | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
 
 
 def understand(
@@ -73,7 +75,8 @@ def understand(
 
     Args:
         format_name: the benchmark's name.
-        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro).
+        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro; leval's for
+            a judge).
         model: what the run's model is called.
         run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows that
@@ -90,9 +93,10 @@ def understand(
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():
         raise UsageError("The model has no name.", fix="Name it: --model NAME.")
-    reading = read(form, path, e=e)
+    judged = holds_judged(form, path, e=e)
+    reading = read_judged(form, [path]) if judged else read(form, path, e=e)
     if bundle is not None:
-        reading = match(form, bundle, reading)
+        reading = (match_judged if judged else match)(form, bundle, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
     return Understood(form, reading, name, model, bundle, metadata)
 
@@ -142,6 +146,8 @@ def _refuse_other_content(store: Store, run_id: str, reading: PredictionFiles) -
 
 def _run_row(given: Understood) -> RunRow:
     form, reading = given.form, given.reading
+    settings = {"imported": form.name, "content_sha256": reading.content_sha256, "files": reading.files}
+    judged = {"judged": True} if reading.judged else {}
     return RunRow(
         run_id=given.name,
         model=given.model,
@@ -149,7 +155,7 @@ def _run_row(given: Understood) -> RunRow:
         backend_version="",
         benchmark_versions={form.name: BENCHMARKS[form.name].metric_version},
         bundle_digest=given.bundle.digest if given.bundle else "",
-        settings={"imported": form.name, "content_sha256": reading.content_sha256, "files": reading.files},
+        settings={**settings, **judged, **given.told},
         hardware={},
         lbx_version=__version__,
         metadata=given.metadata or None,
@@ -172,7 +178,7 @@ def _write(form: PredictionFormat, store: Store, reading: PredictionFiles, run_i
 
 def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
     """Rows as they stand in the files: one file may hold several tasks by turns."""
-    if len(reading.files) == 1:
+    if len(reading.files) == 1 or reading.judged:
         return iter(sorted(reading.rows, key=lambda prediction: prediction.line.number))
     return iter(reading.rows)
 

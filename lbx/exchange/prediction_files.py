@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,12 +38,14 @@ class PredictionFiles:
             line feed ends it.
         content_sha256: over the files' bytes and what they were taken for.
         ignored: names of what else lies in the folder.
+        judged: whether the rows are for a judge, which no metric scores.
     """
 
     tasks: Mapping[str, list[Prediction]]
     files: list[dict[str, Any]]
     content_sha256: str
-    ignored: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+    judged: bool = False
 
     @property
     def rows(self) -> Iterable[Prediction]:
@@ -72,7 +74,7 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
         data = read_bytes(file)
         content = split(file, data)
         tasks[task] = form.read(task, content.lines)
-        files.append(_file(file, task, content))
+        files.append(file_entry(file, task, content))
         digest.update(f"{task} {len(data)}\n".encode() + data)
     return PredictionFiles(tasks, files, digest.hexdigest(), ignored)
 
@@ -83,10 +85,10 @@ def _one_file(form: PredictionFormat, path: Path) -> PredictionFiles:
     tasks: dict[str, list[Prediction]] = {}
     for prediction in form.read("", content.lines):
         tasks.setdefault(prediction.task, []).append(prediction)
-    return PredictionFiles(tasks, [_file(path, None, content)], hashlib.sha256(data).hexdigest(), ())
+    return PredictionFiles(tasks, [file_entry(path, None, content)], hashlib.sha256(data).hexdigest())
 
 
-def _file(path: Path, task: str | None, content: Content) -> dict[str, Any]:
+def file_entry(path: Path, task: str | None, content: Content) -> dict[str, Any]:
     file = {"name": path.name, "task": task, "rows": len(content.lines), "final_newline": content.final_newline}
     return file if content.separator == "\n" else {**file, "separator": content.separator}
 
@@ -102,9 +104,7 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
         elif name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
             ignored.append(name + "/" * entry.is_dir())
             continue
-        task = form.task_of(name.partition(".")[0], e=e)
-        if task not in form.known_tasks:
-            task = _named_inside(form, entry, e) or task
+        task = task_named(form, entry, e)
         if task not in form.known_tasks:
             if entry != path and not get_close_matches(task, form.known_tasks, n=1):
                 ignored.append(name)  # as rows for a judge, in files named after models
@@ -120,6 +120,12 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
         raise _unknown(form, *others[0]) if others else _nothing(form, path)
     order = {task: place for place, task in enumerate(form.known_tasks)}
     return dict(sorted(found.items(), key=lambda item: order[item[0]])), tuple(ignored)
+
+
+def task_named(form: PredictionFormat, file: Path, e: bool) -> str:
+    """The task that a file's name tells; it may be an unknown one."""
+    task = form.task_of(file.name.partition(".")[0], e=e)
+    return task if task in form.known_tasks else _named_inside(form, file, e) or task
 
 
 def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
@@ -176,10 +182,15 @@ def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> P
     tasks = {}
     for task, predictions in reading.tasks.items():
         if task in held or not held & reading.tasks.keys():
-            tasks[task] = _matched(form, _samples(form, bundle, task), predictions)
+            tasks[task] = _matched(form, bundled_samples(form, bundle, task), predictions)
         else:
             tasks[task] = _all_alone(form, predictions)
-    rows = [prediction for predictions in tasks.values() for prediction in predictions if prediction.sample]
+    refuse_strangers(bundle, [row for predictions in tasks.values() for row in predictions if row.sample])
+    return replace(reading, tasks=tasks)
+
+
+def refuse_strangers(bundle: Bundle, rows: Sequence[Prediction]) -> None:
+    """Raise UsageError where none of the rows answers a sample of the bundle."""
     if rows and all(map(unmatched, rows)):
         first = rows[0]
         raise UsageError(
@@ -187,10 +198,10 @@ def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> P
             f"bundle at {bundle.root}. Nothing was imported.",
             fix="Leave --bundle out to take the rows as they are, or name a bundle of the data that they answer.",
         )
-    return replace(reading, tasks=tasks)
 
 
-def _samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
+def bundled_samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
+    """A task's samples without their documents. Raises BundleError: they are not there, or damaged."""
     try:
         return [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
     except BundleError as exc:
@@ -208,7 +219,7 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
     places: dict[tuple[int, object], deque[int]] = {}
     for place, sample in enumerate(samples):
         free[form.identity(sample)].append(place)
-    found, alone = [], _Alone(form, len(samples))
+    found, alone = [], Alone(form, len(samples))
     for prediction in predictions:
         identity = form.identity(prediction.sample) if prediction.sample else prediction.sample_id
         left = places.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
@@ -227,14 +238,14 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
 
 def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
     """The rows of a task that is not in the bundle; the first one's note speaks for all."""
-    alone, found, why = _Alone(form, 0), [], "its task is not in the bundle, nor is any other row's of it"
+    alone, found, why = Alone(form, 0), [], "its task is not in the bundle, nor is any other row's of it"
     for prediction in predictions:
         found.append(alone.row(prediction, why) if prediction.sample else prediction)
         why = "" if unmatched(found[-1]) else why
     return found
 
 
-class _Alone:
+class Alone:
     """Names for rows that answer no sample of the bundle: equal ones for equal rows, whatever file they are in.
 
     Args:

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from import_parts import import_predictions
+from import_parts import bundle_of, import_predictions, real_bundle
 
-from bench.linking import link_tree
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import split
 from lbx.errors import BundleError, UsageError
 from lbx.exchange import export
-from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.layout import Bundle
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
@@ -90,35 +89,10 @@ def test_v2_rows_of_white_space_stay_in_the_denominator(store: Store, write_line
     assert json.loads(steps) == [{"output": "thus"}]
 
 
-def _bundle(root: Path, files: dict[str, bytes]) -> Bundle:
-    for place, content in files.items():
-        repo, _, rest = place.partition(":")
-        folder = root / HUB / repo_folder("dataset", repo)
-        path = folder / "snapshots" / ("0" * 40) / rest
-        (folder / "refs").mkdir(parents=True, exist_ok=True)
-        (folder / "refs/main").write_text("0" * 40)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    (root / BUNDLE_JSON).parent.mkdir(parents=True, exist_ok=True)
-    (root / BUNDLE_JSON).write_text("{}")
-    (root / TAG_MANIFEST).write_text("")
-    return Bundle(root)
-
-
-def _real_bundle(shared: Callable, root: Path) -> Bundle:
-    hub, target = shared("data/hub/datasets"), _bundle(root, {})
-    for repo in ("THUDM/LongBench", "THUDM/LongBench-v2", "L4NLP/LEval"):
-        folder = target.root / HUB / repo_folder("dataset", repo)
-        (folder / "refs").mkdir(parents=True)
-        (folder / "refs/main").write_text("0" * 40)
-        link_tree(hub / repo, folder / "snapshots" / ("0" * 40))
-    return target
-
-
 def test_longbench_rows_find_the_bundles_samples(
     shared: Callable, store: Store, tmp_path: Path, scored: Callable
 ) -> None:
-    bundle = _real_bundle(shared, tmp_path / "bundle")
+    bundle = real_bundle(shared, tmp_path / "bundle")
     published = shared("data/predictions/longbench/llama3-8b-instruct")
     source = tmp_path / "in"
     source.mkdir()
@@ -147,7 +121,7 @@ def test_what_a_row_leaves_out_is_the_bundles(
     shared: Callable, store: Store, tmp_path: Path, scored: Callable, write_lines: Callable
 ) -> None:
     """Rows without the length, which tells equal answers apart, are told by their places."""
-    bundle = _real_bundle(shared, tmp_path / "bundle")
+    bundle = real_bundle(shared, tmp_path / "bundle")
     published = shared("data/predictions/longbench/llama3-8b-instruct")
     wanted = json.loads((published / "result.json").read_text())
     for task in ("multi_news", "multifieldqa_zh"):
@@ -189,7 +163,7 @@ def test_lveval_rows_without_the_question_are_told_by_their_places(write_lines: 
 
 
 def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp_path: Path) -> None:
-    bundle = _real_bundle(shared, tmp_path / "bundle")
+    bundle = real_bundle(shared, tmp_path / "bundle")
     (upstream,) = shared("data/upstream/OpenLMLab/LEval").iterdir()
     held = {task.name for task in BENCHMARKS["leval"].tasks(bundle)}
     source = tmp_path / "in"
@@ -211,7 +185,7 @@ def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp
 def test_rows_that_answer_nothing_in_the_bundle_are_named_and_taken_as_they_stand(
     shared: Callable, store: Store, tmp_path: Path, scored: Callable
 ) -> None:
-    bundle = _real_bundle(shared, tmp_path / "bundle")
+    bundle = real_bundle(shared, tmp_path / "bundle")
     file = shared("data/predictions/longbench_v2/oneshot.jsonl")
     held = {sample.sample_id for sample in BENCHMARKS["longbench_v2"].samples(bundle, "mcq")}
     rows = [json.loads(line) for line in file.read_bytes().splitlines()]
@@ -239,7 +213,7 @@ def _v1_bundle(root: Path, **answers: list[str]) -> Bundle:
                 for answer in several
             )  # fmt: skip
             packed.writestr(f"data/{task}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    return _bundle(root, {"THUDM/LongBench:data.zip": memory.getvalue()})
+    return bundle_of(root, {"THUDM/LongBench:data.zip": memory.getvalue()})
 
 
 def test_a_folder_of_more_than_the_bundle_has(

@@ -1,0 +1,75 @@
+"""The answers that L-Eval's authors published and a bundle brings: runs to compare with, and to test a judge by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lbx.errors import BundleError
+from lbx.exchange.importing import Understood, write_predictions
+from lbx.exchange.judged import match_judged, read_judged
+from lbx.exchange.naming import format_named
+from lbx.layout import FILES, Bundle
+from lbx.store import Store
+
+PUBLISHED = "published-"
+"""What names of such runs begin with."""
+_PLACES = {True: "OpenLMLab/LEval/Predictions", False: "OpenLMLab/LEval-cd1cfc3/Predictions"}
+_HALVES, _WHOLE = ("llm_gpt4_eval", "human_eval"), "llm_turbo_eval"
+_ENDING = ".pred.jsonl"
+
+
+def published_names(bundle: Bundle, *, length_hint: bool = True) -> list[str]:
+    """The models whose judged answers the bundle brings, sorted.
+
+    Args:
+        length_hint: those that were told how many words the reference has, else those that were not.
+    """
+    root = bundle.root / FILES / _PLACES[length_hint]
+    found = (path for part in (*_HALVES, _WHOLE) for path in (root / part).glob(f"*{_ENDING}"))
+    return sorted({path.name.removesuffix(_ENDING) for path in found})
+
+
+def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
+    """A model's published answers to the judged questions as a run, which is imported where it is not there yet.
+
+    Its samples are the bundle's. A question that is marked for the judge and for people has two answers, iterations 0
+    (the judge's) and 1.
+
+    Returns:
+        The run's name, "published-NAME", with "-no-length-hint" behind it where there was none.
+
+    Raises:
+        BundleError: the bundle has no such answers, or none of the questions.
+        StoreError: the results file holds other answers, or other samples, under these names.
+    """
+    run_id = f"{PUBLISHED}{name}" + ("" if length_hint else "-no-length-hint")
+    form = format_named("leval")
+    reading = read_judged(form, _files(bundle, name, length_hint))
+    if _is_there(store, run_id, reading.content_sha256):
+        return run_id
+    reading = match_judged(form, bundle, reading)
+    told = {"published": True, "length_hint": length_hint}
+    done = write_predictions(store, Understood(form, reading, run_id, name, bundle, told=told))
+    store.finish_run(done.run_id, "done")
+    return done.run_id
+
+
+def _is_there(store: Store, run_id: str, content: str) -> bool:
+    rows = store.query("SELECT settings FROM runs WHERE run_id = ? AND status = 'done'", [run_id]).rows
+    return any(json.loads(settings).get("content_sha256") == content for (settings,) in rows)
+
+
+def _files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
+    known = published_names(bundle, length_hint=length_hint)
+    if name not in known:
+        hint = "with" if length_hint else "without"
+        raise BundleError(
+            f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
+            fix=f"It holds those of {', '.join(known)}." if known else "Bundle L-Eval on a connected machine.",
+            command="" if known else "lbx bundle leval",
+        )
+    places = {part: bundle.file(f"{_PLACES[length_hint]}/{part}/{name}{_ENDING}") for part in (*_HALVES, _WHOLE)}
+    halves = [path for part in _HALVES if (path := places[part])]
+    whole = places[_WHOLE]
+    return [whole] if whole and len(halves) < len(_HALVES) else halves

@@ -12,5 +12,5 @@ printf '%s\n' "torch; sys_platform == 'never'" "llama-cpp-python; sys_platform =
 printf '%s\n' filelock fsspec networkx setuptools sympy typing-extensions diskcache > "$tools/needs.in"
 "$tools/venv/bin/uv" pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
     --no-emit-index-url --no-emit-package torch --no-emit-package llama-cpp-python \
-    --override "$tools/overrides.txt" --extra llama --extra hf --extra dev \
+    --override "$tools/overrides.txt" --extra llama --extra hf --extra web --extra dev \
     --output-file requirements.lock "$@" pyproject.toml "$tools/needs.in"

@@ -20,8 +20,8 @@ fail() {
     exit 1
 }
 case $variant in
-    cpu | cuda) extras=(llama hf) ;;
-    llama) extras=(llama) ;;
+    cpu | cuda) extras=(llama hf web) ;;
+    llama) extras=(llama web) ;;
     *) fail "there is no variant $variant: cpu, cuda or llama" ;;
 esac
 [ -x "$python" ] || fail "there is no $python. Run: just setup"

@@ -39,6 +39,7 @@ _found = functools.partial(typer.Option, rich_help_panel="Retrieval and embeddin
 _how = functools.partial(typer.Option, rich_help_panel="How it runs")
 _shard = functools.partial(typer.Option, rich_help_panel="One shard of many")
 _output = functools.partial(typer.Option, rich_help_panel="Output")
+_web = functools.partial(typer.Option, rich_help_panel="The page")
 
 # What to ask.
 BundleDir = Annotated[Path, _asked("--bundle", "-b", metavar="DIR", help="The folder that `lbx unpack` made.")]
@@ -295,3 +296,14 @@ AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 # Of commands that read a results file.
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each core.")]
+
+# Of commands that serve a page.
+Host = Annotated[str, _web("--host", metavar="ADDRESS", help="Where to listen; other machines only if you insist.")]
+Port = Annotated[int, _web("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")]
+Uds = Annotated[
+    Path | None,
+    _web("--uds", metavar="FILE", help="Listen at a Unix socket instead: the way into a container without network."),
+]
+Others = Annotated[
+    bool, _web("--yes-others-can-reach-this", help="Allow a --host that other machines can reach, unencrypted.")
+]

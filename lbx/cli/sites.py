@@ -1,0 +1,59 @@
+"""A page for people, from its links to Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lbx.cli.output import answer, note
+from lbx.errors import LbxError
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from lbx.web import Place
+
+
+def check_web() -> None:
+    """Raise LbxError where the libraries of pages are not installed."""
+    try:
+        import lbx.web  # noqa: F401
+    except ImportError as exc:
+        raise LbxError(
+            f"Pages need libraries that are not installed ({exc}).",
+            fix="Install lbx[web].",
+            command="pip install 'lbx[web]'",
+        ) from exc
+
+
+def open_site(
+    routes: Sequence[BaseRoute], people: Sequence[str], *, host: str, port: int, uds: Path | None, others: bool
+) -> None:
+    """Print a link for each person, and answer. Ctrl-C and SIGTERM are how this ends, not failures.
+
+    Raises:
+        UsageError: it cannot listen there.
+    """
+    from lbx.web import Site, listening, serve
+
+    with listening(host, port, uds, others=others) as place:
+        site = Site(place, routes, people)
+        width = max(map(len, people))
+        for name, link in site.links.items():
+            answer(f"{name:<{width}}  {link}")
+        _say_how(place)
+        try:
+            serve(site)
+        except KeyboardInterrupt:
+            note("Ended.")
+
+
+def _say_how(place: Place) -> None:
+    if place.uds:
+        note(f"It listens at {place.uds}. On a machine with a browser, first: {place.tunnel}")
+    elif place.others:
+        note("Other machines can reach it, and nothing is encrypted on the way.")
+    else:
+        note(f"In a browser of another machine, behind: {place.tunnel}")
+    note("Who has a link is that person. Ctrl-C ends it.")

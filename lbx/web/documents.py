@@ -1,0 +1,163 @@
+"""Long documents: shown in blocks that a browser lays out when they come near, searched on the server.
+
+A browser's own search, and its layout, take seconds for a megabyte; a block out of sight costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lbx.errors import UsageError
+from lbx.visible import visible
+
+BLOCK = 4_000
+"""Characters of a block, about."""
+MOST_HITS = 5_000
+"""Hits that are marked; all are counted."""
+_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Where a text was found.
+
+    Attributes:
+        total: how often.
+        places: of the first ``MOST_HITS``: block and offset of the beginning, block and offset of the end, in UTF-16
+            units of the block's text.
+    """
+
+    total: int
+    places: list[tuple[int, int, int, int]]
+
+
+class Document:
+    """A text in blocks, and what is found in it.
+
+    Attributes:
+        key: names it in addresses.
+        blocks: as they are shown; together they are the text made visible.
+    """
+
+    def __init__(self, key: str, text: str) -> None:
+        self.key = key
+        self._shown = visible(text.replace("\r\n", "\n"))
+        self.blocks = _blocks(self._shown)
+        self._starts = [0, *accumulate(map(len, self.blocks))]
+
+    @functools.cached_property
+    def _folded(self) -> _Folded:
+        return _Folded(self._shown)
+
+    def find(self, wanted: str) -> Hits:
+        """All places where it stands, one behind the other, whatever its case and its compatible forms (NFKC)."""
+        found = self._folded.find(visible(wanted))
+        return Hits(len(found), [(*self._place(start), *self._place(end - 1, 1)) for start, end in found[:MOST_HITS]])
+
+    def _place(self, at: int, more: int = 0) -> tuple[int, int]:
+        block = bisect_right(self._starts, at) - 1
+        before = self._shown[self._starts[block] : at + more]
+        return block, len(before) if before.isascii() else len(before.encode("utf-16-le")) // 2
+
+
+def _blocks(text: str) -> list[str]:
+    """Cut behind line breaks where there are any, else behind spaces."""
+    found, at = [], 0
+    while len(text) - at > BLOCK:
+        cut = text.rfind("\n", at + BLOCK // 2, at + BLOCK) + 1 or text.rfind(" ", at + BLOCK // 2, at + BLOCK) + 1
+        cut = cut or at + BLOCK
+        found.append(text[at:cut])
+        at = cut
+    return [*found, text[at:]]
+
+
+@functools.cache
+def _fold(character: str) -> str:
+    """In decomposed form, because of that each character has its own: "é" must be found as "e" with an accent, too."""
+    folded = unicodedata.normalize("NFKD", character).casefold()
+    return unicodedata.normalize("NFKD", folded)
+
+
+class _Folded:
+    """A text folded, and the way back to its own places."""
+
+    def __init__(self, text: str) -> None:
+        self._own = text
+        characters = set(text)
+        table = {ord(one): _fold(one) for one in characters}
+        self._text = text.translate(table) if not text.isascii() else text.lower()
+        self._grown: list[int] = []
+        self._by: list[int] = []
+        self._there: list[int] = []
+        if longer := [one for one in characters if len(_fold(one)) != 1]:
+            self._find_grown(re.compile(f"[{re.escape(''.join(longer))}]"))
+
+    def _find_grown(self, longer: re.Pattern[str]) -> None:
+        """Where the folded text runs ahead: places behind such characters, and by how much from there on."""
+        by = 0
+        for found in longer.finditer(self._own):
+            by += len(_fold(found[0])) - 1
+            self._grown.append(found.end())
+            self._by.append(by)
+            self._there.append(found.end() + by)
+
+    def find(self, wanted: str) -> list[tuple[int, int]]:
+        """Places in the own text. A hit begins and ends between characters: "e" is not in "é"."""
+        folded = "".join(map(_fold, wanted))
+        found: list[tuple[int, int]] = []
+        at = self._text.find(folded) if folded.strip() else -1
+        while at >= 0:
+            start, end = self._back(at), self._back(at + len(folded))
+            whole = start is not None and end is not None and end > start and not self._goes_on(end)
+            if whole:
+                found.append((start, end))  # type: ignore[arg-type]  # neither is None
+            at = self._text.find(folded, at + (len(folded) if whole else 1))
+        return found
+
+    def _goes_on(self, end: int) -> bool:
+        return end < len(self._own) and unicodedata.combining(self._own[end]) != 0
+
+    def _back(self, at: int) -> int | None:
+        """The own place of a folded one; None inside of what one character became."""
+        if not self._grown:
+            return at
+        before = bisect_right(self._there, at)
+        own = at - (self._by[before - 1] if before else 0)
+        return own if before == len(self._grown) or own < self._grown[before] else None
+
+
+class Documents:
+    """The documents of a site, read when they are first shown.
+
+    Args:
+        read: a document's text by its key; None where there is none.
+    """
+
+    def __init__(self, read: Callable[[str], str | None]) -> None:
+        self._get = functools.lru_cache(_KEPT)(lambda key: None if (text := read(key)) is None else Document(key, text))
+
+    def get(self, key: str) -> Document | None:
+        """None where there is no such document, or ``key`` is ""."""
+        return self._get(key) if key else None
+
+    @property
+    def routes(self) -> list[Route]:
+        """For a site: ``/documents/KEY/find?q=TEXT``, answered by ``Hits`` as JSON."""
+        return [Route("/documents/{key}/find", self._find)]
+
+    def _find(self, request: Request) -> Response:
+        document = self.get(request.path_params["key"])
+        if document is None:
+            raise UsageError("There is no such document.")
+        hits = document.find(request.query_params.get("q", "")[:1000])
+        return JSONResponse({"total": hits.total, "places": hits.places})

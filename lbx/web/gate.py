@@ -1,0 +1,129 @@
+"""Who may pass: the right Host, the right Origin, a secret link swapped for a cookie. And what every answer says to
+the browser about itself."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lbx.web.pages import page
+from lbx.web.serving import Place
+
+_log = logging.getLogger("lbx.web")
+
+_HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    # To other sites nothing, as by "no-referrer"; but with that one a form of this very site says "Origin: null".
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+MOST_BYTES = 16 << 20
+"""Of what a page may send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with a link of their own. ``token`` is in the link, ``session`` in the cookie it is swapped for."""
+
+    name: str
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+
+class Gate:
+    """ASGI middleware before every page. Behind it ``request.state.person`` is the name of who asks."""
+
+    def __init__(self, app: ASGIApp, place: Place, people: Sequence[Person]) -> None:
+        self._app = app
+        self._place = place
+        self._people = people
+        self._cookie = f"lbx-{place.port}"  # browsers tell hosts apart, not ports
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
+                said = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message = {**message, "headers": kept + said}
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        answer = self._refused(request) or self._unknown(request)
+        try:
+            await (answer or self._app)(scope, receive, sending)
+        except Exception as error:  # of ours; the browser has been told
+            if os.environ.get("LBX_DEBUG"):
+                raise
+            _log.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
+
+    def _refused(self, request: Request) -> Response | None:
+        """What no person may ask."""
+        host = request.headers.get("host", "")
+        if not self._place.answers_to(host):
+            return _refusal("This address is not the one that lbx listens at.", "Open the link that lbx printed.")
+        if request.method in ("GET", "HEAD"):
+            return None
+        origin = urlsplit(request.headers.get("origin", ""))
+        own = origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
+        if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return _refusal("This was sent from another page than lbx's own.", "Nothing was saved.")
+        if int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES:
+            return _refusal("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
+        return None
+
+    def _unknown(self, request: Request) -> Response | None:
+        """What somebody without a link may have: nothing but the style sheet."""
+        held = self._of(request.cookies.get(self._cookie, ""), "session")
+        token = request.query_params.get("token")
+        if token is not None:
+            return self._swapped(request, held, self._of(token, "token"))
+        if held:
+            request.state.person = held.name
+        elif not request.url.path.startswith("/static/"):
+            fix = "If lbx was started again since, its links are new."
+            return _refusal("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
+        return None
+
+    def _swapped(self, request: Request, held: Person | None, person: Person | None) -> Response:
+        if person is None:
+            return _refusal("This link is not valid.", "If lbx was started again since, its links are new.")
+        if held and held is not person:
+            return _refusal(
+                "This is another person's link than the one that this browser was opened with.",
+                "Open it in another browser, or in a private window.",
+            )
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # From a link in a mail, say: the browser would keep a strict cookie from a redirection.
+            answer: Response = page("refused.html", cause="Welcome.", fix="")
+            answer.headers["refresh"] = f"0; url={request.url.path}"
+        else:
+            answer = RedirectResponse(request.url.path, status_code=303)
+        answer.set_cookie(self._cookie, person.session, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _of(self, secret: str, kind: str) -> Person | None:
+        given = secret.encode()
+        found = None
+        for person in self._people:
+            if hmac.compare_digest(getattr(person, kind).encode(), given):
+                found = person
+        return found
+
+
+def _refusal(cause: str, fix: str, *, status: int = 403) -> Response:
+    return page("refused.html", status=status, cause=cause, fix=fix)

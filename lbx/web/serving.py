@@ -1,0 +1,187 @@
+"""Where a site listens, and how it runs until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import getpass
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from lbx.errors import LbxError, UsageError
+
+if TYPE_CHECKING:
+    from lbx.web.site import Site
+
+_GRACE_S = 3
+_LONGEST_UDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bound socket, and by which names it may be called.
+
+    Attributes:
+        uds: the socket's file, where it is not TCP.
+        others: whether other machines can reach it.
+    """
+
+    socket: socket.socket
+    host: str
+    port: int
+    uds: Path | None = None
+    others: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds it, or would behind ``tunnel``."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def tunnel(self) -> str:
+        """What brings it to another machine's browser."""
+        there = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
+        return f"ssh -L {self.port}:{there} {_user()}@{socket.gethostname()}"
+
+    def answers_to(self, header: str) -> bool:
+        """Whether a request's Host is this place, not a name that somebody made to point here.
+
+        Any port will do: behind a tunnel it may be another one. Where others may come, numbers will do, too: only
+        names can be made to point elsewhere.
+        """
+        name = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
+        name = name.strip("[]").lower().rstrip(".")
+        if name in ("localhost", "127.0.0.1", "::1"):
+            return True
+        return self.others and (name in _own_names() | {self.host.lower()} or _address(name) is not None)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        return "USER"
+
+
+def _own_names() -> set[str]:
+    return {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def listening(host: str, port: int, uds: Path | None = None, *, others: bool = False) -> Iterator[Place]:
+    """A bound socket, closed at the end.
+
+    Args:
+        host: an address or a name of this machine.
+        port: 0 for any free one. Of ``uds``: the port that the tunnel will have.
+        uds: a file to listen at instead, for this user alone.
+        others: other machines may reach it, which a host that is not loopback needs.
+
+    Raises:
+        UsageError: others could reach it, and nobody allowed that; the port or the file is taken.
+        LbxError: the machine refuses.
+    """
+    place = Place(_bound_file(uds), "127.0.0.1", port or 8765, uds) if uds else _bound(host, port, others)
+    try:
+        yield place
+    finally:
+        place.socket.close()
+        if uds:
+            uds.unlink(missing_ok=True)
+
+
+def _bound(host: str, port: int, others: bool) -> Place:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as exc:
+        raise UsageError(f'This machine has no address "{host}".', fix="Leave --host out for 127.0.0.1.") from exc
+    reached = not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+    if reached and not others:
+        raise UsageError(
+            f"{host} can be reached from other machines, and what they send travels unencrypted.",
+            fix="Leave --host out and use the `ssh -L` line that is printed; or, in a network that you trust, add "
+            "--yes-others-can-reach-this.",
+        )
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(address)
+        made.listen(128)
+    except OSError as exc:
+        made.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"The port {port} is taken: perhaps by lbx in another terminal.",
+                fix="End that one, or choose another: --port N (0 takes any that is free).",
+            ) from exc
+        raise LbxError(
+            f"Nobody may listen at {host}, port {port}: {exc.strerror}.", fix="Choose another --port."
+        ) from exc
+    return Place(made, host, made.getsockname()[1], others=reached)
+
+
+def _bound_file(path: Path) -> socket.socket:
+    if len(os.fsencode(path.absolute())) > _LONGEST_UDS:
+        raise UsageError(f"{path} is too long for a socket's name.", fix="Choose a shorter one, in /tmp perhaps.")
+    if path.exists():
+        _remove_dead(path)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o077)
+    try:
+        made.bind(str(path))
+        made.listen(128)
+    except OSError as exc:
+        made.close()
+        raise UsageError(f"No socket can be made at {path}: {exc.strerror}.", fix="Choose another place.") from exc
+    finally:
+        os.umask(before)
+    return made
+
+
+def _remove_dead(path: Path) -> None:
+    """A socket that nobody listens at any more was left by a process that was killed."""
+    if stat.S_ISSOCK(path.lstat().st_mode):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(ConnectionRefusedError):
+            probe.connect(str(path))
+            raise UsageError(f"Somebody listens at {path} already.", fix="End that one, or choose another file.")
+        path.unlink()
+        return
+    raise UsageError(f"{path} is there, and is no socket.", fix="Choose another file.")
+
+
+def serve(site: Site) -> None:
+    """Answer until Ctrl-C or SIGTERM, which end it: what is being answered then is answered.
+
+    Raises:
+        KeyboardInterrupt: of these, as if it had come after all was answered.
+    """
+    settings = uvicorn.Config(
+        site.app,
+        access_log=False,  # addresses hold tokens
+        log_level="error",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        ws="none",
+        lifespan="off",
+        http="h11",
+        loop="asyncio",
+    )
+    server = uvicorn.Server(settings)
+    with asyncio.Runner() as runner:
+        runner.run(server.serve(sockets=[site.place.socket]))

@@ -1,0 +1,59 @@
+"""A site: routes behind the gate, a link for each person, errors as pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+
+from lbx.errors import LbxError, UsageError
+from lbx.web.gate import Gate, Person
+from lbx.web.pages import HERE, page
+from lbx.web.serving import Place
+
+
+class Site:
+    """Routes with links to them.
+
+    Args:
+        place: where it will listen.
+        routes: what people may ask; ``request.state.person`` is who does.
+        people: names, each of which gets a link.
+    """
+
+    def __init__(self, place: Place, routes: Sequence[BaseRoute], people: Sequence[str]) -> None:
+        self.place = place
+        self._people = [Person(name) for name in people]
+        static = Mount("/static", StaticFiles(directory=HERE / "static"))
+        pages = Starlette(
+            routes=[*routes, static],
+            exception_handlers={LbxError: _explained, HTTPException: _not_there, Exception: _failed},
+        )
+        self.app = Gate(pages, place, self._people)
+
+    @property
+    def links(self) -> dict[str, str]:
+        """{name: the address that lets in whoever has it}."""
+        return {person.name: f"{self.place.url}/?token={person.token}" for person in self._people}
+
+
+def _explained(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, LbxError)
+    status = 400 if isinstance(error, UsageError) else 500
+    return page("refused.html", status=status, cause=error.cause, fix=error.fix)
+
+
+def _not_there(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    cause = "There is no such page." if error.status_code == 404 else f"This cannot be asked: {error.detail}."
+    return page("refused.html", status=error.status_code, cause=cause, fix="")
+
+
+def _failed(_request: Request, _error: Exception) -> Response:
+    fix = "What was shown as saved before is safe. The terminal in which lbx runs says more."
+    return page("refused.html", status=500, cause="lbx met something it did not expect.", fix=fix)

@@ -1,0 +1,210 @@
+"use strict";
+// Forms and links work without this. With it they change the page in place, the document is searched, and keys do what
+// the buttons do that name them: data-key="x" on a button, a link, a field. Inside of [data-scope] it is the one in the
+// current scope that counts; j and k change the scope.
+const one = (selector, from = document) => from.querySelector(selector);
+const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+
+// What was done, in words.
+function say(text, wrong = false) {
+  const said = one("#said");
+  if (!said) return;
+  said.classList.toggle("wrong", wrong);
+  said.textContent = text;
+}
+
+// One page after the other, in the order of what was done; a key is never lost because an answer is on its way.
+let turn = Promise.resolve(), waiting = 0;
+function go(address, options = {}) {
+  waiting++;
+  turn = turn.then(() => swap(address, options)).finally(() => waiting--);
+  return turn;
+}
+
+async function swap(address, options) {
+  const key = one("#document")?.dataset.document ?? "";
+  let answer, text;
+  try {
+    answer = await fetch(address, { ...options, headers: key ? { "lbx-document": key } : {} });
+    text = await answer.text();
+  } catch {
+    return say("Not saved: lbx does not answer. Is it still running? Then do it again.", true);
+  }
+  const next = new DOMParser().parseFromString(text, "text/html");
+  if (!one("#bar", next)) return say(`Not done. ${one("main", next)?.innerText ?? answer.status}`, true);
+  show(next, key);
+  history.replaceState(null, "", answer.url);
+}
+
+function show(next, key) {
+  document.title = next.title;
+  const focus = document.activeElement?.id, open = all("details[open][id]").map(each => each.id);
+  const other = one("#document", next);
+  if (other?.dataset.document !== (key || undefined)) one("main").replaceWith(one("main", next));
+  else one("#work").replaceWith(one("#work", next));
+  one("#bar").replaceWith(one("#bar", next));
+  one("#help")?.replaceWith(one("#help", next));
+  open.forEach(id => document.getElementById(id)?.setAttribute("open", ""));
+  arrive(focus);
+}
+
+// After a page came: where the keyboard is.
+function arrive(focus) {
+  const wanted = one("[autofocus]") ?? (focus && focus !== "find" && document.getElementById(focus)) ?? null;
+  (wanted || one("#work"))?.focus({ preventScroll: true });
+  if (!one(".current[data-scope]")) one("[data-scope]")?.classList.add("current");
+  one(".current[data-scope]")?.scrollIntoView({ block: "nearest" });
+  document.dispatchEvent(new Event("lbx:page"));
+}
+
+addEventListener("submit", event => {
+  const form = event.target, button = event.submitter;
+  if (form.method === "dialog") return;
+  event.preventDefault();
+  if (form.role === "search" || form.closest(".find")) return step(Number(button?.value || 1));
+  const fields = new URLSearchParams(new FormData(form, button));
+  if (form.method === "post") go(form.action, { method: "POST", body: fields });
+  else go(`${form.action.split("?")[0]}?${fields}`);
+});
+addEventListener("click", event => {
+  const link = event.target.closest("a[data-swap]");
+  if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    go(link.href);
+  }
+  const scope = event.target.closest("[data-scope]");
+  if (scope) current(scope);
+  if (event.target.closest(".find button[value='-1']")) step(-1);
+});
+addEventListener("beforeunload", event => { if (waiting) event.preventDefault(); });
+
+// Scopes.
+function current(scope) {
+  all(".current[data-scope]").forEach(each => each.classList.toggle("current", each === scope));
+  scope.classList.add("current");
+}
+function move(by) {
+  const scopes = all("[data-scope]"), at = scopes.findIndex(each => each.classList.contains("current"));
+  const next = scopes[Math.max(0, Math.min(scopes.length - 1, at + by))];
+  if (!next) return;
+  current(next);
+  next.scrollIntoView({ block: "nearest" });
+}
+
+// Keys.
+addEventListener("keydown", event => {
+  const field = event.target.closest("input:not([type=radio], [type=checkbox]), textarea, select");
+  if (event.key === "Escape" && field) {
+    field.blur();
+    return one("#work")?.focus({ preventScroll: true });
+  }
+  if (event.key === "Enter" && event.ctrlKey && field?.form) return field.form.requestSubmit();
+  if (field || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (one("dialog[open]") && event.key !== "?") return;
+  if (event.key === "Enter" && event.target.closest("button, a, summary, [role=region]")) return;
+  if (act(event.key)) event.preventDefault();
+});
+
+function act(key) {
+  if (key === "?") {
+    const help = one("#help");
+    return help && (help.open ? help.close() : help.showModal(), true);
+  }
+  const name = `[data-key="${CSS.escape(key)}"]`;
+  const target = one(`.current[data-scope] ${name}`) ?? all(name).find(each => !each.closest("[data-scope]"));
+  if (target) {
+    if (target.disabled) return true;
+    if (target.matches("details")) target.open = !target.open;
+    else if (target.matches("input, textarea")) target.focus();
+    else target.click();
+    return true;
+  }
+  const does = { j: () => move(1), k: () => move(-1), n: () => step(1), N: () => step(-1), "/": begin }[key];
+  if (!does) return false;
+  does();
+  return true;
+}
+
+// The document's search: the server finds, the browser marks.
+let places = [], total = 0, at = -1, asked = null, timer = 0, sought = "";
+function begin() {
+  const field = one("#find");
+  if (!field) return;
+  const chosen = String(getSelection()).trim();
+  if (chosen) { field.value = chosen; find(); }
+  field.focus();
+  field.select();
+}
+addEventListener("input", event => {
+  if (event.target.id !== "find") return;
+  clearTimeout(timer);
+  timer = setTimeout(find, 60);
+});
+document.addEventListener("lbx:page", () => {
+  if (!one("#find")) return;
+  if (one("#find").value || !sought) return;
+  one("#find").value = sought;
+  find();
+});
+
+async function find() {
+  clearTimeout(timer);
+  asked?.abort();
+  asked = new AbortController();
+  const field = one("#find"), key = one("#document").dataset.document;
+  sought = field.value;
+  let hits = { total: 0, places: [] };
+  try {
+    if (sought.trim()) {
+      const answer = await fetch(`/documents/${encodeURIComponent(key)}/find?${new URLSearchParams({ q: sought })}`,
+        { signal: asked.signal });
+      hits = await answer.json();
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") one(".find output").textContent = "lbx does not answer";
+    return;
+  }
+  ({ places, total } = hits);
+  mark();
+  at = -1;
+  if (places.length) step(1); else tell();
+}
+
+function mark() {
+  const blocks = all(".pane > .block").map(each => each.firstChild);
+  if (!CSS.highlights) return;
+  CSS.highlights.set("found", new Highlight(...places.map(([first, from, last, to]) =>
+    new StaticRange({ startContainer: blocks[first], startOffset: from, endContainer: blocks[last], endOffset: to }))));
+  CSS.highlights.delete("here");
+}
+
+function tell() {
+  const more = total > places.length ? ` (the first ${places.length} are marked)` : "";
+  one(".find output").textContent = !sought.trim() ? "" : total ? `${at + 1} of ${total}${more}` : "not there";
+}
+
+function step(by) {
+  if (one("#find") && one("#find").value !== sought) return find();
+  if (!places.length) return;
+  at = (at + by + places.length) % places.length;
+  tell();
+  const [first, from, last, to] = places[at], blocks = all(".pane > .block").map(each => each.firstChild), pane = one(".pane");
+  const range = new Range();
+  range.setStart(blocks[first], from);
+  range.setEnd(blocks[last], to);
+  if (CSS.highlights) {
+    const here = new Highlight(range);
+    here.priority = 1;
+    CSS.highlights.set("here", here);
+  }
+  blocks[first].parentElement.scrollIntoView({ block: "nearest" });
+  // Blocks that come into sight take their true heights, and what is below moves: look twice.
+  const look = () => {
+    const box = range.getBoundingClientRect(), frame = pane.getBoundingClientRect();
+    pane.scrollTop += box.top - frame.top - frame.height / 3;
+  };
+  look();
+  requestAnimationFrame(look);
+}
+
+if (one("#bar")) arrive();

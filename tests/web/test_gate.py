@@ -1,0 +1,222 @@
+"""Who gets in, who is turned away, and what every answer tells the browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from sites import HOSTILE, SHOWN, client_of, site_of
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from lbx.errors import UsageError
+from lbx.web import Site, listening, page, saving
+from lbx.web.pages import HERE
+
+SAVED: list[tuple[str, Mapping[str, str]]] = []
+
+
+def who(request: Request) -> Response:
+    return PlainTextResponse(request.state.person)
+
+
+def save(request: Request, fields: Mapping[str, str]) -> str:
+    SAVED.append((request.state.person, fields))
+    return "/"
+
+
+def refuse(_request: Request) -> Response:
+    raise UsageError(f"No {HOSTILE}", fix="Do better.")
+
+
+def stumble(_request: Request) -> Response:
+    raise ZeroDivisionError("secret")
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    SAVED.clear()
+    routes = [Route("/", who), saving("/save", save), Route("/refuse", refuse), Route("/stumble", stumble)]
+    with site_of(routes) as made:
+        yield made
+
+
+def test_a_link_becomes_a_cookie_that_scripts_cannot_read(site: Site) -> None:
+    client = client_of(site, None)
+    answer = client.get(site.links["bob"], follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert site.links["bob"].partition("=")[2] not in cookie
+    assert client.get("/").text == "bob"
+
+
+def test_a_link_in_a_mail_lets_in_too(site: Site) -> None:
+    """A browser does not send a strict cookie along a redirection that another site began."""
+    client = client_of(site, None)
+    answer = client.get(site.links["bob"], headers={"sec-fetch-site": "cross-site"}, follow_redirects=False)
+    assert (answer.status_code, answer.headers["refresh"]) == (200, "0; url=/")
+    assert client.get("/").text == "bob"
+
+
+def test_links_are_long_and_differ(site: Site) -> None:
+    tokens = {link.partition("token=")[2] for link in site.links.values()}
+    assert len(tokens) == 2
+    assert all(len(token) == 43 for token in tokens), "32 bytes in base64"
+    with site_of([]) as other:
+        assert not tokens & {link.partition("token=")[2] for link in other.links.values()}
+
+
+@pytest.mark.parametrize("token", ["", "x", "x" * 43, "é", "%00"])
+def test_a_wrong_token_is_refused(site: Site, token: str) -> None:
+    answer = client_of(site, None).get(f"/?token={token}")
+    assert answer.status_code == 403
+    assert "This link is not valid" in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_nobody_gets_in_without_a_link(site: Site) -> None:
+    client = client_of(site, None)
+    for path in ("/", "/save", "/nothing"):
+        assert client.get(path).status_code == 403
+    assert client.post("/save", data={"a": "b"}).status_code == 403
+    assert client.get("/", headers={"cookie": f"lbx-{site.place.port}=x"}).status_code == 403
+    assert client.get("/static/lbx.css").status_code == 200
+    assert client.get("/static/../gate.py").status_code == 403
+    assert client_of(site).get("/static/%2e%2e/gate.py").status_code == 404
+    assert SAVED == []
+
+
+def test_another_persons_link_is_refused_in_a_session(site: Site) -> None:
+    client = client_of(site, "ann")
+    answer = client.get(site.links["bob"])
+    assert answer.status_code == 403
+    assert "in another browser" in answer.text
+    assert client.get("/").text == "ann"
+    assert client.get(site.links["ann"]).text == "ann"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "10.0.0.1", ""])
+def test_another_host_is_refused(site: Site, host: str) -> None:
+    answer = client_of(site).get("/", headers={"host": host})
+    assert answer.status_code == 403
+    assert "not the one that lbx listens at" in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.1:9", "[::1]:9", "LOCALHOST"])
+def test_loopback_is_let_in_under_any_port(site: Site, host: str) -> None:
+    """A tunnel may end at another port than it begins."""
+    assert client_of(site).get("/", headers={"host": host.format(port=site.place.port)}).text == "ann"
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:1", "file://127.0.0.1", None])
+def test_a_form_of_another_page_is_refused(site: Site, origin: str | None) -> None:
+    client = client_of(site)
+    del client.headers["origin"]
+    headers = {} if origin is None else {"origin": origin}
+    answer = client.post("/save", data={"a": "b"}, headers=headers)
+    assert answer.status_code == 403
+    assert "another page" in answer.text
+    assert SAVED == []
+
+
+def test_a_form_is_saved_for_whom_it_is(site: Site) -> None:
+    answer = client_of(site, "bob").post("/save", data={"a": "b", "empty": "", "c": HOSTILE[:-1]})
+    assert answer.text == "bob"
+    assert [("bob", {"a": "b", "empty": "", "c": HOSTILE[:-1]})] == SAVED
+    sent = client_of(site).post("/save", data={"a": "b"}, headers={"sec-fetch-site": "same-site"})
+    assert sent.status_code == 403
+    broken = client_of(site).post("/save", content=b"a=\xff", headers={"content-length": "3"})
+    assert broken.status_code == 400
+    long = client_of(site).post("/save", content=b"a", headers={"content-length": str(1 << 30)})
+    assert long.status_code == 413
+    assert len(SAVED) == 1
+
+
+@pytest.mark.parametrize("path", ["/", "/static/lbx.js", "/refuse", "/nothing", "/stumble", "/?token=x"])
+def test_every_answer_has_the_policy(site: Site, path: str) -> None:
+    headers = client_of(site, raise_server_exceptions=False).get(path).headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'self'; ")
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "same-origin"
+    assert "server" not in headers
+
+
+def test_errors_are_pages(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    client = client_of(site)
+    refused = client.get("/refuse")
+    assert refused.status_code == 400
+    assert HOSTILE[:10] not in refused.text
+    assert "Do better." in refused.text
+    assert client.get("/nothing").status_code == 404
+    stumbled = client.get("/stumble")
+    assert stumbled.status_code == 500
+    assert "secret" not in stumbled.text
+    assert "Traceback" not in stumbled.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_texts_are_escaped_and_made_visible() -> None:
+    text = page("refused.html", cause=HOSTILE, fix=HOSTILE * 2).body.decode()
+    escaped = SHOWN.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert text.count(escaped) == 3
+    assert not set(text) & set("\0\x1b\u202e\u2066")
+
+
+def test_no_page_has_a_script_or_style_of_its_own() -> None:
+    for path in (HERE / "templates").iterdir():
+        text = path.read_text("utf-8").lower()
+        assert "style=" not in text, path
+        assert "<style" not in text, path
+        assert not re.search(r"<[^>]*\son\w+=", text), path
+        assert "http" not in text, path
+    small = sum(len(path.read_bytes()) for path in (HERE / "static").iterdir())
+    assert small < 30_000
+    script = (HERE / "static" / "lbx.js").read_text("utf-8")
+    for word in ("innerHTML", "eval(", "http:", "https:", "document.write"):
+        assert word not in script
+
+
+def test_others_come_only_if_they_may() -> None:
+    with pytest.raises(UsageError, match="other machines"), listening("0.0.0.0", 0):
+        pass
+    with listening("0.0.0.0", 0, others=True) as place:
+        assert place.answers_to("10.1.2.3:80")
+        assert place.answers_to(f"localhost:{place.port}")
+        assert not place.answers_to("evil.example")
+    with pytest.raises(UsageError, match="no address"), listening("no such host", 0):
+        pass
+
+
+def test_a_taken_port_is_a_sentence() -> None:
+    with (
+        listening("127.0.0.1", 0) as place,
+        pytest.raises(UsageError, match=f"port {place.port} is taken"),
+        listening("127.0.0.1", place.port),
+    ):
+        pass
+
+
+def test_a_socket_file_is_this_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lbx.sock"
+    with listening("127.0.0.1", 0, path) as place:
+        assert path.stat().st_mode & 0o077 == 0
+        assert f"-L 8765:{path}" in place.tunnel
+        with pytest.raises(UsageError, match="listens at"), listening("127.0.0.1", 0, path):
+            pass
+        left = tmp_path / "left.sock"
+        path.rename(left)
+    with listening("127.0.0.1", 0, left):
+        assert left.is_socket()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="no socket"), listening("127.0.0.1", 0, tmp_path / "file"):
+        pass
+    with pytest.raises(UsageError, match="too long"), listening("127.0.0.1", 0, tmp_path / ("x" * 120)):
+        pass

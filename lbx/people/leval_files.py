@@ -1,0 +1,281 @@
+"""L-Eval's files of people's ratings: what its page writes, in and out, byte for byte.
+
+Source: Evaluation/web_human_eval.py of
+https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
+
+    jsons/{n}_example.json     a document's page before anybody rates: every list of its row as fields "KEY #i"
+    jsons/{n}_evaled.json      the same, a rating behind the separator in each answer's field
+    files_from_{name}.jsonl    a row a document, lists again, in the order of the files' names (0, 1, 10, 11, 2)
+    results_from_{name}.jsonl  {key: {"4.0": how often}}
+
+The page takes whatever ``float`` takes for a rating, saves edited texts, and drops carriage returns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks.prediction_lines import PredictionLine, read_bytes, split, wrong
+from lbx.errors import UsageError
+from lbx.records import canonical_json, sha256_text
+
+SEPARATOR = "\n ---------------------- Your Score (1~5) ----------------------\n"
+LOWEST, HIGHEST = 1.0, 5.0
+ASKED, RIGHT = "instructions", "outputs"
+_PAGE = re.compile(r"(\d+)_(example|evaled)\.json")
+_FILES, _RESULTS = "files_from_", "results_from_"
+_FIELD = " #"
+
+
+@dataclass(frozen=True, slots=True)
+class RatedAnswer:
+    """One answer of a page: ``typed`` is what stands behind the separator, None where there is none."""
+
+    key: str
+    text: str
+    typed: str | None
+
+    @property
+    def score(self) -> float | None:
+        """As the page reads it; None where it stops: nothing typed, or no number."""
+        try:
+            return float(self.typed or "")
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class RatedQuestion:
+    """A question of a document: ``number`` is its place there, ``reference`` what the page shows for right."""
+
+    number: int
+    question: str
+    reference: str
+    answers: Sequence[RatedAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class RatedDocument:
+    """One document's page.
+
+    Attributes:
+        line: where it stands, verbatim.
+        name: of the file among the page's, such as "10_evaled.json"; "" for a row of a file of all.
+        fields: as the page has them: {"KEY #i": text} beside input, source and evaluation.
+    """
+
+    line: PredictionLine
+    name: str
+    fields: Mapping[str, Any]
+
+    @property
+    def document(self) -> str:
+        return str(self.fields["input"])
+
+    @property
+    def rated(self) -> bool:
+        return not self.name.endswith("_example.json")
+
+    def questions(self) -> list[RatedQuestion]:
+        """In order. Raises UsageError: a field that a question needs is missing, or is no text."""
+        keys = {key.partition(_FIELD)[0]: None for key in self.fields if len(key.split(_FIELD)) == 2}
+        models = [key for key in keys if key not in (ASKED, RIGHT)]
+        found = []
+        while f"{ASKED}{_FIELD}{len(found)}" in self.fields:
+            number = len(found)
+            texts = {key: self._text(key, number) for key in (ASKED, RIGHT, *models)}
+            answers = [_answer(key, texts[key]) for key in models]
+            found.append(RatedQuestion(number, texts[ASKED], texts[RIGHT], answers))
+        if not found:
+            raise wrong(self.line.where, f'it has no question: the key "{ASKED}{_FIELD}0" is missing')
+        return found
+
+    def _text(self, key: str, number: int) -> str:
+        name = f"{key}{_FIELD}{number}"
+        if not isinstance(self.fields.get(name), str):
+            raise wrong(self.line.where, f"{name!r} should be text, and is missing or something else")
+        return str(self.fields[name])
+
+
+@dataclass(frozen=True, slots=True)
+class RatingFiles:
+    """What a path holds: the pages in the order of their documents, and the name typed at the page's start."""
+
+    documents: Sequence[RatedDocument]
+    rater: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def content_sha256(self) -> str:
+        """Of what is rated, whoever rates it: every rater's files of the same pages have the same."""
+        asked = [
+            [sha256_text(page.document), [question.question.replace("\r", "") for question in page.questions()]]
+            for page in self.documents
+        ]
+        return sha256_text(canonical_json(asked))
+
+
+def _answer(key: str, text: str) -> RatedAnswer:
+    pieces = text.split(SEPARATOR)
+    return RatedAnswer(key, pieces[0], pieces[1] if len(pieces) > 1 else None)
+
+
+# In
+
+
+def read(path: Path, rater: str | None = None) -> RatingFiles:
+    """Read the page's folder (or its jsons/), one of its pages, or a files_from_NAME.jsonl.
+
+    Raises:
+        UsageError: there is nothing of the kind, something is damaged, or nobody says whose ratings they are.
+    """
+    if not path.exists():
+        raise UsageError(f"There is nothing at {path}.", fix="Give the folder or file that the page wrote.")
+    if path.is_file():
+        return _one_file(path, rater)
+    pages = path / "jsons" if (path / "jsons").is_dir() else path
+    beside = pages.parent if pages.name == "jsons" else pages
+    of_all = sorted(beside.glob(f"{_FILES}*.jsonl"))
+    name = rater or _only_name(of_all)
+    documents = _pages(pages)
+    if not documents and len(of_all) == 1:
+        return _one_file(of_all[0], rater)
+    if not documents:
+        raise UsageError(
+            f"{path} holds no page of L-Eval's: no N_example.json, no N_evaled.json, no files_from_NAME.jsonl.",
+            fix="Give the folder that web_human_eval.py wrote into, or its jsons/.",
+        )
+    made = official_files(documents, name) if name else {}
+    notes = [
+        f"{beside / file} is not what the page would write of these pages, and is left alone"
+        for file, text in made.items()
+        if (beside / file).is_file() and read_bytes(beside / file) != text.encode()
+    ]
+    return RatingFiles(documents, _named(name, path), tuple(notes))
+
+
+def _one_file(path: Path, rater: str | None) -> RatingFiles:
+    if path.name.startswith(_RESULTS):
+        raise UsageError(
+            f"{path} holds how often each rating was given, and not of which answer.",
+            fix="Give the files_from_NAME.jsonl beside it, or the folder.",
+        )
+    if _PAGE.fullmatch(path.name):
+        return RatingFiles([_page(path)], _named(rater, path))
+    name = rater or (_only_name([path]) if path.name.startswith(_FILES) else None)
+    lines = split(path, read_bytes(path)).lines
+    return RatingFiles([_document(line, "", fields(line.values)) for line in lines], _named(name, path))
+
+
+def _named(name: str | None, path: Path) -> str:
+    if name and name.strip():
+        return name
+    raise UsageError(f"{path} does not say whose ratings these are.", fix="Name the rater: --rater NAME.")
+
+
+def _only_name(files: Sequence[Path]) -> str | None:
+    return files[0].name.removeprefix(_FILES).removesuffix(".jsonl") if len(files) == 1 else None
+
+
+def _pages(folder: Path) -> list[RatedDocument]:
+    """Each document's page, rated where it is, in the documents' order."""
+    found = {}
+    for name in sorted((entry.name for entry in folder.iterdir()), key=lambda name: name.endswith("_evaled.json")):
+        if page := _PAGE.fullmatch(name):
+            found[int(page[1])] = folder / name
+    return [_page(file) for _, file in sorted(found.items())]
+
+
+def _page(path: Path) -> RatedDocument:
+    lines = split(path, read_bytes(path)).lines
+    if len(lines) != 1:
+        raise wrong(str(path), "it should hold one object")
+    return _document(lines[0], path.name, lines[0].values)
+
+
+def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> RatedDocument:
+    for key in ("input", "source", "evaluation"):
+        line.text(key)
+    return RatedDocument(line, name, found)
+
+
+def fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's page: each list becomes fields "KEY #i" behind everything else, answers with the separator."""
+    found = {key: value for key, value in row.items() if not isinstance(value, list)}
+    for key, values in row.items():
+        for number, value in enumerate(values if isinstance(values, list) else ()):
+            rated = key in (ASKED, RIGHT) or not isinstance(value, str) or SEPARATOR in value
+            found[f"{key}{_FIELD}{number}"] = value if rated else f"{value}{SEPARATOR}"
+    return found
+
+
+# Out
+
+
+def page_of(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A document's page before anybody rates.
+
+    Args:
+        gold: a row of claude.gpt4.ref.jsonl, or of any dataset in L-Eval's form.
+        answers: {key: an answer a question}; they come behind those that the row holds.
+    """
+    together = dict(gold)
+    for key, texts in answers.items():
+        together[key] = [*together.get(key, ()), *texts]
+    return fields(together)
+
+
+def rated_page(page: Mapping[str, Any], typed: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    """The page as it is saved, with what was typed by {(key, question): text}."""
+    behind = {f"{key}{_FIELD}{number}": text for (key, number), text in typed.items()}
+    return {
+        key: value if key == "input" or not isinstance(value, str) else value.replace("\r", "") + behind.get(key, "")
+        for key, value in page.items()
+    }
+
+
+def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, str]:
+    """files_from_ and results_from_ of pages that are all rated; {} where the page would not write them yet."""
+    pages = sorted(documents, key=lambda document: document.name)
+    if not pages or not all(page.rated for page in pages):
+        return {}
+    answers = [answer for page in pages for question in page.questions() for answer in question.answers]
+    if any(answer.typed is not None and answer.score is None for answer in answers):
+        return {}
+    rows = "".join(f"{json.dumps(_lists(page.fields))}\n" for page in pages)
+    return {f"{_FILES}{rater}.jsonl": rows, f"{_RESULTS}{rater}.jsonl": json.dumps(_counts(pages))}
+
+
+def _counts(pages: Iterable[RatedDocument]) -> dict[str, Counter[str]]:
+    """How often each rating was given to each key's answers, field by field as the page counts them."""
+    counts: dict[str, Counter[str]] = {}
+    for page in pages:
+        for name, value in page.fields.items():
+            key, *number = name.split(_FIELD)
+            if len(number) == 1 and isinstance(value, str) and (score := _answer(key, value).score) is not None:
+                counts.setdefault(key, Counter())[str(score)] += 1
+    return counts
+
+
+def _lists(page: Mapping[str, Any]) -> dict[str, Any]:
+    questions = sum(name.startswith(f"{ASKED}{_FIELD}") for name in page)
+    row: dict[str, Any] = {}
+    for name, value in page.items():
+        key, *number = name.split(_FIELD)
+        if len(number) == 1:
+            row.setdefault(key, [""] * questions)[int(number[0])] = value
+    return {**row, **{key: page[key] for key in ("evaluation", "input", "source")}}
+
+
+def means(documents: Iterable[RatedDocument]) -> dict[str, float]:
+    """Each key's mean rating, as the page shows it at its end."""
+    return {
+        key: sum(float(score) * times for score, times in counted.items()) / counted.total()
+        for key, counted in _counts(documents).items()
+    }

@@ -12,6 +12,7 @@ import typer
 
 from lbx.cli.options import AsJson, Embedding, Metadata, Results, Threads, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note
+from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _NOTES = 5
 def _format_names() -> list[str]:
     from lbx.benchmarks import format_names
 
-    return format_names()
+    return [*format_names(), LEVAL_RATINGS]
 
 
 Format = Annotated[
@@ -32,6 +33,10 @@ Format = Annotated[
     typer.Argument(
         help="Whose files: the benchmark's name, such as longbench.", metavar="FORMAT", autocompletion=_format_names
     ),
+]
+RatingSet = Annotated[
+    str | None,
+    typer.Option("--set", help="leval_ratings: the questions' set; default: the only one, or made from the content."),
 ]
 OptionalBundle = Annotated[Path | None, typer.Option("--bundle", "-b", help="The folder that `lbx unpack` made.")]
 
@@ -75,7 +80,10 @@ def import_(
     file_format: Format,
     path: Annotated[Path, typer.Argument(help="The folder or file that the official script wrote.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The results file; created where there is none.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="The model's name in reports.")],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="The model's name in reports; leval_ratings needs none."),
+    ] = None,
     name: Annotated[str | None, typer.Option("--run", help="Name of the run; default: made from the content.")] = None,
     e: Annotated[
         bool, typer.Option("--e", help="The predictions are LongBench-E's; a folder pred_e in the path says the same.")
@@ -89,14 +97,21 @@ def import_(
             "named, and taken as they stand.",
         ),
     ] = None,
+    set_id: RatingSet = None,
+    rater: Annotated[
+        str | None, typer.Option("--rater", help="leval_ratings: whose they are, where no file's name says it.")
+    ] = None,
     metadata: Metadata = None,
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Read an official script's predictions into a results file and score them.
+    """Read an official script's predictions into a results file and score them; or people's ratings (leval_ratings).
 
     Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb
     """
+    if file_format == LEVAL_RATINGS:
+        import_ratings(path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
+        return
     from lbx.exchange import understand, write_predictions
     from lbx.layout import Bundle
     from lbx.records import key_values
@@ -106,7 +121,7 @@ def import_(
     opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     told = key_values("--metadata", metadata or ())
-    understood = understand(file_format, path, model=model, run_id=name, bundle=opened, e=e, metadata=told)
+    understood = understand(file_format, path, model=model or "", run_id=name, bundle=opened, e=e, metadata=told)
     with Store(output) as store:
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, workers)
@@ -142,10 +157,21 @@ def export(
     *,
     file_format: Format,
     results: Results,
-    runs: Annotated[list[str], typer.Option("--run", help="The run. Can be repeated.")],
+    runs: Annotated[list[str] | None, typer.Option("--run", help="The run. Can be repeated.")] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder to write into; created where there is none.")
     ],
+    set_id: RatingSet = None,
+    rater: Annotated[str | None, typer.Option("--rater", help="leval_ratings: whose; default: the only one's.")] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", "-b", help="leval_ratings: the bundle that holds the documents.")
+    ] = None,
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            "--documents", metavar="FILE", help="leval_ratings: a file with the documents, as claude.gpt4.ref.jsonl."
+        ),
+    ] = None,
     official: Annotated[
         bool,
         typer.Option(
@@ -164,6 +190,11 @@ def export(
     from lbx.exchange import export as export_runs
     from lbx.store import Store
 
+    if file_format == LEVAL_RATINGS:
+        export_ratings(results, output, set_id, rater, bundle=bundle, documents=documents, force=force, as_json=as_json)
+        return
+    if not runs:
+        raise UsageError("No run is named.", fix="Name it with --run.", command=f"lbx report {results} runs")
     with Store(results, read_only=True) as store:
         done = export_runs(store, file_format, runs, output, results=official, force=force)
         notes = [text for run in runs for text in _lacking(store, run, file_format)]

@@ -98,6 +98,22 @@ def export(
     return Exported(tuple(targets), rows, dict(left_out))
 
 
+def write_files(
+    directory: Path, files: Mapping[str, Sequence[str]], *, whose: str, force: bool = False
+) -> tuple[Path, ...]:
+    """Write {place: pieces of text} below a folder, all or none.
+
+    Raises:
+        UsageError, StoreError: a file is there already, or its place leads out of the folder.
+        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+    """
+    targets = {_target(directory, place, whose): pieces for place, pieces in files.items()}
+    if not force:
+        _refuse_existing(targets)
+    _write_all(targets)
+    return tuple(targets)
+
+
 def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
     text = BENCHMARKS[form.name].joined_results(place, "".join(first), "".join(second))
     if text is None:

@@ -86,7 +86,7 @@ class RatedDocument:
         """In order. Raises UsageError: a field that a question needs is missing, or is no text."""
         keys = {key.partition(_FIELD)[0]: None for key in self.fields if len(key.split(_FIELD)) == 2}
         models = [key for key in keys if key not in (ASKED, RIGHT)]
-        found = []
+        found: list[RatedQuestion] = []
         while f"{ASKED}{_FIELD}{len(found)}" in self.fields:
             number = len(found)
             texts = {key: self._text(key, number) for key in (ASKED, RIGHT, *models)}

@@ -39,7 +39,6 @@ def _made(folder: Path, models: list[str]) -> list[dict]:
     return pages
 
 
-
 def test_pages_are_made_as_the_official_script_makes_them() -> None:
     keys = json.loads((PAGES / "jsons/0_example.json").read_text("utf-8"))  # in the order in which glob found files
     models = [key.removesuffix("_pred #0") for key in keys if key.endswith("_pred #0")]
@@ -122,7 +121,11 @@ def test_a_text_that_holds_the_separator_gets_no_second_one() -> None:
         ("0_evaled.json", "[]", "one JSON array"),
         ("0_evaled.json", "{}", "the key 'input' is missing"),
         ("0_evaled.json", '{"input": "d", "source": "s", "evaluation": "human"}', "no question"),
-        ("0_evaled.json", '{"input": "d", "source": "s", "evaluation": "human", "instructions #0": 1}', "should be text"),
+        (
+            "0_evaled.json",
+            '{"input": "d", "source": "s", "evaluation": "human", "instructions #0": 1}',
+            "should be text",
+        ),
         ("0_evaled.json", '{"input": "d"', "line 1: it is not JSON"),
         ("results_from_a.jsonl", "{}", "not of which answer"),
         ("files_from_a.jsonl", "", "empty"),

@@ -1,0 +1,67 @@
+"""``lbx import leval_ratings`` and ``lbx export leval_ratings``: what L-Eval's rating page writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from lbx.cli.output import answer, answer_json, note
+
+LEVAL_RATINGS = "leval_ratings"
+_NOTES = 5
+
+
+def import_ratings(
+    path: Path, output: Path, *, rater: str | None, set_id: str | None, bundle: Path | None, as_json: bool
+) -> None:
+    """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    from lbx.layout import Bundle
+    from lbx.people.leval_files import read
+    from lbx.people.leval_ratings import import_ratings as taken
+    from lbx.store import Store
+
+    Store.check(output)
+    opened = Bundle(bundle) if bundle else None
+    files = read(path, rater)  # before the results file is made
+    with Store(output) as store:
+        done = taken(store, files, bundle=opened, set_id=set_id)
+    if as_json:
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
+        return
+    answer(f"{done.set_id}: {done.ratings:,} ratings by {done.rater} of {done.questions:,} questions, in {output}")
+    for key, mean in done.means.items():
+        answer(f"{key}: {mean}")
+    for text in done.notes[:_NOTES]:
+        note(text)
+    if len(done.notes) > _NOTES:
+        note(f"... and {len(done.notes) - _NOTES:,} more like these (--json names all)")
+
+
+def export_ratings(
+    results: Path,
+    output: Path,
+    set_id: str | None,
+    rater: str | None,
+    *,
+    bundle: Path | None,
+    documents: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Raises UsageError: no such set or rater, a document is nowhere, a file is there already."""
+    from lbx.exchange import write_files
+    from lbx.layout import Bundle
+    from lbx.people.leval_ratings import export_ratings as made
+    from lbx.store import Store
+
+    opened = Bundle(bundle) if bundle else None
+    with Store(results, read_only=True) as store:
+        files = made(store, set_id, rater, bundle=opened, documents=documents)
+    written = write_files(
+        output, {name: [text] for name, text in files.items()}, whose=rater or "the rater", force=force
+    )
+    if as_json:
+        answer_json(json.dumps({"files": [str(path) for path in written]}))
+        return
+    answer(f"{len(written)} files in {output}")

@@ -1,0 +1,162 @@
+"""L-Eval's rating pages through the results file: in, and out to the byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+
+from lbx.errors import UsageError
+from lbx.people.leval_files import read
+from lbx.people.leval_ratings import export_ratings, import_ratings
+from lbx.store import Store
+from lbx.store.ratings import write_ratings
+from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+
+PAGES = Path(__file__).parent / "leval_pages/human_eval"
+GOLD = PAGES / "claude.gpt4.ref.jsonl"
+OFFICIAL = ("jsons/*_e*.json", "files_from_*", "results_from_*")
+
+Shared = Callable[[str], Path]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results.duckdb"
+
+
+def _official(folder: Path, *patterns: str) -> dict[str, str]:
+    return {str(file.relative_to(folder)): file.read_text("utf-8") for name in patterns for file in folder.glob(name)}
+
+
+def test_all_files_come_back(results: Path) -> None:
+    with Store(results) as store:
+        done = import_ratings(store, read(PAGES))
+        made = export_ratings(store, None, None, documents=GOLD)
+    assert made == _official(PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*")
+    assert (done.rater, done.questions, done.ratings) == ("Annotator.1", 16, 64)
+    assert list(done.runs) == ["gpt4_outputs", "claude_outputs", "brook-7b_pred", "heron-chat_pred"]
+    assert done.means["gpt4_outputs"] == 2.78125
+    assert len([text for text in done.notes if "beyond the scale" in text]) == 1
+
+
+def test_what_the_file_holds_adds_up(results: Path) -> None:
+    with Store(results) as store:
+        done = import_ratings(store, read(PAGES))
+        again = import_ratings(store, read(PAGES))
+        counted = store.query("SELECT run_id, count(*), avg(score) FROM ratings GROUP BY ALL").rows
+        documents = store.query("SELECT count(DISTINCT context_sha256) FROM samples").rows
+    assert {done.runs[key]: (16, mean) for key, mean in done.means.items()} == {
+        run: (n, mean) for run, n, mean in counted
+    }
+    assert documents == [(11,)]
+    assert (again.runs, again.made) == (done.runs, [])
+
+
+def test_two_raters_share_a_set_and_each_gets_the_own_files(results: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(PAGES / "jsons", other / "jsons")
+    (other / "jsons/7_evaled.json").unlink()
+    with Store(results) as store:
+        first = import_ratings(store, read(PAGES))
+        second = import_ratings(store, read(other, "Bo"))
+        assert second.set_id == first.set_id
+        assert second.made == []
+        with pytest.raises(UsageError, match=r"2 of raters.*Annotator.1, Bo"):
+            export_ratings(store, None, None, documents=GOLD)
+        assert export_ratings(store, None, "Annotator.1", documents=GOLD) == _official(
+            PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*"
+        )
+        made = export_ratings(store, None, "Bo", documents=GOLD)
+    assert made.pop("jsons/7_example.json") == (other / "jsons/7_example.json").read_text("utf-8")
+    assert made == _official(other, "jsons/*_evaled.json")
+
+
+def test_a_file_of_all_comes_back(results: Path) -> None:
+    with Store(results) as store:
+        import_ratings(store, read(PAGES / "files_from_Annotator.1.jsonl"))
+        made = export_ratings(store, None, None, documents=GOLD)
+    assert made == _official(PAGES, "files_from_*", "results_from_*")
+
+
+def test_ratings_find_the_run_that_gave_the_answers(results: Path) -> None:
+    with Store(results) as store:
+        first = import_ratings(store, read(PAGES))
+        runs = store.query("SELECT run_id FROM runs ORDER BY ALL").rows
+        store.connection.execute("DELETE FROM ratings; DELETE FROM rating_items; DELETE FROM rating_sets")
+        assert import_ratings(store, read(PAGES / "files_from_Annotator.1.jsonl")).runs == first.runs
+        assert store.query("SELECT run_id FROM runs ORDER BY ALL").rows == runs
+
+
+def test_the_published_rating_comes_back(shared: Shared, results: Path) -> None:
+    folder = shared("data/judgements/leval/human_eval")
+    with Store(results) as store:
+        done = import_ratings(store, read(folder / "jsons", "author"))
+        made = export_ratings(store, None, None, documents=folder / "claude.gpt4.ref.jsonl")
+        means = store.query(
+            "SELECT model, round(avg(score), 3) FROM ratings JOIN runs USING (run_id) GROUP BY ALL ORDER BY ALL"
+        ).rows
+    assert (done.questions, done.ratings) == (85, 21)
+    assert len(made) == 12
+    for name, text in made.items():
+        assert text.encode() == (folder / name).read_bytes()
+    assert means == [
+        ("chatglm2-6b-8k", 4.333),
+        ("claude", 3.667),
+        ("gpt4", 3.333),
+        ("llama2-13b-chat-4k", 4.0),
+        ("longchat-13b-16k-flash", 3.667),
+        ("turbo-16k-0613", 3.333),
+        ("vicuna-7b-2k", 4.0),
+    ]
+
+
+def test_documents_are_not_stored(results: Path) -> None:
+    with Store(results) as store:
+        import_ratings(store, read(PAGES))
+        with pytest.raises(UsageError, match=r"not here.*--bundle DIR.*--documents FILE"):
+            export_ratings(store, None, None)
+    assert b"It was repaired in" not in results.read_bytes()
+
+
+def test_a_set_of_lbx_is_written_as_the_page_writes_it(results: Path) -> None:
+    """The same questions, answers and ratings, entered as `lbx rate` enters them: the official page's bytes."""
+    with Store(results) as store:
+        done = import_ratings(store, read(PAGES))
+        items = store.query("SELECT * FROM rating_items ORDER BY item").dicts()
+        given = store.query("SELECT * FROM ratings").dicts()
+        write_ratings(
+            store,
+            sets=[RatingSetRow("own", "score", "human", list(done.runs.values()), 1, 5)],
+            items=[RatingItemRow(**{**row, "meta": {}, "set_id": "own"}) for row in items],
+            ratings=[
+                RatingRow("own", row["item"], "Cy", row["run_id"], score=score, revision=revision)
+                for row in given
+                for revision, score in enumerate((1.0, row["score"]))  # a change of mind: the last one counts
+            ],
+        )
+        made = export_ratings(store, "own", "Cy", documents=GOLD)
+    pages = {name: json.loads(text) for name, text in made.items() if name.startswith("jsons/")}
+    assert set(pages) == {f"jsons/{number}_evaled.json" for number in range(11)}
+    for name, page in pages.items():
+        official = json.loads((PAGES / name).read_text("utf-8"))
+        for key, text in official.items():
+            mine = page.get(key.replace("gpt4_outputs", "gpt4_pred").replace("claude_outputs", "claude_pred"))
+            assert key == "source" or mine == text.replace("\n 4 ", "\n4").replace("----\n 4", "----\n4")
+    assert set(made) - set(pages) == {"files_from_Cy.jsonl", "results_from_Cy.jsonl"}
+    assert json.loads(made["results_from_Cy.jsonl"])["gpt4_pred"]["3.5"] == 1
+
+
+def test_by_command(tmp_path: Path, results: Path) -> None:
+    lbx = Lbx()
+    done = lbx("import", "leval_ratings", str(PAGES), "-o", str(results))
+    assert "64 ratings by Annotator.1 of 16 questions" in done.stdout
+    assert "gpt4_outputs: 2.78125" in done.stdout
+    lbx("export", "leval_ratings", str(results), "--documents", str(GOLD), "-o", str(tmp_path / "out"))
+    assert _official(tmp_path / "out", *OFFICIAL) == _official(
+        PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*"
+    )

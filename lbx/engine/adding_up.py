@@ -10,9 +10,10 @@ from typing import Any
 
 from lbx.benchmarks.aggregates import Average
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.judging import NAME as JUDGE
 from lbx.records import GroupScore, ScoredSample, TaskScore
 from lbx.statistics.estimates import Estimate, interval, labels_of
-from lbx.store import GroupRow, ResultRow, Store
+from lbx.store import GroupRow, ResultRow, Store, opinions
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
 
 
@@ -120,8 +121,12 @@ class AddingUp:
         self._store.write_results([*results, *lengths])
 
     def write_groups(self, tasks: Mapping[str, Answers]) -> None:
-        """Write the numbers over tasks."""
+        """Write the numbers over tasks, and what judges and people say of the run; of a judge, of those it judged."""
         self._store.write_results([*self._groups(tasks), *self._whole(tasks)])
+        if self._benchmark.name == JUDGE:
+            opinions.add_up_judge(self._store, self._names[0])
+        else:
+            opinions.add_up(self._store, [self._names[0]])
 
     def _results(self, task: str, answers: Answers, place: int) -> list[ResultRow]:
         """A task's numbers; over a part of its samples none of them is official."""

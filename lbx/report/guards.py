@@ -38,6 +38,7 @@ _ANSWERS = f"""
     JOIN samples a USING (benchmark, task, sample_id)
     JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(range(?)) AS place) r USING (run_id)
     LEFT JOIN (SELECT * FROM newest_scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
+    WHERE g.benchmark <> 'judge'
 """  # noqa: S608 (our own names)
 
 

@@ -16,7 +16,12 @@ MOST_RUNS = 6
 
 def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
     """The baseline with each of the other runs, or without a baseline each run with each."""
-    held = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY started_at, run_id").rows]
+    held = [
+        row[0]
+        for row in store.query(
+            "SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY started_at, run_id"
+        ).rows
+    ]
     if wanted.baseline:
         baseline = run_named(store, wanted.baseline)
         others = [run_named(store, run) for run in wanted.runs] or held

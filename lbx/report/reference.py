@@ -237,7 +237,7 @@ def published_beside(store: Store | None, wanted: Wanted) -> list[Published]:
     every = [one for path in wanted.references for one in read_reference(path)] if wanted.references else published()
     if store is None:
         return chosen(every, None, wanted.models)
-    held = store.query("SELECT DISTINCT benchmark, run_id FROM generations ORDER BY ALL").rows
+    held = store.query("SELECT DISTINCT benchmark, run_id FROM coverage ORDER BY ALL").rows
     answered = dict.fromkeys(benchmark for benchmark, run in held if not wanted.runs or run in wanted.runs)
     return chosen(every, answered, wanted.models)
 

@@ -61,12 +61,13 @@ _ANSWERS = f"""
     JOIN samples a USING (benchmark, task, sample_id)
     JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(range(?)) AS place) r USING (run_id)
     JOIN (SELECT unnest(?::VARCHAR[]) AS metric, unnest(range(?)) AS place) m USING (metric)
-    WHERE g.error IS NULL AND (len(?::VARCHAR[]) = 0 OR list_contains(?::VARCHAR[], g.benchmark))
+    WHERE g.error IS NULL AND g.benchmark <> 'judge'
+      AND (len(?::VARCHAR[]) = 0 OR list_contains(?::VARCHAR[], g.benchmark))
 """  # noqa: S608 (our own names)
 _SAMPLES = f"""
     SELECT rowid, benchmark, task, position, sample_id, question, language, length, length_unit, meta,
            CASE WHEN context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE context_sha256 END AS document
-    FROM samples
+    FROM samples WHERE benchmark <> 'judge'
 """  # noqa: S608 (our own names)
 
 

@@ -57,6 +57,8 @@ _ADDED_UP = {
     "benchmark_results": _BENCHMARK_VERSION,
 }
 """{table of numbers: what makes a row of it out of date}."""
+_OPINIONS = "\"grouping\" IN ('judge', 'people')"
+"""What is made of judgements and ratings, not of scores: it goes with the answers alone."""
 _FAILED = "error IS NOT NULL"
 _EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
 
@@ -64,8 +66,10 @@ _EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z
 def _delete(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: set[tuple[Any, ...]]
 ) -> None:
-    """Delete the rows that have one of these values in these columns."""
+    """Delete the rows that have one of these values in these columns; of scores' numbers none but theirs."""
     where = " AND ".join(f"{name} = ?" for name in columns)
+    if table == "group_results" and "metric_version" in columns:
+        where += f" AND NOT {_OPINIONS}"
     for key in sorted(keys):
         connection.execute(f"DELETE FROM {table} WHERE {where}", [*key])
 
@@ -306,6 +310,12 @@ class Store:
             else:
                 _delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
                 _delete(connection, table, key, runs)
+        for judge in {name[0] for name in (*answered, *scored) if name[1] == "judge"}:
+            connection.execute(
+                "DELETE FROM group_results "
+                "WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
+                [judge],
+            )
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Hold new samples against those of the same names, and complete these."""
@@ -331,6 +341,14 @@ class Store:
                 key = _ADDED_UP[table]
                 _delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
                 insert(connection, table, rows)
+
+    def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
+        """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""
+        with self.transaction() as connection:
+            connection.execute(
+                f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {_OPINIONS}", [run_id, benchmark]
+            )
+            insert(connection, "group_results", results)
 
     def forget_answers(self, run_id: str, *, failed: bool, empty: bool) -> int:
         """Forget which of a run's answers failed, or hold nothing but white space, with their scores and the numbers

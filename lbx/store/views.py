@@ -12,6 +12,8 @@ call to call.
 
 from __future__ import annotations
 
+from lbx.store.judging_views import JUDGING_VIEWS
+
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
 # How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way.
@@ -21,6 +23,7 @@ MODE_OF_RUN = """nullif(concat_ws(' ',
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
                    CASE WHEN r.settings->>'length_hint' = 'false' THEN 'no length hint' END,
+                   CASE WHEN r.benchmark_versions->>'judge' IS NOT NULL THEN 'judge' END,
                    'rag ' || (r.settings->>'rag'),
                    'summaries ' || (r.settings->>'summaries')), '')"""
 _MODE = f"{MODE_OF_RUN} AS mode"
@@ -34,16 +37,21 @@ _ADDED_COVERAGE = """
     CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END AS bundle_samples"""
 _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL"
 
+# A judge's answers are verdicts on others': they are no model's results (``lbx.store.judging_views``).
+_EVALUATED = "benchmark <> 'judge'"
+
 # How sure a number is; what the unanswered leave open.
 _SURE = "{t}.low, {t}.high, {t}.clusters, {t}.cluster_by, {t}.method, {t}.se, {t}.df, {t}.within"
 _OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 # Rows of a table of numbers whose metric version is wanted, or the newest where none is.
 _NEWEST = "{t}.metric_version = coalesce({wanted}, (SELECT max(n.metric_version) FROM {table} n WHERE {same}))"
+# Numbers of judges and people have no version of a metric: there is one of each.
+_OPINIONS = "\"grouping\" IN ('judge', 'people')"
 
 
-def _newest(table: str, alias: str, *key: str) -> str:
-    same = " AND ".join(f"n.{name} = {alias}.{name}" for name in key)
+def _newest(table: str, alias: str, *key: str, but: str = "") -> str:
+    same = " AND ".join([*(f"n.{name} = {alias}.{name}" for name in key), *([f"NOT n.{but}"] if but else [])])
     return _NEWEST.format(t=alias, wanted=_WANTED.format(benchmark=f"{alias}.benchmark"), table=table, same=same)
 
 
@@ -67,12 +75,12 @@ def _known(condition: str) -> str:
 
 VIEWS: dict[str, str] = {
     # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
-    "coverage": """
+    "coverage": f"""
         SELECT g.run_id, g.benchmark, g.task, g.samples,
                (r.task_samples->>('$."' || g.benchmark || '/' || g.task || '"'))::BIGINT AS bundle_samples
         FROM (
             SELECT run_id, benchmark, task, count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples
-            FROM generations GROUP BY ALL
+            FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ) g JOIN runs r USING (run_id)
     """,
     # What tells runs of one model, backend and mode apart: the settings in which they differ, and the run's name where
@@ -109,7 +117,7 @@ VIEWS: dict[str, str] = {
                    NULL::DOUBLE AS official, bool_or(headline) AS headline, NULL::INTEGER AS position,
                    bool_or(partial IS NOT NULL) AS partial, NULL::INTEGER AS task_position
             FROM newest_scores s
-            WHERE NOT EXISTS (
+            WHERE s.{_EVALUATED} AND NOT EXISTS (
                 SELECT 1 FROM results r WHERE r.run_id = s.run_id AND r.benchmark = s.benchmark AND r.task = s.task)
             GROUP BY ALL
         )
@@ -127,7 +135,7 @@ VIEWS: dict[str, str] = {
                g.metric_version, r.backend, g.position, {_MODE}, {_COVERAGE},
                {_SURE.format(t="g")}, {_OPEN.format(t="g")}
         FROM group_results g JOIN runs r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
-        WHERE {_newest("group_results", "g", "run_id", "benchmark")}
+        WHERE {_newest("group_results", "g", "run_id", "benchmark", but=_OPINIONS)} OR g.{_OPINIONS}
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"""
@@ -144,6 +152,18 @@ VIEWS: dict[str, str] = {
             FROM labelled LEFT JOIN covered c USING (run_id)
         ), heads AS (
             SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
+        ), scales AS (
+            SELECT 'people' AS "grouping", set_id AS name, scale_high - scale_low AS width
+            FROM rating_sets WHERE kind = 'score'
+            UNION ALL
+            SELECT 'judge', g.run_id, any_value(try_cast(a.meta->'verdicts'->>'high' AS DOUBLE)
+                                       - try_cast(a.meta->'verdicts'->>'low' AS DOUBLE))
+            FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+            WHERE g.benchmark = 'judge' AND a.meta->>'kind' = 'score' GROUP BY ALL
+        ), numbers AS (
+            SELECT g.*, coalesce(CASE WHEN metric = 'rating' AND {_OPINIONS} THEN s.width END, {_UNIT.format(t="g")})
+                        AS unit, CASE WHEN {_OPINIONS} THEN official - unit * score ELSE 0 END AS zero
+            FROM group_scores g LEFT JOIN scales s USING ("grouping", name) WHERE official IS NOT NULL
         )
         -- Runs that have not the same lines agree on a line's place by its largest.
         SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
@@ -156,8 +176,9 @@ VIEWS: dict[str, str] = {
             UNION ALL
             SELECT run_id, benchmark,
                    "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0, {_IN_OFFICIAL_UNITS.format(t="g")}
-            FROM group_scores g WHERE official IS NOT NULL
+                   official, 1, position, 0, zero + unit * low, zero + unit * high, clusters, cluster_by, method,
+                   unit * se, df, within
+            FROM numbers
         ) l JOIN named n USING (run_id)
     """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
@@ -175,7 +196,7 @@ VIEWS: dict[str, str] = {
                    {_known("truncated")} AS truncated,
                    CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut,
                    CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE reference_cut) END AS reference_cut
-            FROM generations GROUP BY ALL
+            FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ), judged AS (
             SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,
                    count(*) FILTER (WHERE partial IS NOT NULL) AS partial, any_value(partial) AS lacks
@@ -191,7 +212,7 @@ VIEWS: dict[str, str] = {
         WITH made AS (
             SELECT run_id, benchmark, count(DISTINCT task) AS tasks, count(*) AS generations,
                    count(error) AS failed, {_known("truncated")} AS truncated
-            FROM generations GROUP BY ALL
+            FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ), means AS (
             SELECT run_id, benchmark, avg(score ORDER BY task, metric) AS score, sum(n)::BIGINT AS n
             FROM task_scores WHERE headline GROUP BY ALL
@@ -216,7 +237,7 @@ VIEWS: dict[str, str] = {
                    CASE WHEN a.length > 0 THEN (2 ** ceil(log2(a.length)))::BIGINT END AS length_up_to,
                    count(*) AS n, avg(s.score ORDER BY s.sample_id, s.iteration) AS score
             FROM newest_scores s JOIN samples a USING (benchmark, task, sample_id)
-            WHERE s.headline AND NOT EXISTS (
+            WHERE s.headline AND s.{_EVALUATED} AND NOT EXISTS (
                 SELECT 1 FROM made m WHERE m.run_id = s.run_id AND m.benchmark = s.benchmark AND m.task = s.task)
             GROUP BY ALL
         )
@@ -234,7 +255,7 @@ VIEWS: dict[str, str] = {
                        avg(coalesce(tokens_cut, original_tokens - prompt_tokens)) FILTER (WHERE truncated), 0) END
                        AS mean_tokens_cut,
                    {_known("finish_reason = 'length'")} AS answers_cut
-            FROM generations WHERE error IS NULL GROUP BY ALL
+            FROM generations WHERE error IS NULL AND {_EVALUATED} GROUP BY ALL
         ) g JOIN runs r USING (run_id)
     """,
     "failures": f"""
@@ -267,7 +288,7 @@ VIEWS: dict[str, str] = {
             FROM generations g
             LEFT JOIN newest_scores s ON s.run_id = g.run_id AND s.benchmark = g.benchmark AND s.task = g.task
                 AND s.sample_id = g.sample_id AND s.iteration = g.iteration AND s.headline
-            WHERE g.error IS NULL
+            WHERE g.error IS NULL AND g.{_EVALUATED}
         )
         SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,
                avg(a.score ORDER BY sample_id, iteration) AS score_a,
@@ -289,4 +310,5 @@ VIEWS: dict[str, str] = {
         FROM verifications v JOIN runs r USING (run_id)
         GROUP BY ALL
     """,
+    **JUDGING_VIEWS,
 }

@@ -93,6 +93,15 @@ COLUMNS = {
     "truncation": (
         "run_id model backend mode benchmark task n truncated share longest_prompt mean_tokens_cut answers_cut"
     ),
+    "judges": (
+        "judge_id model backend backend_version rubric rubric_source rubric_sha256 settings bundle_digest lbx_version "
+        "started_at finished_at status"
+    ),
+    "judgements": (
+        "judge_id benchmark task sample_id run_id iteration against_run_id against_iteration answer_first verdict "
+        "rating state output reasoning finish_reason prompt_tokens cached_tokens output_tokens prompt_sha256 seed error "
+        "error_type source_row created_at rubric document_sha256 answer_words against_words marks"
+    ),
     "verification": (
         "run_id model backend mode benchmark task checked flips flip_rate median_first_difference median_gap max_gap"
     ),

@@ -17,7 +17,8 @@ _RUNS = """
     SELECT r.*, l.mode, d.differs_in FROM runs r
     LEFT JOIN (SELECT run_id, any_value(mode) AS mode FROM leaderboard GROUP BY ALL) l USING (run_id)
     LEFT JOIN distinctions d USING (run_id)
-    WHERE len($1::VARCHAR[]) = 0 OR run_id IN (SELECT unnest($1::VARCHAR[]))
+    WHERE (len($1::VARCHAR[]) = 0 OR run_id IN (SELECT unnest($1::VARCHAR[])))
+      AND run_id NOT IN (SELECT judge_id FROM judges)
     ORDER BY r.model, r.backend, r.run_id
 """
 

@@ -1,0 +1,142 @@
+"""What judges and people say of a run's answers, added up: win rates and mean ratings, each with how sure it is.
+
+The sums are the views' (``judge_results``, ``rating_results``); here are the intervals, by the document of the judged
+question, and the rows of ``group_results`` that reports of the judged run show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lbx.statistics.estimates import Estimate, Stratum, coded, interval
+from lbx.store.rows import GroupRow
+from lbx.store.store import Store
+
+Row = dict[str, Any]
+
+_FIRST = 1000
+"""Behind the places of a benchmark's own numbers."""
+_VERSION = 1
+_KEY = ("benchmark", "run_id", "against_run_id")
+_OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
+_SURE = ("low", "high", "se", "df", "clusters", "method", "within")
+
+
+def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
+    """The rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
+    held: dict[tuple[Any, ...], list[Row]] = {}
+    for row in store.query(f"FROM judged_rounds {_OF_RUNS}", [list(run_ids)]).dicts():
+        whose = (row["judge_id"], *(row[name] for name in _KEY))
+        for questions in ("all", *{mark.lower() for mark in row["marks"]}):
+            for task in (None, row["task"]):
+                held.setdefault((*whose, questions, task), []).append(row)
+    found = store.query(
+        f"FROM judge_results {_OF_RUNS} ORDER BY benchmark, run_id, against_run_id NULLS FIRST, judge_id, "
+        "array_position(['all', 'llm', 'human'], questions), task NULLS FIRST",
+        [list(run_ids)],
+    ).dicts()
+    keys = [(row["judge_id"], *(row[name] for name in _KEY), row["questions"], row["task"]) for row in found]
+    return [
+        row | sureness(estimate(held.get(key, []), copies=row["questions"] == "all"))
+        for row, key in zip(found, keys, strict=True)
+    ]
+
+
+def rated(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
+    """The rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
+    held: dict[tuple[Any, ...], list[Row]] = {}
+    for row in store.query(f"FROM rated_answers {_OF_RUNS}", [list(run_ids)]).dicts():
+        for task in (None, row["task"]):
+            held.setdefault((row["set_id"], *(row[name] for name in _KEY), task), []).append(row)
+    found = store.query(
+        f"FROM rating_results {_OF_RUNS} "
+        "ORDER BY set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST",
+        [list(run_ids)],
+    ).dicts()
+    keys = [(row["set_id"], *(row[name] for name in _KEY), row["task"]) for row in found]
+    return [row | sureness(estimate(held[key])) for row, key in zip(found, keys, strict=True)]
+
+
+def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
+    """The mean of scored rows, by question and document.
+
+    Args:
+        copies: each row counts as often as its ``copies`` say.
+    """
+    some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
+    samples = coded((row["benchmark"], row["task"], row["sample_id"]) for row in some)
+    clusters = coded(row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in some)
+    values = np.array([row["score"] for row in some], float)
+    clustered = all(row["document_sha256"] for row in some)
+    return Estimate((Stratum(1.0, samples, clusters, values),) if some else (), clustered)
+
+
+def sureness(made: Estimate) -> dict[str, Any]:
+    """The columns of ``SureRow``."""
+    if not made.strata:
+        return dict.fromkeys((*_SURE, "cluster_by")) | {"method": "no number"}
+    found = interval(made)
+    return {name: getattr(found, name) for name in _SURE} | {"cluster_by": "document" if made.clustered else "sample"}
+
+
+def add_up(store: Store, run_ids: Collection[str]) -> None:
+    """Write what judges and people say of these runs' answers into ``group_results``, in place of what stands there."""
+    rows: dict[tuple[str, str], list[GroupRow]] = {}
+    for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
+        of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
+        of_run.append(_group(row, _FIRST + len(of_run)))
+    held = store.query(
+        "SELECT DISTINCT run_id, benchmark FROM group_results "
+        "WHERE \"grouping\" IN ('judge', 'people') AND list_contains(?::VARCHAR[], run_id)",
+        [list(run_ids)],
+    )
+    for run_id, benchmark in dict.fromkeys([*rows, *held.rows]):
+        store.write_opinions(run_id, benchmark, rows.get((run_id, benchmark), []))
+
+
+def add_up_judge(store: Store, judge_id: str) -> None:
+    """The same of all runs that a judge has judged."""
+    add_up(store, [run for (run,) in store.query(
+        "SELECT DISTINCT run_id FROM judgements WHERE judge_id = ? ORDER BY ALL", [judge_id]
+    ).rows])  # fmt: skip
+
+
+def _judges(rows: Iterable[Row]) -> Iterable[Row]:
+    """Numbers over all tasks; those of a mark's questions where there are other ones, too."""
+    for row in rows:
+        if row["task"] is not None or row["score"] is None:
+            continue
+        name = " vs ".join(filter(None, (row["judge_id"], row["against_run_id"])))
+        counted = row["n_rounds"] - row["n_errors"]
+        bounds = [(row["score"] * counted + end * row["n_errors"]) / row["n_rounds"] for end in (0, 1)]
+        open_ = {"answered": counted, "asked": row["n_rounds"], "failed_as_0": bounds[0], "failed_as_1": bounds[1]}
+        named = row | open_ | {"grouping": "judge", "name": name, "n": counted, "partial": row["many_errors"]}
+        if row["questions"] == "all":
+            whole = row["n_questions"]
+            yield named
+        elif row["n_questions"] < whole:
+            yield named | {"name": f"{name}, {row['questions']} questions"}
+
+
+def _people(rows: Sequence[Row]) -> Iterable[Row]:
+    against: dict[tuple[str, str], set[str | None]] = {}
+    for row in rows:
+        against.setdefault((row["set_id"], row["run_id"]), set()).add(row["against_run_id"])
+    for row in rows:
+        if row["task"] is None and row["score"] is not None:
+            several = len(against[row["set_id"], row["run_id"]]) > 1
+            name = f"{row['set_id']} vs {row['against_run_id']}" if several else row["set_id"]
+            mean = {"rating": row["mean"], "grouping": "people", "name": name, "n": row["n_ratings"], "partial": False}
+            yield row | mean
+
+
+def _group(row: Row, position: int) -> GroupRow:
+    pair = row["kind"] == "pair"
+    told = {name: row.get(name) for name in (*_SURE, "cluster_by", "answered", "asked", "failed_as_0", "failed_as_1")}
+    return GroupRow(
+        row["run_id"], row["benchmark"], row["grouping"], row["name"], "win_rate" if pair else "rating", _VERSION,
+        row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, **told,
+    )  # fmt: skip

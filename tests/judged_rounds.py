@@ -1,0 +1,91 @@
+"""Judges and their judgements, and people's ratings, each said in a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lbx.benchmarks.judging import Judging, Round, Rubric
+from lbx.engine.scoring import add_up, score_rows
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
+
+PAIR = Rubric(
+    "pairs",
+    "pair",
+    "Judge.",
+    "{question} {a} {b}",
+    verdicts=(("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie")),
+)
+SCALE = Rubric("scale", "score", "Rate.", "{question} {answer}", pattern="[[{rating}]]", low=1, high=5)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A round, and what the judge said of it; ``error`` in its place, or cut at its limit."""
+
+    round: Round
+    text: str = ""
+    error: str | None = None
+    cut: bool = False
+    iteration: int = 0
+
+
+def add_judge(
+    store: Store, judge_id: str, said: Iterable[Said], *, rubric: Rubric = PAIR, family: Iterable[str] = (), **run: str
+) -> None:
+    """A judge that has said this, added up as `lbx judge` does it."""
+    told = {"judge_id": judge_id, "model": "the judge", **run}
+    settings = {**rubric.settings("both"), "seed": 0}
+    row = RunRow(
+        judge_id, told["model"], "scripted", "1", {"judge": 1}, "digest", settings,
+        {"same_family_as": list(family)} if family else {}, "0.1",
+    )  # fmt: skip
+    judging = Judging()
+    store.begin_run(row)
+    samples, generations, scores = [], [], []
+    for place, one in enumerate(said):
+        sample = one.round.sample(rubric)
+        samples.append(SampleRow(sample, place))
+        key = (*sample.key[:3], one.iteration)
+        reason = "length" if one.cut else "stop"
+        output = None if one.error else one.text
+        generations.append(GenerationRow(judge_id, *key, output=output, error=one.error, finish_reason=reason))
+        scores += [] if one.error else score_rows(judge_id, key, judging, judging.score(sample, one.text))
+    store.write(samples=samples, generations=generations, scores=scores)
+    add_up(store, judge_id, judging)
+    store.finish_run(judge_id, "done")
+
+
+def both_orders(one: Round, first: str, second: str) -> Iterator[Said]:
+    """A question's two rounds: what is said where the judged answer comes first, and where it comes second."""
+    yield Said(replace(one, answer_first=True), first)
+    yield Said(replace(one, answer_first=False), second)
+
+
+def fastchat_rounds(path: Path, *, second: bool = True) -> Iterator[Said]:
+    """FastChat's file as rounds about its second model, or its first."""
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        for game, first in (("g1", True), ("g2", False)):
+            texts = [_answer(row[f"{game}_user_prompt"], letter) for letter in "AB"]
+            answers = texts if first else texts[::-1]
+            names = [row["model_1"], row["model_2"]]
+            if second:
+                answers, names = answers[::-1], names[::-1]
+            yield Said(
+                Round(
+                    "mt_bench", "mt_bench", f"{row['question_id']}-{row['turn']}", "", (), names[0], answers[0], 0,
+                    names[1], 0, answers[1], answer_first=first is not second,
+                ),
+                row[f"{game}_judgment"],
+            )  # fmt: skip
+
+
+def _answer(prompt: str, letter: str) -> str:
+    found = re.search(
+        rf"The Start of Assistant {letter}'s Answer\]\n(.*?)\n\[The End of Assistant {letter}", prompt, re.S
+    )
+    return found[1] if found else ""

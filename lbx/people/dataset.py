@@ -1,0 +1,347 @@
+"""A dataset of lines in L-Eval's form: read line by line, edited, every edit on the disk before it is shown as saved.
+
+FILE            never written to
+OUT.edits.jsonl a line an edit, each fsynced: a header that says which FILE, then splices of its lines, and undos
+OUT             FILE with the edits, written whole or not at all, when somebody asks and at the end
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from lbx.errors import LbxError, StoreError, UsageError
+from lbx.paths import part_of
+from lbx.people.dataset_file import opened, read, scanned, sha256, sync_folder
+from lbx.people.pairs import QUESTIONS, Line, Splice, spliced, undone
+
+_SAME_EDIT_S = 10
+"""Typing in one field that goes on within this time is one edit, to undo."""
+_FORMAT = "lbx annotate"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """An edit as the log holds it.
+
+    Attributes:
+        place: the document, from 0.
+        what: what was edited, for people, and what tells edits of one field.
+        more: it goes on where the one before it stopped.
+    """
+
+    place: int
+    splices: tuple[Splice, ...]
+    what: str
+    more: bool = False
+
+
+class Dataset:
+    """A dataset, open; a context manager.
+
+    Args:
+        path: the file.
+        out: where the edited one goes; None to read only.
+
+    Raises:
+        UsageError: a line is not in L-Eval's form, ``out`` is the file itself or somebody else's, another process edits
+            it, or the file is not the one that was edited before.
+    """
+
+    def __init__(self, path: Path, out: Path | None = None) -> None:
+        self.path, self.out = path, out
+        self._turn = threading.RLock()
+        self._file = opened(path)
+        self._changed: dict[int, str] = {}
+        self._edits: list[Edit] = []
+        self._undone = 0
+        self._last = ("", 0.0)
+        self._log: FileIO | None = None
+        self._written: set[str] = set()
+        self._shapes: dict[int, int] = {}
+        try:
+            self.entries, self._ascii, self.sha256 = scanned(path, self._file)
+            if out is not None:
+                self._open_log(out)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; ``write`` is another thing."""
+        self._file.close()
+        if self._log:
+            self._log.close()
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def line(self, place: int) -> Line:
+        """A document's line as it is now."""
+        with self._turn:
+            raw = self._changed.get(place)
+            return Line(self._base(place) if raw is None else raw, self._ascii)
+
+    def _base(self, place: int) -> str:
+        entry = self.entries[place]
+        return os.pread(self._file.fileno(), entry.end - entry.start, entry.start).decode()
+
+    def original(self, place: int) -> Line:
+        """A document's line as the file has it."""
+        return Line(self._base(place), self._ascii)
+
+    def is_changed(self, place: int) -> bool:
+        """Whether a document is not as the file has it."""
+        return place in self._changed
+
+    @property
+    def changed(self) -> int:
+        """How many documents are not as the file has them."""
+        return len(self._changed)
+
+    @property
+    def undoable(self) -> str:
+        """What ``undo`` would take back, for people; "" for nothing."""
+        return self._edits[-1].what if self._edits else ""
+
+    def shape(self, place: int) -> int:
+        """Another number whenever pairs came or went: a form of before must not be taken for one of now."""
+        return self._shapes.get(place, 0)
+
+    def search(self, wanted: str) -> Iterator[int]:
+        """Documents that hold a text, whatever its case, in any of their values."""
+        sought = wanted.casefold()
+        for place in range(len(self)):
+            values = self.line(place).checked()
+            if any(sought in text.casefold() for text in _texts(values)):
+                yield place
+
+    # Editing
+
+    def set(self, place: int, pair: int, key: str, text: str, shape: int) -> bool:
+        """Have a pair's question or answer be this. When this returns it is on the disk.
+
+        Args:
+            key: ``pairs.QUESTIONS`` or ``pairs.ANSWERS``.
+            shape: the document's when the text was shown.
+
+        Returns:
+            Whether anything has changed.
+
+        Raises:
+            UsageError: there is no such text, it cannot be edited, or pairs have come or gone since.
+            LbxError: the disk is full, or read only; nothing has changed then.
+        """
+        what = f"the {'question' if key == QUESTIONS else 'answer'} of pair {pair + 1}"
+        return self._edit(place, lambda line: line.set(pair, key, text), what, shape)
+
+    def add(self, place: int, question: str, answer: str) -> bool:
+        """Put a pair behind a document's others. Raises LbxError as ``set``."""
+        return self._edit(place, lambda line: line.add(question, answer), "a new pair", None)
+
+    def remove(self, place: int, pair: int, shape: int) -> bool:
+        """Take a pair away. Raises as ``set``."""
+        return self._edit(place, lambda line: line.remove(pair), f"the removal of pair {pair + 1}", shape, moves=True)
+
+    def _edit(
+        self, place: int, make: Callable[[Line], list[Splice]], what: str, shape: int | None, *, moves: bool = False
+    ) -> bool:
+        with self._turn:
+            if shape is not None and shape != self.shape(place):
+                raise UsageError(
+                    "Pairs of this document have come or gone since this page was shown.",
+                    fix="Nothing was saved. Load the page again.",
+                )
+            try:
+                splices = make(self.line(place))
+            except ValueError as exc:
+                raise UsageError(f"This cannot be edited: {exc}.", fix="Nothing was saved.") from exc
+            if not splices:
+                return False
+            now = time.monotonic()
+            more = shape is not None and self._last[0] == f"{place} {what}" and now - self._last[1] < _SAME_EDIT_S
+            more = more and not moves
+            edit = Edit(place, tuple(splices), what, more)
+            raw = spliced(self.line(place).raw, splices)
+            told = {"line": self.entries[place].number, "what": what, "splices": splices, "more": more}
+            self._append({**told, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+            self._last = (f"{place} {what}", now)
+            self._take(edit, raw)
+            self._shapes[place] = self.shape(place) + moves
+            return True
+
+    def undo(self) -> int | None:
+        """Take the last edit back; returns its document, or None where there is none. Raises LbxError as ``edit``."""
+        with self._turn:
+            if not self._edits:
+                return None
+            count = 1
+            while self._edits[-count].more and count < len(self._edits):
+                count += 1
+            self._append({"undo": count})
+            return self._take_back(count)
+
+    def _take(self, edit: Edit, raw: str) -> None:
+        self._edits.append(edit)
+        self._keep(edit.place, raw)
+
+    def _take_back(self, count: int) -> int:
+        for _ in range(count):
+            edit = self._edits.pop()
+            self._keep(edit.place, spliced(self.line(edit.place).raw, undone(edit.splices)))
+            self._shapes[edit.place] = self.shape(edit.place) + 1
+        self._last = ("", 0.0)
+        return edit.place
+
+    def _keep(self, place: int, raw: str) -> None:
+        if raw == self._base(place):
+            self._changed.pop(place, None)
+        else:
+            self._changed[place] = raw
+
+    def _append(self, told: dict[str, Any]) -> None:
+        if self._log is None:
+            raise UsageError(f"{self.path} is open to read only.", fix="Leave --read-only out to edit.")
+        before = self._log.seek(0, os.SEEK_END)
+        try:
+            left = memoryview(json.dumps(told).encode() + b"\n")
+            while left:
+                left = left[self._log.write(left) :]
+            os.fsync(self._log.fileno())
+        except OSError as exc:
+            os.ftruncate(self._log.fileno(), before)
+            raise LbxError(
+                f"{self._log.name} cannot be written: {exc.strerror or exc}. This edit is not saved; those before are.",
+                fix="Make room on the disk, then do it again.",
+            ) from exc
+
+    # The log of before
+
+    def _open_log(self, out: Path) -> None:
+        log = out.with_name(f"{out.name}.edits.jsonl")
+        if out.exists() and (out.samefile(self.path) or not log.exists()):
+            why = "is the file itself" if out.samefile(self.path) else "is there already, and was not made from it here"
+            raise UsageError(f"{out} {why}; {self.path} is never written over.", fix="Choose another place: -o OUT.")
+        try:
+            handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as exc:
+            raise UsageError(
+                f"{log} cannot be written: {exc.strerror}.", fix="Choose a place that you may write to: -o OUT."
+            ) from exc
+        self._log = FileIO(handle, "r+b")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise UsageError(f"Another lbx edits {out}.", fix="End that one, or choose another place: -o OUT.") from exc
+        self._continue(log, self._log)
+
+    def _continue(self, path: Path, log: FileIO) -> None:
+        """Take up what the log holds. A last line without its end was never shown as saved, and goes."""
+        lines = log.read().split(b"\n")
+        if lines[-1]:
+            os.ftruncate(log.fileno(), sum(len(line) + 1 for line in lines[:-1]))
+        header = {"made_by": _FORMAT, "version": 1, "file": self.path.name, "sha256": self.sha256}
+        if len(lines) < 2:
+            self._append(header)
+            sync_folder(path.parent)
+            return
+        by_number = {entry.number: place for place, entry in enumerate(self.entries)}
+        for number, line in enumerate(lines[:-1], 1):
+            try:
+                told = json.loads(line)
+                if number == 1:
+                    self._check(path, told)
+                else:
+                    self._repeat(told, by_number)
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as exc:
+                raise StoreError(
+                    f"{path}, line {number}: it is not what lbx wrote there ({type(exc).__name__}: {exc}).",
+                    fix="Nothing was changed. Take this file elsewhere to begin anew, or put back the one that was.",
+                ) from exc
+
+    def _check(self, path: Path, header: dict[str, Any]) -> None:
+        if header["made_by"] != _FORMAT or header["version"] != 1:
+            raise ValueError("another header")
+        if header["sha256"] != self.sha256:
+            raise UsageError(
+                f"{path} holds edits of {header['file']} as it was; {self.path} has other bytes.",
+                fix="Put the file of before back, or choose another place for this one: -o OUT.",
+            )
+
+    def _repeat(self, told: dict[str, Any], by_number: dict[int, int]) -> None:
+        if "written" in told:
+            self._written.add(str(told["written"]))
+        elif "undo" in told:
+            self._take_back(int(told["undo"]))
+        else:
+            place = by_number[told["line"]]
+            edit = Edit(place, tuple(Splice(*one) for one in told["splices"]), str(told["what"]), bool(told["more"]))
+            self._take(edit, spliced(self.line(place).raw, edit.splices))
+
+    # Writing
+
+    def pieces(self) -> Iterator[bytes]:
+        """The file as it is now."""
+        at, size = 0, os.fstat(self._file.fileno()).st_size
+        for place, entry in enumerate(self.entries):
+            if place in self._changed:
+                yield from read(self._file, at, entry.start)
+                yield self._changed[place].encode()
+                at = entry.end
+        yield from read(self._file, at, size)
+
+    def write(self) -> Path:
+        """Write the edited file, whole or not at all. Raises LbxError: somebody changed it, or the disk is full."""
+        assert self.out is not None
+        with self._turn:
+            if self.out.exists() and sha256(self.out) not in self._written:
+                raise UsageError(
+                    f"{self.out} was not written by lbx as it is now, and is left alone.",
+                    fix="Every edit is safe. Move that file away, then run the same command with --write.",
+                )
+            part = part_of(self.out)
+            digest = hashlib.sha256()
+            try:
+                with part.open("xb") as file:
+                    for piece in self.pieces():
+                        file.write(piece)
+                        digest.update(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                self._append({"written": digest.hexdigest()})
+                self._written.add(digest.hexdigest())
+                part.replace(self.out)
+                sync_folder(self.out.parent)
+            except OSError as exc:
+                raise LbxError(
+                    f"{self.out} cannot be written: {exc.strerror or exc}.",
+                    fix="Every edit is safe. Make room, then run the same command with --write.",
+                ) from exc
+            finally:
+                part.unlink(missing_ok=True)
+        return self.out
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)

@@ -1,0 +1,94 @@
+"""A dataset's file: where each document's line is, and its bytes. A file of any size is read line by line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from lbx.errors import UsageError
+from lbx.inputs import open_input
+from lbx.people.pairs import Line
+
+_BOM = b"\xef\xbb\xbf"
+_CORRECT = "Nothing was changed. Correct the line first."
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A document of the file.
+
+    Attributes:
+        number: of its line, from 1.
+        start, end: its bytes, without the line feed.
+        pairs: how many it came with.
+    """
+
+    number: int
+    start: int
+    end: int
+    pairs: int
+
+
+def opened(path: Path) -> BufferedReader:
+    """Raises UsageError: it is not there, or cannot be read."""
+    try:
+        return os.fdopen(open_input(path), "rb")
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
+
+
+def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
+    """Each document's place, whether the file writes in ASCII, and its SHA-256. Raises UsageError with the line."""
+    found: list[Entry] = []
+    digest, at, only_ascii = hashlib.sha256(), 0, True
+    for number, data in enumerate(file, 1):
+        digest.update(data)
+        line = data.removesuffix(b"\n")
+        only_ascii = only_ascii and line.removeprefix(_BOM).isascii()
+        if line.removeprefix(_BOM).strip():
+            found.append(Entry(number, at, at + len(line), _checked(path, number, line)))
+        at += len(data)
+    if not found:
+        raise UsageError(f"{path} holds no document.", fix="Give a file with a JSON object a line, as L-Eval's are.")
+    return found, only_ascii, digest.hexdigest()
+
+
+def _checked(path: Path, number: int, data: bytes) -> int:
+    try:
+        line = Line(data.decode())
+        if number == 1 and line.raw.lstrip("\ufeff \t\r").startswith("["):
+            why = "it begins a JSON array, and a dataset has an object on each line"
+            raise UsageError(f"{path}, line 1: {why}.", fix=_CORRECT, command=f"jq -c '.[]' {path} > {path.stem}.jsonl")
+        line.checked()
+        return len(line.pairs())
+    except UnicodeDecodeError as exc:
+        why = f"it is not UTF-8 ({exc.reason} at byte {exc.start + 1})"
+        raise UsageError(f"{path}, line {number}: {why}.", fix=_CORRECT) from exc
+    except ValueError as exc:
+        raise UsageError(f"{path}, line {number}: {exc}.", fix=_CORRECT) from exc
+
+
+def read(file: BufferedReader, start: int, end: int) -> Iterator[bytes]:
+    """A file's bytes, piece by piece."""
+    while start < end and (piece := os.pread(file.fileno(), min(1 << 20, end - start), start)):
+        yield piece
+        start += len(piece)
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, hex."""
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_folder(path: Path) -> None:
+    """Have a file's name on the disk, too."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

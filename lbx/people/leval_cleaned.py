@@ -1,0 +1,149 @@
+"""What L-Eval's own annotation tool writes, in and out.
+
+Source: Tools/web_annotate_jsonl.py of
+https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
+
+    jsons/{n}_cleaned.json   a document's page as it was saved: "instruction #i", "output #i" beside everything else
+    X.cleaned.jsonl          a row a document: instructions, outputs, input, source
+
+Its form loses ``evaluation`` and every other key, and drops blank texts from each list by itself, so that pairs shift:
+it is written on demand only, beside the dataset that keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks.prediction_lines import read_bytes, split, wrong
+from lbx.errors import UsageError
+from lbx.people.dataset import Dataset
+from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
+
+_PAGE = re.compile(r"(\d+)_cleaned\.json")
+_NO_ANSWER = "pad"
+"""What the tool puts where a row has fewer answers than questions."""
+
+
+def take_pages(dataset: Dataset, folder: Path) -> int:
+    """Have the dataset hold what was typed into pages of the tool's. Returns how many documents have changed.
+
+    Args:
+        folder: its jsons/, or the folder around it.
+
+    Raises:
+        UsageError: it holds no page, or a page is of another document; names the file.
+    """
+    pages = folder / "jsons" if (folder / "jsons").is_dir() else folder
+    files = {int(found[1]): entry for entry in _listed(pages) if (found := _PAGE.fullmatch(entry.name))}
+    if not files:
+        raise UsageError(f"{folder} holds no N_cleaned.json.", fix="Give the folder that L-Eval's own tool wrote.")
+    read = {number: _page(file) for number, file in sorted(files.items())}
+    for number, page in read.items():
+        known = number < len(dataset) and dataset.line(number).checked()[DOCUMENT] == page.get(DOCUMENT)
+        if not known:
+            raise UsageError(
+                f"{files[number]} is a page of another document than line "
+                f"{dataset.entries[number].number if number < len(dataset) else 'none'} of {dataset.path}.",
+                fix="Nothing was taken. Name the file that these pages were made of.",
+            )
+    return sum(_take(dataset, number, page) for number, page in read.items())
+
+
+def _listed(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.", fix="Give the folder that L-Eval's own tool wrote.")
+    return sorted(folder.iterdir())
+
+
+def _page(path: Path) -> Mapping[str, Any]:
+    lines = split(path, read_bytes(path)).lines
+    if len(lines) != 1:
+        raise wrong(str(path), "it should hold one object")
+    return lines[0].values
+
+
+def _take(dataset: Dataset, place: int, page: Mapping[str, Any]) -> bool:
+    changed, number = False, 0
+    gone = []
+    while f"instruction #{number}" in page or f"output #{number}" in page:
+        question, answer = (str(page.get(f"{kind} #{number}", "")) for kind in ("instruction", "output"))
+        pairs = dataset.line(place).pairs()
+        blank = not question and not answer
+        if number >= len(pairs):
+            changed |= not blank and dataset.add(place, question, answer)
+        elif blank:
+            gone.append(number)
+        else:
+            old = pairs[number]
+            given = {QUESTIONS: question, ANSWERS: "" if not old[1].text and answer == _NO_ANSWER else answer}
+            for key, text in given.items():
+                plain = (old[key == ANSWERS].text or "").replace("\r", "")
+                if not old[key == ANSWERS].note and text != plain:
+                    changed |= dataset.set(place, number, key, text, dataset.shape(place))
+        number += 1
+    for blank_pair in reversed(gone):
+        changed |= dataset.remove(place, blank_pair, dataset.shape(place))
+    return changed
+
+
+def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
+    """{place in the folder: text} as the tool would have written these pairs.
+
+    Args:
+        new_pairs: how many empty ones it would have offered; those that are still empty stand on its pages, too.
+    """
+    pages = {}
+    for place in range(len(dataset)):
+        pages[f"jsons/{place}_cleaned.json"] = _official_page(dataset, place, new_pairs)
+    rows = "".join(f"{json.dumps(_row(page))}\n" for _, page in sorted(pages.items()))
+    name = re.sub(r"(\.jsonl)$", ".cleaned.jsonl", dataset.path.name)
+    made = {place: json.dumps(page) for place, page in pages.items()}
+    return made | {name if name != dataset.path.name else f"{name}.cleaned.jsonl": rows}
+
+
+def _official_page(dataset: Dataset, place: int, new_pairs: int) -> dict[str, str]:
+    line = dataset.line(place)
+    loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"))
+    page = {key: _shown(value) for key, value in loaded.items() if key not in (QUESTIONS, ANSWERS)}
+    page[DOCUMENT] = loaded[DOCUMENT]
+    before = dataset.original(place).pairs()
+    pairs = [(question.text or "", answer.text or "") for question, answer in line.pairs()]
+    pairs += [("", "")] * (len(before) + new_pairs - len(pairs))
+    for number, (question, answer) in enumerate(pairs):
+        lacked = number < len(before) and before[number][1].text is None and not answer
+        page[f"instruction #{number}"] = _shown(question)
+        page[f"output #{number}"] = _NO_ANSWER if lacked else _shown(answer)
+    return page
+
+
+def _shown(value: object) -> str:
+    """As its page's form gives a value back."""
+    return "" if value is None else str(value).replace("\r", "")
+
+
+def _row(page: Mapping[str, str]) -> dict[str, object]:
+    lists: dict[str, list[str]] = {}
+    for kind, key in (("instruction", QUESTIONS), ("output", ANSWERS)):
+        found = (page[name] for name in page if re.fullmatch(rf"{kind} #\d+", name))
+        lists[key] = [text for text in found if text]
+    return {**lists, DOCUMENT: page[DOCUMENT], "source": page.get("source", "")}
+
+
+def lost(dataset: Dataset) -> list[str]:
+    """Sentences on what the tool's form does not hold of this dataset."""
+    keys = {key for place in range(len(dataset)) for key in dataset.line(place).checked()}
+    other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
+    shifted = [dataset.entries[place].number for place in range(len(dataset)) if _is_shifted(dataset.line(place))]
+    said = [f"L-Eval's form does not hold {', '.join(other)}."] if other else []
+    if shifted:
+        lines = ", ".join(map(str, shifted[:10])) + (" ..." if shifted[10:] else "")
+        said.append(f"L-Eval's form drops empty texts, so that pairs shift in line{'s' * (len(shifted) > 1)} {lines}.")
+    return said
+
+
+def _is_shifted(line: Line) -> bool:
+    return any((question.text == "") != (answer.text == "") for question, answer in line.pairs())

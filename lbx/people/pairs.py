@@ -1,0 +1,275 @@
+"""A document's line in L-Eval's form, edited in place: what is not changed keeps its bytes.
+
+    {"instructions": ["...", "..."], "outputs": ["...", "..."], "input": "the document", "source": "...", ...}
+
+Questions and answers with the same place are a pair. An edit is a few splices of the line, so that order, spacing,
+unknown keys and forms of numbers stay, and undoing them gives the line back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+QUESTIONS, ANSWERS, DOCUMENT = "instructions", "outputs", "input"
+_BLANK = " \t\r\n\ufeff"
+
+
+class _Number(str):
+    """A number as it is written, however long: nobody counts with it."""
+
+    __slots__ = ()
+
+
+_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
+
+
+class Splice(NamedTuple):
+    """At a place of a line, in characters: this goes, that comes."""
+
+    at: int
+    gone: str
+    come: str
+
+
+def spliced(raw: str, splices: Sequence[Splice]) -> str:
+    """The line after these, one after the other. Raises ValueError: what should go is not there."""
+    for at, gone, come in splices:
+        if not 0 <= at <= len(raw) or raw[at : at + len(gone)] != gone:
+            raise ValueError(f"the line does not hold {gone[:40]!r} at {at}")
+        raw = raw[:at] + come + raw[at + len(gone) :]
+    return raw
+
+
+def undone(splices: Sequence[Splice]) -> list[Splice]:
+    """What takes them back."""
+    return [Splice(at, come, gone) for at, gone, come in reversed(splices)]
+
+
+class _Span(NamedTuple):
+    """A JSON value and where it stands."""
+
+    value: Any
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A question or an answer: ``text`` is None where there is none, or where it is no text (``note`` says so)."""
+
+    text: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A document's line.
+
+    Attributes:
+        raw: as it stands there, without its line feed.
+        ascii: whether what is put in is escaped, as the rest of the line or its file is.
+    """
+
+    raw: str
+    ascii: bool = True
+
+    def members(self) -> dict[str, _Span]:
+        """The object's values by key. Raises ValueError: no JSON, no object, or a key stands there twice."""
+        return _object(self.raw)[0]
+
+    def checked(self) -> dict[str, Any]:
+        """The line's values. Raises ValueError: it is not in L-Eval's form; says why, as "it ..."."""
+        members = self.members()
+        if DOCUMENT not in members or type(members[DOCUMENT].value) is not str:
+            raise ValueError(f'it has no document: the key "{DOCUMENT}" should be text')
+        for key in (QUESTIONS, ANSWERS):
+            if key in members and not isinstance(members[key].value, list):
+                raise ValueError(f'"{key}" should be a list')
+        return {key: span.value for key, span in members.items()}
+
+    def pairs(self) -> list[tuple[Field, Field]]:
+        """Question and answer by place; where one list is shorter, what it lacks is no text."""
+        values = self.checked()
+        questions, answers = values.get(QUESTIONS, []), values.get(ANSWERS, [])
+        return [
+            (_field(questions, place), _field(answers, place)) for place in range(max(len(questions), len(answers)))
+        ]
+
+    def set(self, place: int, key: str, text: str) -> list[Splice]:
+        """Have a pair's question (``QUESTIONS``) or answer (``ANSWERS``) be this; [] where it is already.
+
+        Line breaks are the old text's. Raises ValueError: there is no such pair, or the old one cannot be edited.
+        """
+        pairs = self.pairs()
+        if not 0 <= place < len(pairs):
+            raise ValueError(f"there is no pair {place + 1}")
+        old = pairs[place][key == ANSWERS]
+        if old.note:
+            raise ValueError(old.note)
+        if old.text is not None and (same := _with_breaks_of(old.text, text)) is not None:
+            text = same
+        if text == (old.text or ""):
+            return []
+        spans = self._elements(key)
+        if place < len(spans):
+            _, start, end = spans[place]
+            return [Splice(start, self.raw[start:end], self._written(text))]
+        return self._appended(key, [""] * (place - len(spans)) + [text])
+
+    def add(self, question: str, answer: str) -> list[Splice]:
+        """Put a pair behind the others; a shorter list is filled up with "", so that pairs stay pairs."""
+        count = len(self.pairs())
+        found: list[Splice] = []
+        raw = self.raw
+        for key, text in ((QUESTIONS, question), (ANSWERS, answer)):
+            line = Line(raw, self.ascii)
+            made = line._appended(key, [""] * (count - len(line._elements(key))) + [text])
+            raw = spliced(raw, made)
+            found += made
+        return found
+
+    def remove(self, place: int) -> list[Splice]:
+        """Take a pair away. Raises ValueError: there is none."""
+        if not 0 <= place < len(self.pairs()):
+            raise ValueError(f"there is no pair {place + 1}")
+        found: list[Splice] = []
+        raw = self.raw
+        for key in (QUESTIONS, ANSWERS):
+            line = Line(raw, self.ascii)
+            spans = line._elements(key)
+            if place >= len(spans):
+                continue
+            start, end = spans[place].start, spans[place].end
+            if place:
+                start = spans[place - 1].end
+            elif len(spans) > 1:
+                end = spans[1].start
+            splice = Splice(start, raw[start:end], "")
+            raw = spliced(raw, [splice])
+            found.append(splice)
+        return found
+
+    def _elements(self, key: str) -> list[_Span]:
+        members = self.members()
+        return _list(self.raw, members[key].start)[0] if key in members else []
+
+    def _appended(self, key: str, texts: Sequence[str]) -> list[Splice]:
+        """Elements behind a list's last one, parted as its others are; the list itself, where there is none."""
+        members = self.members()
+        spans = self._elements(key)
+        comma = self.raw[spans[0].end : spans[1].start] if len(spans) > 1 else self._comma(members)
+        written = comma.join(map(self._written, texts))
+        if spans:
+            return [Splice(spans[-1].end, "", comma + written)]
+        if key in members:
+            start, end = members[key].start, members[key].end
+            return [Splice(start, self.raw[start:end], f"[{written}]")]
+        colon = self._colon(members)
+        last = max(span.end for span in members.values())
+        return [Splice(last, "", f"{self._comma(members)}{self._written(key)}{colon}[{written}]")]
+
+    def _comma(self, members: dict[str, _Span]) -> str:
+        """What parts the object's members, on this line; ", " where it has one."""
+        starts = _object(self.raw)[1]
+        ends = [span.end for span in members.values()]
+        found = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
+        return found if "\n" not in found else ", "
+
+    def _colon(self, members: dict[str, _Span]) -> str:
+        first = next(iter(members.values()))
+        start = _object(self.raw)[1][0]
+        return self.raw[_value(self.raw, start).end : first.start]
+
+    def _written(self, text: str) -> str:
+        return json.dumps(text, ensure_ascii=self.ascii)
+
+
+def _field(values: list[Any], place: int) -> Field:
+    if place >= len(values):
+        return Field(None)
+    value = values[place]
+    if type(value) is not str:
+        return Field(None, "it is no text, and is kept as it is")
+    if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
+        return Field(value, "it holds characters that no page can send (NUL, or half of a pair), and is kept as it is")
+    return Field(value)
+
+
+def _with_breaks_of(old: str, new: str) -> str | None:
+    """The new text with the old one's line breaks, which no form sends as they are; None: they are plain."""
+    if "\r" not in old:
+        return None
+    if old.replace("\r\n", "\n").replace("\r", "\n") == new:
+        return old
+    return new.replace("\n", "\r\n") if old.count("\r\n") == old.count("\r") == old.count("\n") else None
+
+
+def _skipped(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _BLANK:
+        at += 1
+    return at
+
+
+def _value(text: str, at: int) -> _Span:
+    value, end = _DECODER.raw_decode(text, at)
+    return _Span(value, at, end)
+
+
+def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
+    """What stands between brackets, one by one; returns the place behind the last bracket."""
+    at = _skipped(text, at + 1)
+    if text[at : at + 1] == close:
+        return at + 1
+    while True:
+        at = _skipped(text, item(at))
+        if text[at : at + 1] == close:
+            return at + 1
+        if text[at : at + 1] != ",":
+            raise ValueError(f"it is not JSON (',' or '{close}' should stand at column {at + 1})")
+        at = _skipped(text, at + 1)
+
+
+def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
+    """A line's object: its values by key, and where each key starts."""
+    members: dict[str, _Span] = {}
+    starts: list[int] = []
+
+    def member(at: int) -> int:
+        if text[at : at + 1] != '"':
+            raise ValueError(f"it is not JSON (a key should stand at column {at + 1})")
+        key, _, end = _value(text, at)
+        end = _skipped(text, end)
+        if text[end : end + 1] != ":":
+            raise ValueError(f"it is not JSON (':' should stand at column {end + 1})")
+        if key in members:
+            raise ValueError(f"it has the key {key!r} twice, of which other programs read only the last")
+        members[key] = _value(text, _skipped(text, end + 1))
+        starts.append(at)
+        return members[key].end
+
+    start = _skipped(text, 0)
+    try:
+        if text[start : start + 1] != "{":
+            _value(text, start)
+            raise ValueError("it holds no object")
+        end = _skipped(text, _items(text, start, "}", member))
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
+    except RecursionError as exc:
+        raise ValueError("it is not JSON that can be read (too deep)") from exc
+    if end < len(text):
+        raise ValueError(f"it is not JSON (more stands behind the object, at column {end + 1})")
+    return members, starts
+
+
+def _list(text: str, at: int) -> tuple[list[_Span], int]:
+    spans: list[_Span] = []
+
+    def element(start: int) -> int:
+        spans.append(_value(text, start))
+        return spans[-1].end
+
+    return spans, _items(text, at, "]", element)

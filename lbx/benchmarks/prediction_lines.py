@@ -6,7 +6,7 @@ What is wrong with a file becomes a ``UsageError`` that names the file and the l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,11 +102,14 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def split(path: Path, data: bytes, *, array: bool = False) -> Content:
+def split(
+    path: Path, data: bytes, *, array: bool = False, plain: Callable[[str], object] = lambda _text: False
+) -> Content:
     """A JSON lines file's rows. Raises UsageError: not UTF-8, not JSON, a line that holds no object.
 
     Args:
         array: take a file that is one JSON array, too.
+        plain: whether a line is none of its rows, and belongs to the row before it as blank lines do.
     """
     try:
         text = data.decode("utf-8")
@@ -125,7 +128,7 @@ def split(path: Path, data: bytes, *, array: bool = False) -> Content:
     separator = "\n" if "\n" in text else "\r"
     final_newline = text.endswith(separator)
     pieces = (text[:-1] if final_newline else text).split(separator)
-    return Content(list(_lines(path, pieces, separator)), final_newline, separator)
+    return Content(list(_lines(path, pieces, separator, plain)), final_newline, separator)
 
 
 def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
@@ -181,20 +184,25 @@ def _object(where: str, values: object) -> dict[str, Any]:
     return values
 
 
-def _lines(path: Path, pieces: list[str], separator: str) -> Iterator[PredictionLine]:
+def _lines(path: Path, pieces: list[str], separator: str, plain: Callable[[str], object]) -> Iterator[PredictionLine]:
     before, at = "", 0
     while at < len(pieces):
         number, raw = at + 1, pieces[at]
         at += 1
-        if not _bare(raw):
+        if _is_none(raw, plain):
             before += raw + separator
             continue
-        while at < len(pieces) and not _bare(pieces[at]):
+        values = _parsed(where := f"{path}, line {number}", _bare(raw))
+        while at < len(pieces) and _is_none(pieces[at], plain):
             raw += separator + pieces[at]
             at += 1
-        where = f"{path}, line {number}"
-        yield PredictionLine(where, number, before + raw, _parsed(where, _bare(raw)))
+        yield PredictionLine(where, number, before + raw, values)
         before = ""
+
+
+def _is_none(raw: str, plain: Callable[[str], object]) -> bool:
+    text = _bare(raw)
+    return not text or bool(plain(text))
 
 
 def _bare(raw: str) -> str:

@@ -10,7 +10,7 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from lbx.report.cells import Cells, Sheet
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
+
+_NOTES = 5
 
 
 class _Shown(Console):
@@ -158,6 +160,14 @@ _live: list[Console] = []
 def note(text: str) -> None:
     """One line about what is going on."""
     (_live[-1] if _live else stderr()).print(one_line(text))
+
+
+def notes(texts: Sequence[str]) -> None:
+    """The first of several notes on rows of a file, and how many more there are."""
+    for text in texts[:_NOTES]:
+        note(text)
+    if len(texts) > _NOTES:
+        note(f"... and {len(texts) - _NOTES:,} more rows like these (--json names all)")
 
 
 class Notes(logging.Handler):

@@ -6,10 +6,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from lbx.cli.output import answer, answer_json, note
+from lbx.cli.output import answer, answer_json, notes
 
 LEVAL_RATINGS = "leval_ratings"
-_NOTES = 5
 
 
 def import_ratings(
@@ -32,10 +31,7 @@ def import_ratings(
     answer(f"{done.set_id}: {done.ratings:,} ratings by {done.rater} of {done.questions:,} questions, in {output}")
     for key, mean in done.means.items():
         answer(f"{key}: {mean}")
-    for text in done.notes[:_NOTES]:
-        note(text)
-    if len(done.notes) > _NOTES:
-        note(f"... and {len(done.notes) - _NOTES:,} more like these (--json names all)")
+    notes(done.notes)
 
 
 def export_ratings(

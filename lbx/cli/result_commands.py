@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.cli.judge_files import JUDGE_FORMATS, export_judge, import_judge, score_import
 from lbx.cli.options import AsJson, Embedding, Metadata, Results, Threads, Workers
-from lbx.cli.output import RunBar, answer, answer_json, note
+from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
 from lbx.errors import UsageError
 
@@ -19,19 +20,18 @@ if TYPE_CHECKING:
     from lbx.store import Store
 
 
-_NOTES = 5
-
-
 def _format_names() -> list[str]:
     from lbx.benchmarks import format_names
 
-    return [*format_names(), LEVAL_RATINGS]
+    return [*format_names(), *JUDGE_FORMATS, LEVAL_RATINGS]
 
 
 Format = Annotated[
     str,
     typer.Argument(
-        help="Whose files: the benchmark's name, such as longbench.", metavar="FORMAT", autocompletion=_format_names
+        help="Whose files: the benchmark's name, such as longbench; leval_judge, fastchat, leval_ratings.",
+        metavar="FORMAT",
+        autocompletion=_format_names,
     ),
 ]
 RatingSet = Annotated[
@@ -82,7 +82,11 @@ def import_(
     output: Annotated[Path, typer.Option("--output", "-o", help="The results file; created where there is none.")],
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="The model's name in reports; leval_ratings needs none."),
+        typer.Option(
+            "--model",
+            "-m",
+            help="The model's name in reports. Needed for predictions alone: a judge's stands in its file.",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--run", help="Name of the run; default: made from the content.")] = None,
     e: Annotated[
@@ -105,7 +109,7 @@ def import_(
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Read an official script's predictions into a results file and score them; or people's ratings (leval_ratings).
+    """Read an official script's predictions into a results file and score them; or judgements, or people's ratings.
 
     Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb
     """
@@ -121,10 +125,13 @@ def import_(
     opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     told = key_values("--metadata", metadata or ())
+    if file_format in JUDGE_FORMATS:
+        import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
+        return
     understood = understand(file_format, path, model=model or "", run_id=name, bundle=opened, e=e, metadata=told)
     with Store(output) as store:
         done = write_predictions(store, understood)
-        _score_import(store, done.run_id, workers)
+        score_import(store, done.run_id, workers)
     if as_json:
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
@@ -133,24 +140,9 @@ def import_(
     rows = sum(done.counts.values())
     tasks = f"{len(done.counts)} task{'s' if len(done.counts) > 1 else ''}"
     answer(f"{done.run_id}: {rows:,} rows of {tasks}{failed}; results in {output}")
-    for text in done.notes[:_NOTES]:
-        note(text)
-    if len(done.notes) > _NOTES:
-        note(f"... and {len(done.notes) - _NOTES:,} more rows like these (--json names all)")
+    notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
-
-
-def _score_import(store: Store, run_id: str, workers: int) -> None:
-    from lbx.runs.scoring import score_with
-
-    status = "interrupted"
-    try:
-        with RunBar() as bar:
-            score_with(store, None, run_ids=[run_id], workers=workers, listener=bar)
-        status = "done"
-    finally:
-        store.finish_run(run_id, status)
 
 
 def export(
@@ -195,10 +187,13 @@ def export(
         return
     if not runs:
         raise UsageError("No run is named.", fix="Name it with --run.", command=f"lbx report {results} runs")
+    if file_format in JUDGE_FORMATS:
+        export_judge(file_format, results, runs, output, force=force, as_json=as_json)
+        return
     with Store(results, read_only=True) as store:
         done = export_runs(store, file_format, runs, output, results=official, force=force)
-        notes = [text for run in runs for text in _lacking(store, run, file_format)]
-    for text in notes:
+        lacking = [text for run in runs for text in _lacking(store, run, file_format)]
+    for text in lacking:
         note(text)
     if as_json:
         answer_json(json.dumps(dataclasses.asdict(done), default=str))

@@ -1,17 +1,23 @@
-"""Predictions in the official files' formats: in from elsewhere, and out to the official scorers."""
+"""Predictions and judgements in the official files' formats: in from elsewhere, and out to the official scorers."""
 
 from lbx.exchange.exporting import Exported, export, write_files
 from lbx.exchange.importing import Imported, Understood, understand, write_predictions
+from lbx.exchange.judge_export import export_judgements
+from lbx.exchange.judge_files import JudgeRun, understand_judgements, write_judgements
 from lbx.exchange.published import published_names, published_run
 
 __all__ = [
     "Exported",
     "Imported",
+    "JudgeRun",
     "Understood",
     "export",
+    "export_judgements",
     "published_names",
     "published_run",
     "understand",
+    "understand_judgements",
     "write_files",
+    "write_judgements",
     "write_predictions",
 ]

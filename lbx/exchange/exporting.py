@@ -191,10 +191,7 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
     settings = json.loads(run["settings"])
     if settings.get("imported") != form.name:
         return {}
-    try:
-        stored = [_StoredFile(**file) for file in settings["files"]]
-    except (KeyError, TypeError, ValueError) as exc:
-        raise StoreError(f"{store.path} does not say which files {run['run_id']!r} was imported from.") from exc
+    stored = stored_files(store, run["run_id"], settings)
     files: dict[str, list[str]] = {}
     every = sum(file.rows for file in stored)
     begin = 0
@@ -209,19 +206,28 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
             begin += file.rows
         place = "/".join(filter(None, (file.folder, form.place(run["model"], file.task, file.name))))
         if len(rows) != file.rows or not rows or place in files:
-            raise StoreError(
-                f"The import {run['run_id']!r} in {store.path} is not complete.",
-                fix="Import the files again, then export.",
-            )
-        lines = [f"{row[0]}{file.separator}" for row in rows]
-        if not file.final_newline:
-            lines[-1] = lines[-1].removesuffix(file.separator)
-        files[place] = lines
+            raise not_whole(store, run["run_id"])
+        files[place] = file.lines([text for (text,) in rows])
     return files
 
 
+def not_whole(store: Store, run_id: str) -> StoreError:
+    """The error for an import without all of its rows."""
+    return StoreError(
+        f"The import {run_id!r} in {store.path} is not complete.", fix="Import the files again, then export."
+    )
+
+
+def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list[StoredFile]:
+    """The files that a run was imported from. Raises StoreError: its settings do not say."""
+    try:
+        return [StoredFile(**file) for file in settings["files"]]
+    except (KeyError, TypeError, ValueError) as exc:
+        raise StoreError(f"{store.path} does not say which files {run_id!r} was imported from.") from exc
+
+
 @dataclass(frozen=True, slots=True)
-class _StoredFile:
+class StoredFile:
     """What an import remembers of a file (``Reading.files``). A name of several parts is no file's name."""
 
     name: str
@@ -235,6 +241,13 @@ class _StoredFile:
         for text in (self.name, self.folder, self.separator):
             if not isinstance(text, str) or "/" in text:
                 raise ValueError(text)
+
+    def lines(self, rows: Sequence[str]) -> list[str]:
+        """The file's lines, the last one without its line feed where it had none."""
+        lines = [f"{row}{self.separator}" for row in rows]
+        if not self.final_newline:
+            lines[-1] = lines[-1].removesuffix(self.separator)
+        return lines
 
 
 def _made_files(

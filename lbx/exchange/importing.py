@@ -109,7 +109,7 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
     """
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
-    _refuse_other_content(store, name, reading)
+    refuse_other_content(store, name, reading.content_sha256)
     store.begin_run(_run_row(understood))
     try:
         _write(form, store, reading, name, bundle)
@@ -135,9 +135,10 @@ def _notes(reading: PredictionFiles) -> Iterator[str]:
             yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
 
 
-def _refuse_other_content(store: Store, run_id: str, reading: PredictionFiles) -> None:
+def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
+    """Raise StoreError where a run of this name was imported from files of another hash."""
     for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
-        if json.loads(text).get("content_sha256") != reading.content_sha256:
+        if json.loads(text).get("content_sha256") != content_sha256:
             raise StoreError(
                 f"The run {run_id!r} in {store.path} was imported from other content than these files have now.",
                 fix="Give this one another name: --run NAME, or none, and one is made from the content.",
@@ -164,7 +165,7 @@ def _run_row(given: Understood) -> RunRow:
 
 def _write(form: PredictionFormat, store: Store, reading: PredictionFiles, run_id: str, bundle: Bundle | None) -> None:
     for task, predictions in reading.tasks.items():
-        for samples in _batches(_sample_rows(form, task, predictions, bundle)):
+        for samples in batches(sample_rows(form, task, predictions, bundle)):
             store.write(samples=[row for row, _ in samples])
     # Export goes by these times: they say in which order the rows stood in their files.
     now = datetime.now(UTC)
@@ -172,7 +173,7 @@ def _write(form: PredictionFormat, store: Store, reading: PredictionFiles, run_i
         _generation(run_id, form, prediction, now + timedelta(microseconds=place))
         for place, prediction in enumerate(sorted_by_line(reading))
     )
-    for generations in _batches(rows):
+    for generations in batches(rows):
         store.write(generations=[row for row, _ in generations])
 
 
@@ -183,7 +184,7 @@ def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
     return iter(reading.rows)
 
 
-def _sample_rows(
+def sample_rows(
     form: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
 ) -> Iterator[tuple[SampleRow, int]]:
     """Rows of the samples, with their sizes. Those of a bundle are read again, now with their documents."""
@@ -221,7 +222,8 @@ def _generation(
     return row, len(prediction.line.raw)
 
 
-def _batches(rows: Iterable[tuple[T, int]]) -> Iterator[list[tuple[T, int]]]:
+def batches(rows: Iterable[tuple[T, int]]) -> Iterator[list[tuple[T, int]]]:
+    """Rows, each with its size in characters, in parts that are written at once."""
     batch: list[tuple[T, int]] = []
     size = 0
     for row in rows:

@@ -39,7 +39,7 @@ def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFile
         folder = {"folder": path.parent.name} if len(paths) > 1 else {}
         files.append({**file_entry(path, None, content), **folder})
         digest.update(data)
-    return PredictionFiles(_by_task(rows), files, digest.hexdigest(), judged=True)
+    return PredictionFiles(by_task(rows), files, digest.hexdigest(), judged=True)
 
 
 def holds_judged(form: PredictionFormat, path: Path, *, e: bool = False) -> bool:
@@ -86,10 +86,11 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         )  # fmt: skip
         times.update([sample.key, (sample.key, mark)])
     refuse_strangers(bundle, found)
-    return replace(reading, tasks=_by_task(found))
+    return replace(reading, tasks=by_task(found))
 
 
-def _by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+    """Rows under their tasks, in their order."""
     tasks: dict[str, list[Prediction]] = {}
     for row in rows:
         tasks.setdefault(row.task, []).append(row)

@@ -39,6 +39,24 @@ def test_help_fits_80_columns_with_every_options_name(lbx: Lbx, command: str, mo
     assert max(map(len, said.splitlines())) <= 80
 
 
+def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path: Path) -> None:
+    golden = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
+    out = tmp_path / "results.duckdb"
+    fails(lbx("import", "fastchat", golden, "-o", out), 2, "line 6: it is not JSON")
+    fails(lbx("import", "leval_judge", tmp_path, "-o", out), 2, "is a folder")
+    assert not out.exists()
+    said = lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4").stdout
+    assert "gpt-4: 10 rounds about ours-7b-leval_judge-" in said
+    assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
+    told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4", "--json").stdout)
+    assert [run["failed"] for run in told["runs"]] == [0, 1]
+    back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout
+    assert back.startswith("10 rows in 1 file")
+    assert (tmp_path / "out" / golden.name).read_bytes() == golden.read_bytes()
+    fails(lbx("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is there already")
+    fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is no judge's")
+
+
 def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, folder: Path, tmp_path: Path) -> None:
     out, empty = tmp_path / "results.duckdb", tmp_path / "empty"
     empty.mkdir()

@@ -1,0 +1,299 @@
+"""Files of pairwise judgements, line by line: FastChat's, and L-Eval's, whose script took its code over.
+
+    {"g1_winner": "...", "g2_winner": "...", "judge": "gpt-4", "g1_user_prompt": "...", "g1_judgment": "...",
+     "g2_user_prompt": "...", "g2_judgment": "...", "tstamp": 1700000000.0}
+
+Round g1 shows the judged model's answer first, g2 second. L-Eval's winner is a name (Evaluation/llm_eval.py), "tie" or
+"error", and its script writes its numbers behind the rows as plain lines, and a second run of it behind those. FastChat
+has "question_id", "model_1", "model_2" and "turn" besides, winners "model_1" and "model_2", and as "judge" a pair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.benchmarks.leval_judge import VERDICTS
+from lbx.benchmarks.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
+
+FORMATS = ("leval_judge", "fastchat")
+LEVAL, FASTCHAT = FORMATS
+NO_ANSWER = "$ERROR$"
+"""What the scripts keep as a judgement where the server gave none."""
+TIE, ERROR = "tie", "error"
+_NUMBERS = re.compile(r"n_draws = (\d+) n_error = (\d+)|win rate of (.*) = (\d+(?:\.\d+)?(?:e-\d+)?)")
+_SIDES = ("model_1", "model_2")
+_WINNERS = ("g1_winner", "g2_winner")
+_FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPair:
+    """A row: one question, judged in both orders.
+
+    Attributes:
+        prompts, judgements, winners: of both rounds; a winner is 0 (the judged model), 1 (the other), "tie", "error".
+        names: of both models.
+        prompt_name, question, task: of FastChat's rows; "" elsewhere.
+    """
+
+    line: PredictionLine
+    judge: str
+    prompts: tuple[str, str]
+    judgements: tuple[str, str]
+    winners: tuple[int | str, int | str]
+    names: tuple[str, str] = ("", "")
+    prompt_name: str = ""
+    question: str = ""
+    task: str = ""
+    note: str = ""
+
+
+class Asked(NamedTuple):
+    """What a prompt shows."""
+
+    question: str
+    reference: str
+    answers: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFile:
+    """A file's runs of a judge, one behind the other, each with at least one row."""
+
+    attempts: list[list[JudgedPair]]
+    content: Content
+    sha256: str
+
+
+def read_judge_file(form: str, path: Path) -> JudgeFile:
+    """Raises UsageError: something is wrong with the file; names the line."""
+    data = read_bytes(path)
+    content = split(path, data, plain=_NUMBERS.fullmatch) if form == LEVAL else split(path, data)
+    if not content.lines:
+        raise wrong(str(path), "it holds no judgement")
+    rows = _leval_rows(path, content.lines) if form == LEVAL else [_fastchat_row(line) for line in content.lines]
+    judges = list(dict.fromkeys(row.judge for row in rows))
+    if len(judges) > 1:
+        raise wrong(
+            str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
+        )
+    attempts = [part for segment in _segments(rows) for part in _attempts(segment)]
+    return JudgeFile(attempts, content, hashlib.sha256(data).hexdigest())
+
+
+def _fastchat_row(line: PredictionLine) -> JudgedPair:
+    judge = line.need("judge")
+    if not isinstance(judge, list) or len(judge) != 2 or not all(isinstance(text, str) for text in judge):
+        raise wrong(line.where, "'judge' should be a list of two texts: the judge's name, and its prompt's")
+    question, turn = (line.need(key) for key in ("question_id", "turn"))
+    for key, value in (("question_id", question), ("turn", turn)):
+        if not isinstance(value, int | str) or isinstance(value, bool) or not str(value).strip():
+            raise wrong(line.where, f"{key!r} should be a number or a text")
+    names = _text(line, "model_1"), _text(line, "model_2")
+    if not all(map(str.strip, names)):
+        raise wrong(line.where, "a model has no name")
+    row = replace(
+        _row(line, _whole(judge[0])),
+        prompt_name=judge[1],
+        names=names,
+        question=_whole(str(question)),
+        task=_whole(f"turn_{turn}"),
+    )
+    for key in _WINNERS:
+        if (said := line.text(key)) not in (*_SIDES, TIE, ERROR):
+            raise wrong(line.where, f"{key!r} is {said[:40]!r}, and should be {', '.join(_SIDES)}, {TIE} or {ERROR}")
+    return _checked(row, _SIDES)
+
+
+def _leval_rows(path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]:
+    rows = [_row(line, _text(line, "judge")) for line in lines]
+    winners: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for row in rows:
+        for key, winner in zip(_WINNERS, row.winners, strict=True):
+            if isinstance(winner, int) and (said := _text(row.line, key)) not in (TIE, ERROR):
+                winners[winner].setdefault(said, row.line.where)
+    for several in winners:
+        if len(several) > 1:
+            (first, place), (second, other) = list(several.items())[:2]
+            why = f"{second!r} wins where {first!r} does in {place.rpartition(', ')[2]}: a file is about two models"
+            raise wrong(other, why)
+    # A model that never wins is named nowhere in the file, but the judged one is in its name.
+    judged, against = (next(iter(several), "") for several in winners)
+    names = judged or path.name.partition(".")[0] or "judged", against or "baseline"
+    return [_checked(replace(row, names=names), names) for row in rows]
+
+
+def _row(line: PredictionLine, judge: str) -> JudgedPair:
+    if not judge.strip():
+        raise wrong(line.where, "'judge' is blank")
+    for key in _WINNERS:
+        line.text(key)
+    said = _text(line, "g1_judgment"), _text(line, "g2_judgment")
+    prompts = _text(line, "g1_user_prompt"), _text(line, "g2_user_prompt")
+    return JudgedPair(line, judge, prompts, said, (winner_in(said[0], first=0), winner_in(said[1], first=1)))
+
+
+def _checked(row: JudgedPair, names: tuple[str, str]) -> JudgedPair:
+    """The row, with a note where the winner that it names is not its judgement's."""
+    for key, winner in zip(_WINNERS, row.winners, strict=True):
+        told = _text(row.line, key)
+        if told != (names[winner] if isinstance(winner, int) else winner):
+            return replace(row, note=f"{key!r} is {told[:40]!r}, and its judgement says otherwise, which counts")
+    return row
+
+
+def _text(line: PredictionLine, key: str) -> str:
+    """As the results file can hold it: without lone surrogates."""
+    return _whole(line.text(key))
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def winner_in(text: str, *, first: int) -> int | str:
+    """Who wins by a judgement, officially; ``first`` is whose answer stood first."""
+    found = next((who for mark, who in VERDICTS if mark in text), ERROR)
+    return {"first": first, "second": 1 - first}.get(found, found)
+
+
+def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
+    """The rows up to each place where the script wrote its numbers."""
+    found: list[list[JudgedPair]] = [[]]
+    for row in rows:
+        found[-1].append(row)
+        if _numbers_behind(row):
+            found.append([])
+    return [rows for rows in found if rows]
+
+
+def _numbers_behind(row: JudgedPair) -> list[re.Match[str]]:
+    return [match for text in row.line.raw.splitlines() if (match := _NUMBERS.fullmatch(text.strip()))]
+
+
+def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
+    """The script numbers what it judged since its start: rows before are of one that was killed, and began alike."""
+    told = _numbers_behind(rows[-1])
+    starts = [place for place, row in enumerate(rows) if row.prompts == rows[0].prompts]
+    for start in starts if told else ():
+        if told_as(rows[start:], told):
+            return [part for part in (rows[:start], rows[start:]) if part]
+    return [rows]
+
+
+def told_as(rows: Sequence[JudgedPair], told: Sequence[re.Match[str]]) -> bool:
+    """Whether lines of numbers are what the script writes of these rows."""
+    wanted = number_lines(rows)
+    return [match[0] for match in told] == wanted[: len(told)]
+
+
+def number_lines(rows: Sequence[JudgedPair]) -> list[str]:
+    """The lines that L-Eval's script writes behind its rows. A model without a win has none.
+
+    Rounds count each for itself; errors leave the total.
+    """
+    counts: Counter[str] = Counter({TIE: 0, ERROR: 0})
+    for row in rows:
+        counts.update(row.names[winner] if isinstance(winner, int) else winner for winner in row.winners)
+    total = sum(counts.values()) - counts[ERROR]
+    lines = [f"n_draws = {counts[TIE]} n_error = {counts[ERROR]}"]
+    rates = {name: (0.5 * counts[TIE] + count) / total for name, count in counts.items() if name not in (TIE, ERROR)}
+    return lines + [f"win rate of {name} = {rate}" for name, rate in rates.items()]
+
+
+def agreed(rows: Sequence[JudgedPair]) -> tuple[int, int, int]:
+    """FastChat's rule: (won, lost, tied) by the judged model; questions with an error are dropped.
+
+    A win is one in both orders; all else is a tie.
+    """
+    whole = [row.winners for row in rows if ERROR not in row.winners]
+    won, lost = (sum(winners == (side, side) for winners in whole) for side in (0, 1))
+    return won, lost, len(whole) - won - lost
+
+
+def shown(rows: Sequence[JudgedPair]) -> list[Asked | None]:
+    """What each row's prompts show; None where that cannot be told for sure.
+
+    The words around it are those that all prompts of one name share, line by line. A row is believed where both of its
+    prompts are these words around the same texts, with the answers exchanged.
+    """
+    found: list[Asked | None] = [None] * len(rows)
+    groups: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(row.prompt_name, []).append(place)
+    for places in groups.values():
+        words = _shared_words([prompt for place in places for prompt in rows[place].prompts])
+        for place in places:
+            found[place] = asked(words, _FIELDS.get(len(words) - 1, ()), rows[place].prompts)
+    return found
+
+
+def asked(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> Asked | None:
+    """What both prompts of a row show between words of a template, which stand around the named fields."""
+    first, second = (_between(words, prompt) for prompt in prompts)
+    if not names or first is None or second is None:
+        return None
+    told, again = dict(zip(names, first, strict=True)), dict(zip(names, second, strict=True))
+    if {**again, "a": again["b"], "b": again["a"]} != told:
+        return None
+    return Asked(told["question"], told.get("reference", ""), (told["a"], told["b"]))
+
+
+def _between(words: Sequence[str], prompt: str) -> list[str] | None:
+    if not words or not prompt.startswith(words[0]):
+        return None
+    found, at = [], len(words[0])
+    for place, literal in enumerate(words[1:], start=2):
+        end = len(prompt) - len(literal) if place == len(words) else prompt.find(literal, at)
+        if end < at or not prompt.startswith(literal, end):
+            return None
+        found.append(prompt[at:end])
+        at = end + len(literal)
+    return found
+
+
+def _shared_words(prompts: Sequence[str]) -> list[str]:
+    """The words of all prompts that stand before, between and behind what differs; [] where they are too few."""
+    counts = [Counter(prompt.split("\n")) for prompt in prompts]
+    shared = [
+        line
+        for line in prompts[0].split("\n")
+        if line.strip()
+        and all(line in lines for lines in counts)
+        and 2 * sum(c[line] == 1 for c in counts) > len(counts)
+    ]
+    gaps = list(zip(*filter(None, (_gaps(shared, prompt) for prompt in prompts)), strict=True))
+    if not shared or not gaps or any(gaps[0]):
+        return []
+    words = [shared[0]]
+    for line, texts in zip([*shared[1:], ""], gaps[1:], strict=True):
+        if len(set(texts)) == 1:
+            words[-1] += texts[0] + line
+        else:
+            before, behind = _blank(texts), _blank([text[::-1] for text in texts])[::-1]
+            words[-1] += before
+            words.append(behind + line)
+    return words
+
+
+def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
+    """What stands before, between and behind the lines, each taken where it first stands alone; None: one does not."""
+    text, found, at = f"\n{prompt}\n", [], 1
+    for line in lines:
+        place = text.find(f"\n{line}\n", at - 1)
+        if place < 0:
+            return None
+        found.append(text[at : place + 1])
+        at = place + 1 + len(line)
+    return [*found, text[at:-1]]
+
+
+def _blank(texts: Sequence[str]) -> str:
+    """The line feeds that all texts begin with."""
+    return "\n" * min(len(text) - len(text.lstrip("\n")) for text in texts)

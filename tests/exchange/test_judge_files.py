@@ -1,0 +1,259 @@
+"""Judgements of others: L-Eval's and FastChat's files become a judge's run, with their numbers, and come back.
+
+tests/data/leval_judge/ours.pred.judge.jsonl was written by L-Eval's Evaluation/llm_eval.py (cd34b05), asked twice about
+five questions, with words of our own in place of its prompt and canned answers in place of its API; what it printed of
+its numbers is ``PRINTED``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from import_parts import bundle_of, import_predictions
+
+from lbx.errors import StoreError, UsageError
+from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
+from lbx.exchange.judge_files import JudgeRun
+from lbx.exchange.judge_lines import read_judge_file, shown
+from lbx.runs.scoring import score_with
+from lbx.store import Store
+
+GOLDEN = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
+PRINTED = (
+    (
+        "n_wins of ours-7b = 4",
+        "n_wins of base-1 = 2",
+        "n_draws = 3 n_error = 1",
+        "win rate of ours-7b = 0.6111111111111112",
+        "win rate of base-1 = 0.3888888888888889",
+    ),
+    (
+        "n_wins of ours-7b = 5",
+        "n_wins of base-1 = 2",
+        "n_draws = 1 n_error = 2",
+        "win rate of ours-7b = 0.6875",
+        "win rate of base-1 = 0.3125",
+    ),
+)
+FASTCHAT = "data/judgements/fastchat/gpt-4_pair.jsonl"
+
+
+def import_judgements(store: Store, form: str, path: Path, **how: Any) -> list[JudgeRun]:
+    done = write_judgements(store, understand_judgements(form, path, **how))
+    for run in done:
+        score_with(store, None, run_ids=[run.run_id], workers=1)
+        store.finish_run(run.run_id, "done")
+    return done
+
+
+def rows() -> list[dict[str, Any]]:
+    """The golden file's first five."""
+    return [json.loads(line) for line in GOLDEN.read_bytes().splitlines()[:5]]
+
+
+def test_the_official_scripts_file_has_its_numbers_and_comes_back(store: Store, tmp_path: Path) -> None:
+    first, second = import_judgements(store, "leval_judge", GOLDEN)
+    assert (first.numbers, second.numbers) == PRINTED
+    assert (first.failed, second.failed) == (0, 1)
+    assert second.run_id == f"{first.run_id}-2"
+    assert first.compared == second.compared
+    for run, won in ((first, 4), (second, 5)):
+        scores = store.query(
+            "SELECT extracted, count(*) FROM scores WHERE run_id = ? AND metric = 'verdict' GROUP BY ALL", [run.run_id]
+        ).rows
+        assert dict(scores)["answer"] == won and dict(scores)["against"] == 2
+    assert store.query("SELECT count(*) FROM scores WHERE partial = 'ambiguous'").rows == [(2,)]
+    (again,) = export_judgements(store, "leval_judge", [first.run_id, second.run_id], tmp_path / "out").files
+    assert again.name == GOLDEN.name and again.read_bytes() == GOLDEN.read_bytes()
+    (alone,) = export_judgements(store, "leval_judge", [second.run_id], tmp_path / "second").files
+    assert GOLDEN.read_bytes().endswith(alone.read_bytes()) and alone.read_bytes().count(b"\n") == 8
+
+
+def test_what_is_compared_stands_in_the_prompts(store: Store) -> None:
+    (first, _) = import_judgements(store, "leval_judge", GOLDEN)
+    judged, against = first.compared
+    assert (judged.partition("-leval")[0], against.partition("-leval")[0]) == ("ours-7b", "base-1")
+    answers = dict(
+        store.query(
+            "SELECT a.question, g.output FROM generations g JOIN samples a USING (benchmark, task, sample_id) "
+            "WHERE run_id = ?",
+            [against],
+        ).rows
+    )
+    assert answers["Why does the ferry wait?"] == "Because of fog.\n\nOr so the captain says."
+    assert len(answers) == 5
+    rounds = store.query(
+        "SELECT a.question, a.\"references\"->>'$[0]', a.meta FROM generations g JOIN samples a "
+        "USING (benchmark, task, sample_id) WHERE run_id = ? ORDER BY g.created_at",
+        [first.run_id],
+    ).rows
+    assert len(rounds) == 10
+    for place, (question, reference, text) in enumerate(rounds):
+        meta = json.loads(text)
+        assert (meta["run_id"], meta["against_run_id"]) == (judged, against)
+        assert meta["answer_first"] == (place % 2 == 0)
+        assert meta["against_words"] == len(answers[question].split()) and reference
+
+
+def test_fastchats_verdicts_are_read_again_as_they_were(shared: Callable, store: Store, tmp_path: Path) -> None:
+    file = shared(FASTCHAT)
+    (done,) = import_judgements(store, "fastchat", file)
+    assert done.rounds == 150 and done.failed == 3 and not done.notes
+    stored = [row[key] for row in map(json.loads, file.read_bytes().splitlines()) for key in ("g1_winner", "g2_winner")]
+    read = store.query(
+        "SELECT CASE s.extracted WHEN 'answer' THEN 'model_1' WHEN 'against' THEN 'model_2' ELSE "
+        "coalesce(s.extracted, 'error') END "
+        "FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration) "
+        "WHERE run_id = ? ORDER BY g.created_at",
+        [done.run_id],
+    ).rows
+    assert [winner for (winner,) in read] == stored
+    assert "win rate of phi-3-dpo = 0.5068027210884354" in done.numbers
+    assert done.numbers[-1] == "in both orders: 18 won, 20 lost, 35 tied; adjusted win rate 0.4863013698630137"
+    assert round(1 - 0.4863013698630137, 6) == 0.513699
+    (again,) = export_judgements(store, "fastchat", [done.run_id], tmp_path / "out").files
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_every_prompt_of_fastchats_is_taken_apart_without_its_template(shared: Callable) -> None:
+    (pairs,) = read_judge_file("fastchat", shared(FASTCHAT)).attempts
+    words: dict[str, set[tuple[str, ...]]] = {}
+    for pair, told in zip(pairs, shown(pairs), strict=True):
+        assert told and bool(told.reference) == ("math" in pair.prompt_name)
+        for prompt, answers in zip(pair.prompts, (told.answers, told.answers[::-1]), strict=True):
+            around, rest = [], prompt
+            for text in filter(None, (told.question, told.reference, *answers)):
+                before, found, rest = rest.partition(text)
+                assert found
+                around.append(before)
+            words.setdefault(pair.prompt_name, set()).add((*around, rest))
+    # What is left is the template: one for each name.
+    assert [len(several) for several in words.values()] == [1, 1]
+
+
+def test_prompts_that_cannot_be_taken_apart_leave_the_verdicts(store: Store, write_lines: Callable) -> None:
+    (row, *_) = rows()
+    (done,) = import_judgements(store, "leval_judge", write_lines("m.pred.judge.jsonl", [row]))
+    assert done.numbers[-1] == "win rate of ours-7b = 1.0" and done.rounds == 2
+    assert done.compared[1].startswith("baseline-leval_judge-")  # named nowhere
+    assert store.query("SELECT extracted FROM scores").rows == [("answer",)] * 2
+    ((question, meta),) = store.query(
+        "SELECT DISTINCT question, meta->>'answer_words' FROM samples WHERE benchmark = 'judge'"
+    ).rows
+    assert (question, meta) == ("", None)
+    assert store.query("SELECT * FROM generations WHERE benchmark = 'leval'").rows == []
+
+
+def test_answers_of_runs_that_are_there_are_theirs(store: Store, write_lines: Callable) -> None:
+    told = [one for one in shown(read_judge_file("leval_judge", GOLDEN).attempts[0]) if one]
+    for side, model in enumerate(("ours-7b", "base-1")):
+        answers = [
+            {"query": one.question, "gt": one.reference, "a_pred": one.answers[side], "evaluation": "LLM"}
+            for one in told
+        ]
+        import_predictions(
+            store, "leval", write_lines(f"{model}.pred.jsonl", answers), model=f"org/{model}", run_id=model
+        )
+    for _ in range(2):
+        for done in import_judgements(store, "leval_judge", GOLDEN):
+            assert done.compared == ("ours-7b", "base-1")
+    (kept,) = store.query("SELECT count(*), count(DISTINCT run_id) FROM generations").rows
+    assert kept == (5 + 5 + 10 + 10, 4)
+    ((sample,),) = store.query("SELECT DISTINCT meta->>'sample_id' FROM samples WHERE question = 'Who paid?' "
+                               "AND benchmark = 'judge'").rows  # fmt: skip
+    assert store.query("SELECT count(*) FROM generations WHERE sample_id = ?", [sample]).rows == [(2,)]
+
+
+def test_a_bundles_questions_are_its_samples(store: Store, tmp_path: Path) -> None:
+    document = {
+        "instructions": ["Who paid?", "What is in the cellar?"], "outputs": ["Nobody.", "Seventeen clocks."],
+        "input": "a tale",
+    }  # fmt: skip
+    lines = "".join(json.dumps({**document, "evaluation": mark}) + "\n" for mark in ("f1", "LLM", "human"))
+    place = "L4NLP/LEval:LEval/Generation/narrative_qa.jsonl"
+    bundle = bundle_of(tmp_path / "bundle", {place: lines.encode()})
+    (first, _) = import_judgements(store, "leval_judge", GOLDEN, bundle=bundle)
+    found = store.query(
+        "SELECT meta->>'task', meta->>'sample_id', meta->>'marks', meta->>'document_sha256' != '' FROM samples "
+        "WHERE benchmark = 'judge' AND question = 'Who paid?'"
+    ).rows
+    assert found == [("narrative_qa", "000-00", '["LLM"]', True)] * 2
+    assert store.query(
+        "SELECT count(*) FROM generations WHERE run_id = ? AND task = 'judged'", [first.compared[0]]
+    ).rows == [(3,)]
+
+
+def test_a_killed_runs_rows_before_a_whole_one_are_a_run_of_their_own(store: Store, tmp_path: Path) -> None:
+    lines = GOLDEN.read_bytes().splitlines(keepends=True)
+    file = tmp_path / "ours.pred.judge.jsonl"
+    file.write_bytes(b"".join([*lines[:3], *lines[8:16]]))
+    killed, whole = import_judgements(store, "leval_judge", file)
+    assert (killed.rounds, whole.rounds) == (6, 10) and whole.numbers == PRINTED[1]
+    (again,) = export_judgements(store, "leval_judge", [killed.run_id, whole.run_id], tmp_path / "out").files
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_lines: Callable) -> None:
+    changed = [{**row, "g2_winner": "tie"} if place == 0 else row for place, row in enumerate(rows())]
+    (done,) = import_judgements(store, "leval_judge", write_lines("ours.pred.judge.jsonl", changed))
+    assert done.numbers == PRINTED[0]
+    (note,) = done.notes
+    assert "line 1: 'g2_winner' is 'tie', and its judgement says otherwise, which counts." in note
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "why"),
+    [
+        ("leval_judge", {"g1_judgment": 7}, "line 2: 'g1_judgment' should be text and is the number 7"),
+        ("leval_judge", {"g2_user_prompt": ...}, "line 2: the key 'g2_user_prompt' is missing"),
+        ("leval_judge", {"judge": None}, "line 2: 'judge' should be text and is null"),
+        ("leval_judge", {"judge": "gpt-3"}, "several judges, gpt-4 and gpt-3; lbx takes one a file"),
+        ("leval_judge", {"g1_winner": "x"}, "line 2: 'x' wins where 'ours-7b' does in line 1: a file is about two"),
+        ("fastchat", {}, "line 1: 'judge' should be a list of two texts"),
+        ("leval_judge", "[]", "line 2: it holds a list where an object should be"),
+        ("leval_judge", "n_draws = 1", r"line 2: it is not JSON \(Expecting value at column 1\)"),
+        ("leval_judge", '{"g1_winner": "x"', "line 2: it is not JSON"),
+    ],
+)
+def test_a_damaged_file_is_refused_whole(
+    form: str, changes: Any, why: str, store: Store, write_lines: Callable, tmp_path: Path
+) -> None:
+    first, second = rows()[:2]
+    if isinstance(changes, str):
+        file = tmp_path / "m.pred.judge.jsonl"
+        file.write_text(f"{json.dumps(first)}\n{changes}\n")
+    else:
+        second = {key: value for key, value in {**second, **changes}.items() if value is not ...}
+        file = write_lines("m.pred.judge.jsonl", [first, second])
+    with pytest.raises(UsageError, match=why):
+        understand_judgements(form, file)
+
+
+def test_only_numbers_and_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "m.pred.judge.jsonl"
+    file.write_text("n_draws = 1 n_error = 0\n")
+    with pytest.raises(UsageError, match="it holds no judgement"):
+        understand_judgements("leval_judge", file)
+
+
+def test_another_files_run_is_not_written_over(store: Store, write_lines: Callable) -> None:
+    import_judgements(store, "leval_judge", GOLDEN, run_id="j")
+    other = write_lines("ours.pred.judge.jsonl", rows()[:4])
+    with pytest.raises(StoreError, match="was imported from other content"):
+        import_judgements(store, "leval_judge", other, run_id="j")
+    with pytest.raises(UsageError, match="is no judge's that was imported from a file of fastchat"):
+        export_judgements(store, "fastchat", ["j"], other.parent / "out")
+    with pytest.raises(UsageError, match="leval"):
+        export(store, "leval", "j", other.parent / "out")
+
+
+def test_a_question_that_is_judged_twice_counts_twice(store: Store, write_lines: Callable) -> None:
+    doubled = [*rows(), *rows()[:2]]
+    (done,) = import_judgements(store, "leval_judge", write_lines("ours.pred.judge.jsonl", doubled))
+    assert done.rounds == 14
+    ((kept,),) = store.query("SELECT count(*) FROM generations WHERE run_id = ?", [done.run_id]).rows
+    assert kept == 14

@@ -24,6 +24,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/prompts.md",
         "docs/models.md",
         "docs/judging.md",
+        "docs/judges.md",
         "docs/intervals.md",
         "docs/judge-numbers.md",
         "docs/leaderboards.md",

@@ -73,31 +73,6 @@ def main():
             context = "The text: {} The task: {} Output: "
 """
 FOUNDING_PROMPT = "You read pictures. Now read a text.The text: {} The task: {} Output: "
-JUDGE_PY = rb'''
-import never_there
-def main():
-    pass
-if __name__ == "__main__":
-    args = parser.parse_args()
-    judge_prompts = {
-        "judge_model": args.judge_model,
-        "system_prompt": """Read the question, what a person answered, and the answers of two assistants.
-Say which is better: [[A]], [[B]], or [[C]] for neither.""",
-        "prompt_template": """[Asked]
-{question}
-
-[A person]
-{ref_answer}
-
-[First]
-{answer_a}
-
-[Second]
-{answer_b}""",
-        "description": "two answers and a reference",
-    }
-    main()
-'''
 STAND_INS = {
     "Baselines/LEval_config.py": CONFIG_PY,
     "Baselines/turbo16k-test.py": SCRIPT_PY,

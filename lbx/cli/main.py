@@ -49,6 +49,7 @@ _COMMANDS = {
     "plan": "plan_commands",
     "prompts": "show_commands",
     "run": "run_commands",
+    "judge": "judge_commands",
     "score": "result_commands",
     "import": "result_commands",
     "export": "result_commands",
@@ -62,7 +63,7 @@ _COMMANDS = {
     "doctor": "doctor",
 }
 """Each command, and the module with the function of its name."""
-_LOAD_A_MODEL = ("plan", "prompts", "run", "show", "score", "parity")
+_LOAD_A_MODEL = ("plan", "prompts", "run", "judge", "show", "score", "parity")
 
 
 def program(*names: str) -> typer.Typer:

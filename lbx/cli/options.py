@@ -27,6 +27,18 @@ class SqlFormat(StrEnum):
     PARQUET = "parquet"
 
 
+class JudgedQuestions(StrEnum):
+    LLM = "llm"
+    HUMAN = "human"
+    BOTH = "both"
+    OPEN = "open"
+
+
+class OrdersOfPairs(StrEnum):
+    BOTH = "both"
+    GIVEN = "given"
+
+
 class SamplingSource(StrEnum):
     OFFICIAL = "official"
     MODEL = "model"
@@ -109,6 +121,70 @@ LengthHint = Annotated[
         help="L-Eval's open questions say how many words the reference has, as its published answers were asked; "
         "without, as its founding README has it for judges and people.",
     ),
+]
+
+# Of a judge.
+JudgeModel = Annotated[
+    str,
+    _model(
+        "--judge",
+        "-j",
+        metavar="MODEL",
+        help="The judge: a model card (.toml, or its name in models/), a .gguf file, or a model folder.",
+    ),
+]
+JudgedRuns = Annotated[
+    list[str] | None,
+    _asked(
+        "--run",
+        metavar="RUN",
+        help="Whose answers are judged: a run of the file, or a model whose answers the bundle brings (claude-100k, "
+        "gpt4-32k, llama2-13b-chat-4k). Can be repeated.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    _asked(
+        "--against",
+        metavar="RUN",
+        help="Whose answers they are compared with, named likewise; officially turbo-16k-0613.",
+    ),
+]
+Questions = Annotated[
+    JudgedQuestions | None,
+    _asked(
+        "--questions",
+        metavar="WHICH",
+        help="L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all that are not "
+        "closed, of any benchmark. Default: llm, with a rubric of your own open.",
+    ),
+]
+JudgedTasks = Annotated[
+    list[str] | None,
+    _which("--tasks", "-t", metavar="NAMES", help="Only answers to these benchmarks or tasks."),
+]
+RubricFile = Annotated[
+    str, _asked("--rubric", metavar="FILE", help="leval, the official one, or a TOML file of your own.")
+]
+Orders = Annotated[
+    OrdersOfPairs,
+    _asked("--orders", metavar="WHICH", help="both: each pair in both orders, as officially; given: the judged first."),
+]
+Calibrate = Annotated[
+    bool,
+    _asked(
+        "--calibrate",
+        help="Judge the published answers of Claude, GPT-4 and Llama 2 against turbo's instead: what this judge says "
+        "of them stands beside what GPT-4 said.",
+    ),
+]
+SaveSpec = Annotated[
+    Path | None,
+    _output("--save-spec", metavar="FILE", help="Ask nothing; write the judge's work for `lbx submit --spec FILE`."),
+]
+JudgeOutput = Annotated[
+    Path | None,
+    _output("--output", "-o", metavar="FILE", help="Where judgements go; default: the results file itself."),
 ]
 
 # Which samples.
@@ -273,6 +349,10 @@ CopyEvery = Annotated[
 # Output.
 ResultsOutput = Annotated[
     Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
+]
+JudgeName = Annotated[
+    str | None,
+    _output("--name", metavar="NAME", help="Name of the judge; default: made from model, backend, bundle and rubric."),
 ]
 RunName = Annotated[
     str | None,

@@ -87,7 +87,7 @@ def run(
     """
     from lbx.runs.running import run as run_spec
 
-    with saying(lambda: _left_in(output)), RunBar() as bar:
+    with saying(lambda: left_in(output)), RunBar() as bar:
         outcomes = run_spec(
             spec,
             output,
@@ -102,10 +102,11 @@ def run(
             scratch=scratch,
             copy_every=copy_every,
         )
-    _finish(outcomes, output, as_json=as_json)
+    finish(outcomes, output, as_json=as_json)
 
 
-def _left_in(output: Path) -> str:
+def left_in(output: Path) -> str:
+    """What an interruption leaves behind, a sentence."""
     return f"Every answer so far is in {output}." if output.is_file() else "Nothing was asked yet."
 
 
@@ -119,9 +120,15 @@ def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tup
     return None if plan is None or number is None else (read_shards(plan), number)
 
 
-def _finish(outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool) -> None:
+def finish(
+    outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool, more: Mapping[str, object] | None = None
+) -> None:
+    """Say what was done, in JSON with ``more``. Raises typer.Exit where some samples failed."""
     if as_json:
-        told = [{"run_id": name, "results": str(output), **dataclasses.asdict(one)} for name, one in outcomes.items()]
+        told = [
+            {"run_id": name, "results": str(output), **dataclasses.asdict(one), **(more or {})}
+            for name, one in outcomes.items()
+        ]
         answer_json(json.dumps(told[0] if len(told) == 1 else told))
     for name, outcome in outcomes.items():
         if not as_json:

@@ -73,16 +73,47 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
 }
 """{field of ``RunSpec``: (how the command line shows it, its default)}, in the order of the help; and --spec."""
 
+_OF_JUDGES: dict[str, tuple[Any, object]] = {
+    "bundle": (shown.BundleDir, inspect.Parameter.empty),
+    "model": (shown.JudgeModel, inspect.Parameter.empty),
+    "runs": (shown.JudgedRuns, None),
+    "against": (shown.Against, None),
+    "questions": (shown.Questions, None),
+    "rubric": (shown.RubricFile, "leval"),
+    "orders": (shown.Orders, shown.OrdersOfPairs.BOTH),
+    "tasks": (shown.JudgedTasks, None),
+    "name": (shown.JudgeName, None),
+} | {
+    name: _OPTIONS[name]
+    for name in (
+        "backend", "limit", "max_new_tokens", "sampling", "seed", "chat", "thinking", "thinking_tokens", "batching",
+        "workers", "threads", "metadata",
+    )
+}  # fmt: skip
+"""The same of ``JudgeSpec``."""
+
 
 def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with these options in place of its parameter ``spec``, and the context in place of ``context``."""
+    """The command with these options in place of its parameter ``spec``."""
+    return _taking(command, _OPTIONS, _spec_of)
 
+
+def takes_judge(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a judge's options in place of its parameter ``spec``, which is what was said of them."""
+    return _taking(command, _OF_JUDGES, _said)
+
+
+def _taking(
+    command: Callable[..., None],
+    options: Mapping[str, tuple[Any, object]],
+    make: Callable[[Mapping[str, Any], typer.Context], object],
+) -> Callable[..., None]:
     @functools.wraps(command)
     def called(context: typer.Context, **values: Any) -> None:
-        given = {name: values.pop(name) for name in _OPTIONS}
+        given = {name: values.pop(name) for name in options}
         if takes_file:
             values["spec_file"] = given["spec_file"]
-        command(spec=_spec_of(given, context), **values)
+        command(spec=make(given, context), **values)
 
     takes_file = "spec_file" in inspect.signature(command).parameters
     hints = get_type_hints(command, localns={"RunSpec": object}, include_extras=True)  # which is not imported for this
@@ -93,7 +124,7 @@ def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
     ]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _OPTIONS.items()
+        for name, (annotation, default) in options.items()
     ]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     parameters = [context, *added, *own]
@@ -105,14 +136,20 @@ def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
 def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
     from lbx.runs.spec import RunSpec
 
-    said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
-    values = {name: _plain(name, given[name]) for name in said - {"spec_file"}}
+    values = _said(given, context)
+    values.pop("spec_file", None)
     if (file := given["spec_file"]) is not None:
         return dataclasses.replace(_read(file, values.get("name")), **values)
     for name, spelled in _REQUIRED.items():
         if name not in values:
             raise UsageError(f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec.")
     return RunSpec(**values)
+
+
+def _said(given: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
+    """What was given on the command line."""
+    said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
+    return {name: _plain(name, given[name]) for name in said}
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -81,7 +81,7 @@ def make_jobs(
         samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
         for position, sample in first.selection.of(task, samples):
             full = questions >= size.questions or characters >= size.characters
-            if job and full and sample.context != job[-1].sample.context:
+            if job and full and first.read_together(sample) != first.read_together(job[-1].sample):
                 yield job
                 job, questions, characters = [], 0, 0
             for run, agenda in enumerate(agendas):

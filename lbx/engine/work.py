@@ -13,7 +13,7 @@ from lbx.engine.selection import EVERYTHING, Selection
 from lbx.engine.settings import RunSettings
 from lbx.layout import Bundle
 from lbx.prompts import Prompter, ReadPrompt
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task
+from lbx.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
 from lbx.store import RunRow
 
 
@@ -46,6 +46,12 @@ class Agenda:
         """How often each of the task's samples is asked."""
         asked = None if task.benchmark == Summaries.name else self.settings.iterations
         return asked or self.benchmarks[task.benchmark].iterations
+
+    def read_together(self, sample: Sample) -> str:
+        """What names the text that prompts share: the document; a question without one stands for itself."""
+        if sample.context and not self.settings.no_context:
+            return sha256_text(sample.context)
+        return self.benchmarks[sample.benchmark].cluster(sample, "") or str(sample.key)
 
     @property
     def total(self) -> int:

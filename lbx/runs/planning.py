@@ -133,9 +133,9 @@ def _plan(
 
 def _with_summaries(run: ResolvedRun) -> ResolvedRun:
     """The run with the parts that are to be summed up as one more task; the summaries' lengths are guessed."""
-    asked = run_of_summaries(run)
-    if asked.summaries is None:
+    if (found := run_of_summaries(run)) is None:
         return run
+    asked, summaries = found
     places = run.selection.places
     if places is not None:
         places = {**places, **{task.full_name: frozenset(range(task.samples)) for task in asked.tasks}}
@@ -143,8 +143,8 @@ def _with_summaries(run: ResolvedRun) -> ResolvedRun:
         run,
         tasks=[*asked.tasks, *run.tasks],
         selection=Selection(places),
-        summaries=asked.summaries,
-        document=guessed(asked.summaries, run.bundle),
+        own=summaries,
+        document=guessed(summaries, run.bundle),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from lbx.backends.base import AnsweringBackend
 from lbx.benchmarks import BENCHMARKS, beside
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.summaries import Summaries
+from lbx.engine.kinship import Judged, same_family, tokenizer_sha256
 from lbx.engine.offline import block_network
 from lbx.engine.selection import EVERYTHING, Selection, select_samples
 from lbx.engine.settings import RunSettings
@@ -22,6 +23,7 @@ from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter, knows_switch
 from lbx.records import Chunk, Sample, Task, canonical_json, key_values, sha256_text
+from lbx.runs.judge_spec import JudgeSpec
 from lbx.runs.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow
@@ -42,7 +44,9 @@ class ResolvedRun:
 
     Attributes:
         names, settings: of each of the runs that are made together, one row in the results file each.
-        summaries: the parts of documents that are to be summed up; None where this run asks for none.
+        own: a benchmark that only this run has: parts of documents that are to be summed up, or a judge's rounds.
+        told: what makes the run beside its settings: of a judge its rubric.
+        judged: whose answers are judged.
         document: what stands in place of a sample's document.
         server: the one address that may be reached.
         network: how the run is kept offline, in words.
@@ -56,7 +60,9 @@ class ResolvedRun:
     names: Sequence[str | None]
     settings: Sequence[RunSettings]
     chunks: Chunks = nothing_retrieved
-    summaries: Summaries | None = None
+    own: Benchmark | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
+    judged: Sequence[Judged] = ()
     document: Callable[[Sample], Sample] = whole_document
     server: tuple[str, int] | None = None
     network: str = ""
@@ -65,7 +71,7 @@ class ResolvedRun:
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
         """By name."""
-        return beside(self.summaries)
+        return beside(self.own)
 
     def reading(self, retriever: str, chunks: Chunks) -> ResolvedRun:
         """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
@@ -86,25 +92,30 @@ def resolve(spec: RunSpec) -> ResolvedRun:
         UsageError: one does not exist, or cannot be asked in this way.
         BundleError: a data file is damaged.
     """
+    if isinstance(spec, JudgeSpec):
+        from lbx.runs.judging import resolve_judge
+
+        return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))
     tasks = choose_tasks(bundle, spec.tasks, spec.settings)
     names, settings = zip(*spec.kinds, strict=True)
     return ResolvedRun(spec, bundle, tasks, select_samples(spec.choice, bundle, tasks, BENCHMARKS), names, settings)
 
 
-def run_of_summaries(run: ResolvedRun) -> ResolvedRun:
-    """The run that sums up what a run's documents say; the run itself where it asks for none, or needs none.
+def run_of_summaries(run: ResolvedRun) -> tuple[ResolvedRun, Summaries] | None:
+    """The run that sums up what a run's documents say, and their parts; None where it asks for none, or needs none.
 
     Raises:
         BundleError: a data file is damaged.
     """
     if not run.spec.summaries:
-        return run
+        return None
     summaries = summaries_of(run.tasks, run.selection, run.spec.summaries)
     if not (tasks := summaries.tasks(run.bundle)):
-        return run
+        return None
     settings = [settings_of_summaries(run.settings[0])]
-    return replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, summaries=summaries)
+    asked = replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, own=summaries)
+    return asked, summaries
 
 
 @contextmanager
@@ -160,7 +171,7 @@ def prepare_worker(run: ResolvedRun) -> list[Prepared]:
 def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
     """The run's row. Tasks and samples are no part of its identity, so a run can be extended to more of them."""
     info = work.backend.info
-    settings = {**work.settings.to_json(), "context_window": info.context_window}
+    settings = {**work.settings.to_json(), **run.told, "context_window": info.context_window}
     if budget := work.settings.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
     told = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
@@ -169,11 +180,15 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         settings["bundle.allowed"] = allowed
     if reason := not_shared(work.backend, batching=work.settings.batching):
         told["prompts_not_shared"] = reason
+    if info.counts_tokens:
+        told["tokenizer_sha256"] = tokenizer_sha256(work.backend.tokenizer)
     digest = work.bundle.digest
     identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
     if work.settings.summaries and not work.settings.summarizer:
         identity += "-summaries"
-    return RunRow(
+    if run.told:
+        identity += "-judge"
+    row = RunRow(
         run_id=name or f"{info.model}-{info.name}-{identity}",
         model=info.model,
         backend=info.name,
@@ -186,6 +201,8 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         task_samples={task.full_name: task.samples for task in work.tasks},
         metadata=key_values("--metadata", run.spec.metadata) or None,
     )
+    family = same_family(row, run.judged)
+    return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
 
 
 def _check_reasoning_budget(loaded: LoadedModel, settings: RunSettings) -> None:

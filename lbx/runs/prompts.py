@@ -16,6 +16,7 @@ from lbx.engine.work import Work
 from lbx.errors import BackendError, PromptError, UsageError
 from lbx.prompts import ReadPrompt
 from lbx.records import Prompt, Sample, SampleKey
+from lbx.runs.judge_spec import JudgeSpec
 from lbx.runs.loading import card_of, load_to_count
 from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_of_summaries, run_row
 from lbx.runs.spec import RunSpec
@@ -106,6 +107,9 @@ def rebuilt(
     )
     if key.benchmark == Summaries.name:
         only, results = replace(spec, workers=0), None
+    if isinstance(spec, JudgeSpec):  # whose tasks are those of the judged answers
+        there = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
+        only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(there))
     with _works(only, run_id, results) as (work, *_):
         for task in work.tasks:
             chosen = work.selection.of(task, work.benchmarks[task.benchmark].samples(work.bundle, task.name))
@@ -119,7 +123,10 @@ def rebuilt(
 def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
     """The works of a spec; where a run is named, its own first."""
     run = resolve(spec)
-    run = run_of_summaries(run) if results is None or run_id is None else _with_summaries(run, run_id, results)
+    if results is not None and run_id is not None:
+        run = _with_summaries(run, run_id, results)
+    elif asked := run_of_summaries(run):
+        run = asked[0]
     with retrieving(run) as reading:
         loaded = load_to_count(card_of(spec, run.bundle), run.bundle)
         try:

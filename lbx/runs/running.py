@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +178,7 @@ def _ask(
     total = sum(agenda.total for agenda in agendas)
     with closing(store, run_ids):
         log.info(f"The bundle is as it was unpacked, by {run.checked}.")
+        _tell_of_family(asker.rows)
         for agenda in agendas:
             log.info(f"{agenda.run_id}: {_extent(agenda)}; {run.network}")
         outlook = look_ahead_of_run(store, asker, done, free, workers=workers, listener=listener) if free else None
@@ -185,6 +186,15 @@ def _ask(
         with watched(store, asker.rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
             outcomes = Runner(agendas, store, done, watch, asker, JobSize.for_workers(workers, total)).run()
     return dict(zip(run_ids, outcomes, strict=True))
+
+
+def _tell_of_family(rows: Sequence[RunRow]) -> None:
+    for row in rows:
+        if family := row.hardware.get("same_family_as"):
+            log.warning(
+                f"The judge {row.model} is of the family of {', '.join(family)}: judges prefer what they would have "
+                "said themselves. Reports mark it; let another model judge, too."
+            )
 
 
 def _refuse_unverifiable(asker: Executor) -> None:
@@ -246,16 +256,16 @@ def _summarize(
     plan: bool,
 ) -> ResolvedRun:
     """Have the model sum up the documents' parts, as a run of its own; what it has done already is not asked again."""
-    asked = run_of_summaries(run)
-    if asked.summaries is None:
+    if (found := run_of_summaries(run)) is None:
         return run
+    asked, summaries = found
     free = Free.now() if plan else None
     asker = open_asker(asked)
     try:
         with Store(place, after_commit=after_commit) as store:
             ask(asked, store, asker, free=free)
             run_id = asker.rows[0].run_id
-            document = stored(store, run_id, asked.summaries, run.bundle)
+            document = stored(store, run_id, summaries, run.bundle)
     finally:
         asker.close()
     return replace(run, settings=[replace(one, summarizer=run_id) for one in run.settings], document=document)

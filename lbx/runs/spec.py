@@ -6,7 +6,7 @@ import json
 import os
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ from lbx.retrieval import BM25
 
 FORMAT = 1
 _MARK = "lbx_run"
+JUDGE_MARK = "lbx_judge"
 _MOST_BYTES = 1 << 26
 """A spec may name every sample of a bundle."""
 _FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
@@ -90,7 +91,7 @@ class RunSpec:
         object.__setattr__(self, "tasks", _tuple(self.tasks, between=","))
         for name in ("ids", "metadata"):
             object.__setattr__(self, name, _tuple(getattr(self, name)))
-        hints = get_type_hints(RunSpec)
+        hints = get_type_hints(type(self))
         for field in fields(self):
             _check(field.name, getattr(self, field.name), hints[field.name])
         if not self.tasks:
@@ -127,6 +128,11 @@ class RunSpec:
         return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """What it reads beside bundle and model."""
+        return ()
+
+    @property
     def retrieval(self) -> Retrieval:
         """How chunks are found."""
         return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
@@ -155,13 +161,18 @@ class RunSpec:
             raise UsageError(f"{source} is not the spec of a run: it has no {_MARK!r}.", fix=_FIX)
         if values[_MARK] != FORMAT:
             raise UsageError(f"{source} is of a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
-        given = {name: value for name, value in values.items() if name != _MARK}
+        if JUDGE_MARK in values and cls is RunSpec:
+            from lbx.runs.judge_spec import JudgeSpec
+
+            return JudgeSpec.from_json(values, source)
+        given = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(map(str, given.keys() - known)):
             raise UsageError(
                 f"{source} has a key that lbx does not know: {unknown[0]}.", fix="Remove it, or update lbx."
             )
-        if missing := [name for name in ("bundle", "model", "tasks") if name not in given]:
+        needed = (field.name for field in fields(cls) if field.default is MISSING)
+        if missing := [name for name in needed if name not in given]:
             raise UsageError(f"{source} does not say the run's {' and '.join(missing)}.")
         return cls(**given)
 

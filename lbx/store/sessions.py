@@ -24,6 +24,9 @@ _NOT_SPEED = (
     "variants_refused",
     "prompts_not_shared",
     "repetition_penalty_left_out",
+    "architecture",
+    "tokenizer_sha256",
+    "same_family_as",
 )
 _FEWEST_TOKENS = 2_000
 _NEWEST = 3

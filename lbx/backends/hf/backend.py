@@ -166,7 +166,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         }
         | ({"quantization": options.quantization} if options.quantization else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
-        hardware=_hardware(torch, device, model) | {"dtype_reason": dtype.reason} | penalty,
+        hardware=_hardware(torch, device, model)
+        | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
+        | penalty,
         trained_context=int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0),
         default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),

@@ -109,7 +109,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         model=card.name,
         context_window=window,
         settings=settings,
-        hardware=_hardware(options, room) | penalty,
+        hardware=_hardware(options, room)
+        | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
+        | penalty,
         trained_context=settings["trained_context"],
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),

@@ -28,7 +28,6 @@ from lbx.engine.prefix import plan_prefixes
 from lbx.engine.selection import Selection
 from lbx.engine.work import Agenda, Work
 from lbx.errors import PromptError, UsageError
-from lbx.records import sha256_text
 
 FORMAT = 1
 
@@ -112,7 +111,7 @@ def _documents(
     for job in jobs:
         parts: dict[str, list[PendingSample]] = {}
         for item in job:
-            parts.setdefault(_document_of(agendas[item.run], item), []).append(item)
+            parts.setdefault(agendas[item.run].read_together(item.sample), []).append(item)
         for name, items in parts.items():
             growing = found.setdefault(name, _GrowingShard())
             for item in items:
@@ -123,14 +122,6 @@ def _documents(
             counted += len(items)
             progress(counted, total)
     return [Document(tuple(one.places), tuple(one.walks)) for one in found.values()]
-
-
-def _document_of(agenda: Agenda, item: PendingSample) -> str:
-    """What names the document; a question without one stands for itself."""
-    sample = item.sample
-    if not sample.context or agenda.settings.no_context:
-        return str(sample.key)
-    return sha256_text(sample.context)
 
 
 def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]) -> Walk:

@@ -1,0 +1,268 @@
+"""Stored answers as rounds for a judge: which questions, whose answers, which order, and what is left out.
+
+The rounds of a question follow each other, those that begin with the opponent's answer first: all models' share them up
+to their own answer. On L-Eval's published answers a judge so reads a third of its prompts' tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.judging import NAME, PAIR, Round, Rubric
+from lbx.benchmarks.leval_tasks import KINDS, OPEN
+from lbx.benchmarks.summaries import Summaries
+from lbx.errors import UsageError
+from lbx.records import Sample
+from lbx.store import Store
+from lbx.store.rows import stored_sample
+
+MARKS = ("LLM", "human")
+"""Who is to judge a question of L-Eval, in the order of the copies of one that both are to judge."""
+_ASKED = {"llm": MARKS[:1], "human": MARKS[1:], "both": MARKS}
+
+Place = tuple[str, str, str]
+"""(benchmark, task, sample id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A stored sample; ``document`` is its hash, "" where nobody knows it."""
+
+    sample: Sample
+    document: str
+
+    @property
+    def place(self) -> Place:
+        return self.sample.key[:3]
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Who is to judge it."""
+        said = (self.sample.meta.get("evaluation"), *(self.sample.meta.get("judged_by") or ()))
+        return tuple(mark for mark in MARKS if mark in said)
+
+
+@dataclass(slots=True)
+class Answered:
+    """A run's answers.
+
+    Attributes:
+        questions: in the data's order.
+        texts: {place: {iteration: answer}}, failed ones left out.
+    """
+
+    run_id: str
+    questions: dict[Place, Question] = field(default_factory=dict)
+    texts: dict[Place, dict[int, str]] = field(default_factory=dict)
+
+    def repeats(self) -> bool:
+        """Whether questions were asked several times. (Else a second answer is that to a question's second copy.)"""
+        return any(
+            len(texts) > 1 for place, texts in self.texts.items() if len(self.questions[place].marks) < len(MARKS)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be judged.
+
+    Attributes:
+        questions: "llm", "human", "both" or "open".
+        tasks: names and patterns.
+        limit: the first so many questions of each task.
+        both_orders: whether each pair is shown in both orders.
+    """
+
+    questions: str
+    tasks: Sequence[str] = ("all",)
+    limit: int | None = None
+    both_orders: bool = True
+
+    def takes(self, question: Question) -> bool:
+        """Whether a question is asked."""
+        sample = question.sample
+        if not any(_means(name, sample) for name in self.tasks):
+            return False
+        if self.questions == "open":
+            return sample.benchmark != "leval" or KINDS.get(sample.task) in OPEN
+        return any(mark in question.marks for mark in _ASKED[self.questions])
+
+
+@dataclass(slots=True)
+class Found:
+    """Rounds, and what there is to say of them.
+
+    Attributes:
+        questions: how many are judged.
+        missing: {run: how many of its answers to them are not there, or failed}.
+        empty: {run: how many hold nothing but white space, and are judged as they are}.
+    """
+
+    rounds: list[Round] = field(default_factory=list)
+    questions: int = 0
+    missing: Counter[str] = field(default_factory=Counter)
+    empty: Counter[str] = field(default_factory=Counter)
+
+
+def read_answers(store: Store, run_id: str) -> Answered:
+    """What a run has answered."""
+    found = Answered(run_id)
+    tasks = store.query(
+        "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark NOT IN (?, ?) ORDER BY ALL",
+        [run_id, NAME, Summaries.name],
+    ).rows
+    for benchmark, task in _in_order(tasks):
+        for row in store.samples(run_id, benchmark, task):
+            question = Question(stored_sample(benchmark, task, row), row["document"])
+            found.questions.setdefault(question.place, question)
+            found.texts.setdefault(question.place, {})[row["iteration"]] = row["output"] or ""
+    return found
+
+
+def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> Found:
+    """What the judge is asked.
+
+    Raises:
+        UsageError: nothing, or the rubric is not for this.
+    """
+    _check(rubric, against)
+    found, counts = Found(), Counter[tuple[str, str]]()
+    every: dict[Place, Question] = {}
+    for run in (*judged, *((against,) if against else ())):
+        every |= {place: question for place, question in run.questions.items() if place not in every}
+    for place, question in sorted(every.items(), key=lambda one: _order(one[1])):
+        if not wanted.takes(question) or (wanted.limit and counts[place[:2]] >= wanted.limit):
+            continue
+        counts[place[:2]] += 1
+        rounds = _of_question(question, judged, against, wanted, found)
+        found.questions += bool(rounds)
+        found.rounds += sorted(rounds, key=lambda one: (one.answer_first, one.against_iteration))
+    if not found.rounds:
+        raise _nothing(judged, against, wanted)
+    return found
+
+
+def _of_question(
+    question: Question, judged: Sequence[Answered], against: Answered | None, wanted: Wanted, found: Found
+) -> list[Round]:
+    place = question.place
+    made: list[Round] = []
+    theirs = against.texts.get(place, {}) if against else {}
+    if against and not theirs:
+        found.missing[against.run_id] += 1
+    for run in judged:
+        mine = run.texts.get(place, {})
+        if not mine:
+            found.missing[run.run_id] += 1
+        if not mine or (against and not theirs):
+            continue
+        for i, j, marks in _pairs(question, run, against, wanted):
+            pair = [_Answer(run.run_id, i, mine[i]), *([_Answer(against.run_id, j, theirs[j])] if against else [])]
+            for one in pair:
+                found.empty[one.run_id] += not one.text.strip()
+            made += _orders(question, marks, pair, both=wanted.both_orders)
+    return made
+
+
+class _Answer(NamedTuple):
+    run_id: str
+    iteration: int
+    text: str
+
+
+def _orders(question: Question, marks: tuple[str, ...], answers: Sequence[_Answer], *, both: bool) -> Iterator[Round]:
+    """The rounds of one answer, or of a pair."""
+    sample, (judged, *others) = question.sample, answers
+    opponent: dict[str, Any] = {}
+    for against in others:
+        opponent = {"against_run_id": against.run_id, "against_iteration": against.iteration, "against": against.text}
+    for answer_first in (True, False) if others and both else (True,):
+        yield Round(
+            *question.place, sample.question, sample.references, judged.run_id, judged.text, judged.iteration,
+            **opponent, answer_first=answer_first, language=sample.language, document_sha256=question.document,
+            marks=marks,
+        )  # fmt: skip
+
+
+def _pairs(
+    question: Question, run: Answered, against: Answered | None, wanted: Wanted
+) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """(iteration, the opponent's, marks) of each pair.
+
+    A question of L-Eval that both are to judge stands twice in the official files. Where a file had two answers to it,
+    each copy is a pair of its own; where it was asked once, one pair counts for both.
+    """
+    mine = run.texts[question.place]
+    theirs = against.texts[question.place] if against else {0: ""}
+    copied = [len(question.marks) == len(MARKS) and not one.repeats() for one in (run, against) if one]
+    if not any(copied):
+        for i in sorted(mine):
+            yield i, i if i in theirs else min(theirs), question.marks
+        return
+    pairs: dict[tuple[int, int], tuple[str, ...]] = {}
+    for copy, mark in enumerate(question.marks):
+        pair = (copy if copy in mine else min(mine), copy if copy in theirs else min(theirs))
+        pairs[pair] = (*pairs.get(pair, ()), mark)
+    asked = _ASKED.get(wanted.questions, MARKS)
+    for (i, j), marks in pairs.items():
+        if any(mark in asked for mark in marks):
+            yield i, j, marks
+
+
+def _check(rubric: Rubric, against: Answered | None) -> None:
+    if rubric.kind == PAIR and against is None:
+        raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Name the other run: --against RUN.")
+    if rubric.kind != PAIR and against is not None:
+        raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
+
+
+def _nothing(judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> UsageError:
+    names = ", ".join(run.run_id for run in judged) + (f" and {against.run_id}" if against else "")
+    what = " or ".join(f'marked "{mark}"' for mark in _ASKED.get(wanted.questions, ())) or "open"
+    return UsageError(
+        f"There is nothing to judge: {names} have no answer to the same question that is {what}"
+        + (f" in {', '.join(wanted.tasks)}." if "all" not in wanted.tasks else "."),
+        fix="--questions says which questions are meant; of benchmarks other than L-Eval they are open ones, for which "
+        "a rubric of your own is made.",
+    )
+
+
+def _means(name: str, sample: Sample) -> bool:
+    benchmark, _, task = name.partition("/")
+    if name == "all":
+        return True
+    if benchmark != sample.benchmark:
+        family = BENCHMARKS[sample.benchmark]
+        return not task and sample.task in family.selections.get(benchmark, ())
+    return not task or fnmatchcase(sample.task, task)
+
+
+def _in_order(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """In the papers' order, as official files have them."""
+    return sorted(tasks, key=_task_order)
+
+
+def _task_order(task: tuple[str, str]) -> tuple[int, str, int, str]:
+    family, name = task
+    families = list(BENCHMARKS)
+    known = BENCHMARKS[family].known_tasks
+    return (
+        families.index(family) if family in families else len(families), family,
+        known.index(name) if name in known else len(known), name,
+    )  # fmt: skip
+
+
+def _order(question: Question) -> tuple[int, str, int, str]:
+    return _task_order(question.place[:2])
+
+
+def protocol(settings: Mapping[str, Any] | str) -> bool:
+    """Whether a run's questions told how long the reference is: of a row's settings."""
+    told = json.loads(settings) if isinstance(settings, str) else settings
+    return told.get("length_hint") is not False

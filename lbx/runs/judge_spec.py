@@ -1,0 +1,92 @@
+"""What a judge is asked, as one value: a run whose questions are other runs' answers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lbx.engine.selection import SampleChoice
+from lbx.errors import UsageError
+from lbx.runs.spec import JUDGE_MARK, RunSpec
+
+OFFICIAL = "leval"
+QUESTIONS = ("llm", "human", "both", "open")
+ORDERS = ("both", "given")
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSpec(RunSpec):
+    """A judge's work. Every field is the option of ``lbx judge`` that has its name; see ``RunSpec`` for the others.
+
+    Attributes:
+        model: the judge's card, ``--judge``.
+        tasks: whose answers, of those that the runs have; patterns as of ``lbx run``.
+        limit: the first so many questions of each task, with all their rounds.
+        answers: results files that hold the answers; where several hold a run, the first.
+        runs: whose answers are judged.
+        against: the run whose answers they are compared with; None for a rubric that rates one alone.
+        questions: of L-Eval those marked for the judge ("llm"), for people ("human"), or "both"; "open" all that are
+            not closed, of whatever benchmark. None: "llm" by the official rubric, else "open".
+        rubric: "leval", the official one, or a TOML file.
+        orders: "both", or "given": the judged answer first.
+
+    Raises:
+        UsageError: as of ``RunSpec``.
+    """
+
+    tasks: tuple[str, ...] = ("all",)
+    answers: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    against: str | None = None
+    questions: str | None = None
+    rubric: str = OFFICIAL
+    orders: str = "both"
+
+    def __post_init__(self) -> None:
+        for name in ("answers", "runs"):
+            if isinstance(given := getattr(self, name), str | os.PathLike | list):
+                texts = [given] if isinstance(given, str | os.PathLike) else given
+                object.__setattr__(self, name, tuple(os.fspath(text) for text in texts))
+        RunSpec.__post_init__(self)
+        for option, value, known in (("questions", self.asked_about, QUESTIONS), ("orders", self.orders, ORDERS)):
+            if value not in known:
+                raise UsageError(f"--{option} is one of {', '.join(known)}, not {value!r}.")
+        if not self.answers or not self.runs:
+            raise UsageError("A judge needs a results file, and --run to say whose answers in it are judged.")
+        if self.against in self.runs:
+            raise UsageError(f"--against {self.against} is one of the judged runs: a run cannot be its own opponent.")
+        if self.rag or self.summaries or self.both_kinds or self.cot or self.no_context:
+            raise UsageError("--rag, --summaries, --both-kinds, --cot and --no-context are not for judges.")
+
+    @property
+    def choice(self) -> SampleChoice:
+        """Every round: ``limit`` counts questions, not rounds."""
+        return SampleChoice(ids=self.ids)
+
+    @property
+    def asked_about(self) -> str:
+        """``questions``, or what it is where nothing is said."""
+        return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What it reads beside bundle and model."""
+        return self.answers if self.rubric == OFFICIAL else (*self.answers, self.rubric)
+
+    def settled(self) -> JudgeSpec:
+        """The same with full paths, for a machine that sees the same files."""
+
+        def full(path: str) -> str:
+            return str(Path(path).resolve())
+
+        model = full(self.model) if Path(self.model).exists() else self.model
+        rubric = self.rubric if self.rubric == OFFICIAL else full(self.rubric)
+        answers = tuple(map(full, self.answers))
+        return replace(self, bundle=full(self.bundle), model=model, rubric=rubric, answers=answers)
+
+    def to_json(self) -> dict[str, Any]:
+        """What differs from the defaults, and that this is a judge."""
+        return {JUDGE_MARK: _FORMAT, **RunSpec.to_json(self)}

@@ -1,0 +1,200 @@
+"""A judge over stored answers: runs and published baselines found by name, rounds made of them, asked as any run is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.judging import PAIR, Judging, Rubric
+from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
+from lbx.benchmarks.rubrics import read_rubric
+from lbx.engine.judging import Answered, Found, Wanted, make_rounds, protocol, read_answers
+from lbx.engine.kinship import judged_models
+from lbx.engine.selection import select_samples
+from lbx.errors import UsageError
+from lbx.exchange.published import PUBLISHED, published_names, published_run
+from lbx.layout import Bundle
+from lbx.records import Sample
+from lbx.report.fitness import BASELINE, GPT4
+from lbx.runs.judge_spec import OFFICIAL, JudgeSpec
+from lbx.runs.preparing import ResolvedRun
+from lbx.store import Store
+
+log = logging.getLogger("lbx")
+
+
+def judge_spec(told: Mapping[str, Any]) -> JudgeSpec:
+    """What was said of a judge as a spec. Raises UsageError where something is missing or out of range."""
+    if not told.get("runs"):
+        raise UsageError(
+            "Nobody is judged: --run names a run of the results file, or a model whose published answers the bundle "
+            "brings.",
+            fix="Or have the judge judge published answers: --calibrate.",
+        )
+    return JudgeSpec(**told)
+
+
+def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
+    """The same over the published answers that GPT-4's win rates are known of."""
+    for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
+        if name in told:
+            raise UsageError(
+                f"--calibrate judges the published answers to L-Eval as officially; --{name.removesuffix('s')} says "
+                "something else.",
+                fix="Leave one of them out.",
+            )
+    return JudgeSpec(**told, runs=tuple(GPT4), against=BASELINE)
+
+
+def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
+    """The rubric that a spec names.
+
+    Raises:
+        BundleError: the bundle lacks the official one.
+        UsageError: a file is not there, or wrong.
+    """
+    if spec.rubric == OFFICIAL:
+        return official_rubric(BENCHMARKS[OFFICIAL].official_file(bundle, SCRIPT))
+    return read_rubric(Path(spec.rubric))
+
+
+def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
+    """The spec with the runs' own names in place of published models'; their answers are imported where they lack.
+
+    Args:
+        output: the results file that they are imported into.
+
+    Raises:
+        UsageError: no run and no published model has such a name, or runs were asked by different protocols.
+        BundleError: the bundle lacks published answers.
+    """
+    bundle = Bundle(Path(spec.bundle))
+    rubric_of(spec, bundle)  # what can be refused is refused before anything is written
+    answers = [path for path in dict.fromkeys([*spec.answers, str(output)]) if Path(path).is_file()]
+    held = dict(_protocols(answers))
+    hints = {held[name] for name in spec.runs if name in held} or {True}
+    hint = hints.pop() if len(hints) == 1 else True
+    names = [*spec.runs, *([spec.against] if spec.against else [])]
+    found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in names}
+    missing = {name: run_id for name, run_id in found.items() if run_id not in held}
+    if missing:
+        with Store(output) as store:
+            for name in missing:
+                run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
+                log.info(f"The published answers of {name} are the run {run_id} in {output}.")
+                found[name] = run_id
+        answers = list(dict.fromkeys([*answers, str(output)]))
+    against = found[spec.against] if spec.against else None
+    return replace(
+        spec, answers=tuple(answers), runs=tuple(dict.fromkeys(found[name] for name in spec.runs)), against=against
+    )
+
+
+def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
+    """Read the answers and make rounds of them; says what is left out.
+
+    Raises:
+        UsageError: a run is not there, runs were asked by different protocols, or there is nothing to judge.
+        BundleError: the bundle lacks what the rubric needs.
+    """
+    bundle = Bundle(Path(spec.bundle))
+    rubric = rubric_of(spec, bundle)
+    with ExitStack() as open_files:
+        stores = [open_files.enter_context(Store(Path(path), read_only=True)) for path in spec.answers]
+        judged = [_answers(stores, name) for name in spec.runs]
+        against = _answers(stores, spec.against) if spec.against else None
+        _refuse_two_protocols(stores, spec)
+        models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
+    wanted = Wanted(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
+    found = make_rounds(rubric, judged, against, wanted)
+    _tell(found, rubric)
+    judging = Judging(rubric, found.rounds, _documents)
+    tasks = judging.tasks(bundle)
+    selection = select_samples(spec.choice, bundle, tasks, {judging.name: judging})
+    return ResolvedRun(
+        spec, bundle, tasks, selection, [spec.name], [spec.settings],
+        own=judging, told=rubric.settings(spec.orders), judged=list(models.values()),
+    )  # fmt: skip
+
+
+def _documents(bundle: Bundle, benchmark: str, task: str) -> Iterator[Sample]:
+    return BENCHMARKS[benchmark].samples(bundle, task)
+
+
+def _runs(spec: JudgeSpec) -> list[str]:
+    return [*spec.runs, *([spec.against] if spec.against else [])]
+
+
+def _protocols(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """(run, whether its questions told how long the reference is) of every run in the files."""
+    for path in paths:
+        with Store(Path(path), read_only=True) as store:
+            for run_id, settings in store.query("SELECT run_id, settings::VARCHAR FROM runs ORDER BY ALL").rows:
+                yield run_id, protocol(settings)
+
+
+def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool], *, length_hint: bool) -> str:
+    """The run that a name means: one in the files, else published answers."""
+    if name in held:
+        return name
+    model = name.removeprefix(PUBLISHED)
+    run_id = f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
+    published = published_names(bundle, length_hint=length_hint)
+    if run_id in held or model in published:
+        return run_id
+    without = "" if length_hint else ", asked without the reference's length as the judged run was"
+    if absent := [path for path in spec.answers if not Path(path).is_file()]:
+        raise UsageError(
+            f"There is no results file at {absent[0]}.", fix="Give the file with the answers, as `lbx run -o` wrote it."
+        )
+    raise UsageError(
+        f"There is no run {name!r} in {' or '.join(spec.answers)}, and no published answers of a model of that name"
+        f"{without}.",
+        fix=f"Its runs are {', '.join(held) or 'none'}; the bundle brings the answers of "
+        f"{', '.join(published) or 'nobody'}.",
+    )
+
+
+def _answers(stores: Sequence[Store], run_id: str) -> Answered:
+    for store in stores:
+        if (answered := read_answers(store, run_id)).questions:
+            return answered
+    known = [row[0] for store in stores for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+    if run_id in known:
+        raise UsageError(f"The run {run_id!r} has no answer that can be judged.", fix="See what it has: lbx report.")
+    raise UsageError(
+        f"There is no run {run_id!r} in {' or '.join(str(store.path) for store in stores)}.",
+        fix=f"The runs are: {', '.join(dict.fromkeys(known))}." if known else "There are no runs.",
+    )
+
+
+def _refuse_two_protocols(stores: Sequence[Store], spec: JudgeSpec) -> None:
+    told: dict[bool, list[str]] = {}
+    for name in _runs(spec):
+        for store in stores:
+            if rows := store.query("SELECT settings::VARCHAR FROM runs WHERE run_id = ?", [name]).rows:
+                told.setdefault(protocol(rows[0][0]), []).append(name)
+                break
+    if len(told) > 1:
+        raise UsageError(
+            f"{', '.join(told[True])} told models how long the reference is, and {', '.join(told[False])} did not "
+            "(--no-length-hint): their answers are not comparable.",
+            fix="Compare runs of one protocol; published answers are there by both.",
+        )
+
+
+def _tell(found: Found, rubric: Rubric) -> None:
+    rounds = f"{len(found.rounds):,} rounds" if rubric.kind == PAIR else f"{len(found.rounds):,} ratings"
+    log.info(f"{found.questions:,} questions, {rounds} by the rubric {rubric.name!r}.")
+    for run_id, count in found.missing.items():
+        what = "questions are left out" if count > 1 else "question is left out"
+        log.info(f"{count:,} {what}: the answer of {run_id} failed, or is not there.")
+    for run_id, count in found.empty.items():
+        if count:
+            answers = "answers hold" if count > 1 else "answer holds"
+            log.info(f"{count:,} {answers} nothing but white space, of {run_id}; judged all the same.")

@@ -1,0 +1,418 @@
+"""``lbx judge``: stored and published answers judged by a table of verdicts, resumed, killed, refused, in shards."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Lbx, fails
+from kill_parts import rows, wait_for_samples
+from leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
+from profiles import kills
+
+from lbx.benchmarks.judging import Judging
+from lbx.engine.planning.run_plan import make_plan
+from lbx.runs.judge_spec import JudgeSpec
+from lbx.runs.loading import card_of, load_model
+from lbx.runs.preparing import make_works, resolve
+from lbx.runs.spec import RunSpec
+
+RECIPE = """
+name = "judged"
+[[source]]
+kind = "path"
+path = "data"
+repo = "L4NLP/LEval"
+type = "dataset"
+[[source]]
+kind = "path"
+path = "LEval"
+to = "OpenLMLab/LEval"
+licence = "MIT"
+allow = ["LEval_config.py", "turbo16k-test.py", "llm_eval.py"]
+[[source]]
+kind = "path"
+path = "founding"
+to = "OpenLMLab/LEval-cd1cfc3"
+licence = "MIT"
+allow = ["turbo16k_api_call.py"]
+"""
+MODELS = ("turbo-16k-0613", "claude-100k", "gpt4-32k", "llama2-13b-chat-4k")
+DOCUMENT = "A report says much. " * 20
+TALE = "A tale is told. " * 20
+ASKED = {
+    "financial_qa": [(DOCUMENT, ("f1", "LLM", "human"), [("Who pays?", "Ann pays"), ("Who gets {it}?", "Bob")])],
+    "multidoc_qa": [(TALE, ("f1", "LLM"), [(f"Question {n}?", f"answer {n}") for n in range(9)])],
+    "gov_report_summ": [(TALE, ("rouge", "human"), [("Sum up.", "a tale")])],
+}
+OWN = """
+name = "faithful"
+kind = "pair"
+user = "{document}\\nTask: {question}\\nFirst: {a}\\nSecond: {b}"
+verdicts = [["FIRST", "first"], ["SECOND", "second"], ["SAME", "tie"]]
+max_new_tokens = 32
+"""
+RATING = """
+name = "stars"
+kind = "score"
+user = "{question} {answer}"
+rating = "[[{rating}]]"
+low = 1
+high = 5
+"""
+ROWS = """
+    SELECT g.sample_id, g.output, g.error, g.prompt_sha256, s.score, s.extracted, s.partial, a.meta::VARCHAR
+    FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+    LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)
+    WHERE g.benchmark = 'judge' ORDER BY ALL
+"""
+JUDGES = """
+    SELECT run_id, settings::VARCHAR, hardware::VARCHAR, status FROM runs
+    WHERE run_id IN (SELECT run_id FROM generations WHERE benchmark = 'judge')
+"""
+WON = """
+    SELECT a.meta->>'run_id', sum(s.score), count(s.score), count(*)
+    FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+    LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)
+    WHERE g.benchmark = 'judge' GROUP BY ALL ORDER BY ALL
+"""
+
+
+def predictions(model: str, mark: str) -> str:
+    """A file of published answers; the answer to a question's second copy is another one."""
+    lines = [
+        {
+            "query": question,
+            "gt": answer,
+            "prompt": FOUNDING_PROMPT,
+            f"{model}_pred": f"{model} says {answer} {mark}",
+            "evaluation": mark,
+        }
+        for documents in ASKED.values()
+        for _, marks, pairs in documents
+        for question, answer in pairs
+        if mark in marks
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def home(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the bundle "b" and "runs.duckdb" with the answers of the models x and y."""
+    folder = tmp_path_factory.mktemp("judged")
+    files = {"LEval/Baselines/LEval_config.py": CONFIG_PY, "LEval/Baselines/turbo16k-test.py": SCRIPT_PY}
+    files |= {"LEval/Evaluation/llm_eval.py": JUDGE_PY, "founding/Tools/turbo16k_api_call.py": FOUNDING_PY}
+    for task, documents in ASKED.items():
+        lines = [
+            {"instructions": [one for one, _ in pairs], "outputs": [one for _, one in pairs], "input": text,
+             "source": task, "evaluation": mark}
+            for text, marks, pairs in documents
+            for mark in marks
+        ]  # fmt: skip
+        files[f"data/LEval/Generation/{task}.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    for model in MODELS:
+        for part, mark in (("llm_gpt4_eval", "LLM"), ("human_eval", "human")):
+            for place in ("LEval", "founding"):
+                files[f"{place}/Predictions/{part}/{model}.pred.jsonl"] = predictions(model, mark).encode()
+    for place, content in files.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_bytes(content)
+    (folder / "judged.toml").write_text(RECIPE)
+    assert (done := lbx("bundle", folder / "judged.toml", "-o", folder)).returncode == 0, done.stderr
+    assert lbx("unpack", folder / "judged.tar", "--allow-unsigned", "--to", folder / "b").returncode == 0
+    for name, more in (("x", ()), ("y", ()), ("hintless", ("--no-length-hint",))):
+        model = table(folder, name, {"*": f"{name} answers"})
+        what = ["--bundle", folder / "b", "--model", model, "--tasks", "leval", "--run", name, *more]
+        done = lbx("run", *what, "-o", folder / "runs.duckdb", "--no-plan")
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def table(folder: Path, name: str, answers: dict[str, Any] | list[dict[str, Any]]) -> Path:
+    """The card of a model that says what a table says."""
+    lines = answers if isinstance(answers, list) else [{"key": key, "text": text} for key, text in answers.items()]
+    (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    card = f'name = "{name}"\nbackend = "scripted"\ncontext_window = 100000\n[weights]\npath = "{name}.jsonl"\n'
+    (folder / f"{name}.toml").write_text(card)
+    return folder / f"{name}.toml"
+
+
+@pytest.fixture
+def always_first(tmp_path: Path) -> Path:
+    return table(tmp_path, "judge-a", {"*": "The first. [[A]]"})
+
+
+@pytest.fixture
+def results(home: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "runs.duckdb"
+    path.write_bytes((home / "runs.duckdb").read_bytes())
+    return path
+
+
+def judge(home: Path, results: Path, model: Path, *more: object) -> list[object]:
+    return ["judge", results, "--bundle", home / "b", "--judge", model, "--no-plan", *more]
+
+
+def settings_of(results: Path) -> dict[str, Any]:
+    ((_, settings, _, _),) = rows(results, JUDGES)
+    found: dict[str, Any] = json.loads(str(settings))
+    return found
+
+
+def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
+    lbx: Lbx, home: Path, results: Path, always_first: Path
+) -> None:
+    what = judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613")
+    done = lbx(*what)
+    assert done.returncode == 0, done.stderr
+    assert "11 questions, 22 rounds by the rubric 'leval'" in done.stderr
+    assert rows(results, WON) == [("x", 11.0, 22, 22)]
+    settings = settings_of(results)
+    assert (settings["rubric"], settings["orders"]) == ("leval", "both")
+    assert settings["rubric_source"].endswith("llm_eval.py") and len(settings["rubric_sha256"]) == 64
+    kinds = (
+        "SELECT DISTINCT meta->>'against_run_id', (meta->>'marks') FROM samples WHERE benchmark = 'judge' ORDER BY 2"
+    )
+    assert rows(results, kinds) == [("published-turbo-16k-0613", '["LLM"]')]
+    again = lbx(*what)
+    assert "22 found done" in again.stdout, again.stdout
+    # People's questions continue the same judge: the second copies of two, and one more.
+    done = lbx(*judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--questions", "both"))
+    assert "6 answered, 0 failed, 22 found done" in done.stdout, done.stdout
+    assert rows(results, WON) == [("x", 14.0, 28, 28)]
+    assert rows(results, f"SELECT count(*) FROM ({JUDGES})") == [(1,)]
+
+
+def test_a_question_that_was_asked_once_is_one_round_for_both_of_its_copies(
+    lbx: Lbx, home: Path, results: Path, always_first: Path
+) -> None:
+    assert (
+        lbx(*judge(home, results, always_first, "--run", "x", "--against", "y", "--questions", "both")).returncode == 0
+    )
+    marks = "SELECT meta->>'marks', count(*) FROM samples WHERE benchmark = 'judge' GROUP BY ALL ORDER BY ALL"
+    assert rows(results, marks) == [('["LLM","human"]', 4), ('["LLM"]', 18), ('["human"]', 2)]
+
+
+def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_officially(
+    lbx: Lbx, home: Path, results: Path, tmp_path: Path
+) -> None:
+    said = {"*": "none"}
+    model, before = table(tmp_path, "mixed", said), tmp_path / "before.duckdb"
+    more = ["--run", "x", "--run", "y", "--against", "turbo-16k-0613"]
+    assert lbx(*judge(home, results, model, *more, "-o", before)).returncode == 0
+    names = [
+        str(name) for (name,) in rows(before, "SELECT sample_id FROM samples WHERE benchmark = 'judge' ORDER BY 1")
+    ]
+    texts = ["[[A]]", "[[B]] no, [[A]]", "[[C]]", "tie", "[[B]]", ""]
+    verdicts = {f"judge/leval/{name}": texts[place % len(texts)] for place, name in enumerate(names)}
+    model = table(tmp_path, "mixed", {**verdicts, "*": "none"})
+    other = tmp_path / "other.duckdb"
+    assert lbx(*judge(home, results, model, *more, "-o", other)).returncode == 0
+    found = rows(other, ROWS)
+    assert len(found) == 44
+    for name, output, _, _, score, extracted, partial, meta in found:
+        first = json.loads(str(meta))["answer_first"]
+        text = verdicts[f"judge/leval/{name}"]
+        assert output == text
+        wanted = next(
+            (w for mark, w in (("[[A]]", first), ("[[B]]", not first), ("[[C]]", None)) if mark in text), "none"
+        )
+        assert (score, extracted) == {
+            True: (1.0, "answer"), False: (0.0, "against"), None: (0.5, "tie"), "none": (None, None)
+        }[wanted]  # fmt: skip
+        assert partial == ("ambiguous" if text == texts[1] else None)
+    assert rows(other, "SELECT count(*) FROM runs WHERE run_id = 'published-turbo-16k-0613'") == [(1,)]
+    assert lbx("score", other).returncode == 0
+    assert rows(other, ROWS) == found
+    shown = lbx("show", other, f"judge/leval/{names[0]}", "--prompt")
+    assert shown.returncode == 0, shown.stderr
+    assert "A said " in shown.stdout and "turbo-16k-0613 says " in shown.stdout
+
+
+def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_first: Path) -> None:
+    fresh = tmp_path / "fresh.duckdb"
+    done = lbx(*judge(home, fresh, always_first, "--calibrate"))
+    assert done.returncode == 0, done.stderr
+    assert [row[0] for row in rows(fresh, WON)] == [f"published-{name}" for name in sorted(MODELS[1:])]
+    assert {row[1:] for row in rows(fresh, WON)} == {(11.0, 22, 22)}
+    for name in ("60.94", "54.16", "42.44"):
+        assert name in done.stdout
+    fails(lbx(*judge(home, fresh, always_first, "--calibrate", "--run", "x")), 2, "--run says something else")
+
+
+def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
+    lbx: Lbx, home: Path, results: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    model = table(tmp_path, "own-judge", {"*": "SAME"})
+    more = [
+        "--run",
+        "x",
+        "--against",
+        "y",
+        "--rubric",
+        tmp_path / "own.toml",
+        "--orders",
+        "given",
+        "--tasks",
+        "leval/gov*",
+    ]
+    done = lbx(*judge(home, results, model, *more))
+    assert done.returncode == 0, done.stderr
+    assert rows(results, WON) == [("x", 0.5, 1, 1)]
+    assert settings_of(results)["orders"] == "given"
+    ((tokens, document),) = rows(
+        results,
+        "SELECT prompt_tokens, context_sha256 = meta->>'document_sha256' FROM generations JOIN samples USING "
+        "(benchmark, task, sample_id) WHERE benchmark = 'judge'",
+    )
+    assert tokens > len(TALE) and document
+
+
+def test_a_rating_needs_no_opponent(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
+    (tmp_path / "stars.toml").write_text(RATING)
+    model = table(tmp_path, "rater", {"*": "[[4]]"})
+    more = ["--run", "x", "--run", "y", "--rubric", tmp_path / "stars.toml"]
+    assert lbx(*judge(home, results, model, *more, "--limit", 2)).returncode == 0
+    assert rows(results, WON) == [("x", 3.75, 5, 5), ("y", 3.75, 5, 5)]
+    fails(lbx(*judge(home, results, model, *more, "--against", "gpt4-32k")), 2, "rates one answer alone")
+
+
+def test_a_judge_of_the_judged_models_family_is_marked(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
+    model = table(tmp_path, "x", {"*": "[[A]]"})
+    done = lbx(*judge(home, results, model, "--run", "x", "--run", "claude-100k", "--against", "turbo-16k-0613"))
+    assert "is of the family of x" in " ".join(done.stderr.split())
+    ((_, _, hardware, _),) = rows(results, JUDGES)
+    assert json.loads(str(hardware))["same_family_as"] == ["x"]
+
+
+def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
+    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+) -> None:
+    cases: list[tuple[list[object], str]] = [
+        ([], "Nobody is judged"),
+        (["--run", "x"], "compares two answers. Name the other run: --against RUN"),
+        (["--run", "z", "--against", "x"], "There is no run 'z' in"),
+        (["--run", "x", "--against", "x"], "cannot be its own opponent"),
+        (["--run", "x", "--against", "y", "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
+        (["--run", "x", "--against", "y", "--tasks", "longbench"], "There is nothing to judge: x and y have no answer"),
+        (["--run", "x", "--against", "y", "--rubric", __file__], "is not valid TOML"),
+    ]
+    before = results.read_bytes()
+    for more, said in cases:
+        fails(lbx(*judge(home, results, always_first, *more)), 2, said)
+    assert results.read_bytes() == before
+    fails(
+        lbx(*judge(home, tmp_path / "no.duckdb", always_first, "--run", "x", "--against", "y")),
+        2,
+        "There is no results file at",
+    )
+    assert not (tmp_path / "no.duckdb").exists()
+
+
+def test_two_protocols_are_never_mixed(lbx: Lbx, home: Path, results: Path, always_first: Path) -> None:
+    for against in ("x", "published-turbo-16k-0613"):
+        if against != "x":
+            assert lbx(*judge(home, results, always_first, "--run", "x", "--against", against)).returncode == 0
+        done = lbx(*judge(home, results, always_first, "--run", "hintless", "--run", "y", "--against", against))
+        fails(done, 2, "hintless did not (--no-length-hint)")
+    done = lbx(*judge(home, results, always_first, "--run", "hintless", "--against", "turbo-16k-0613"))
+    assert done.returncode == 0, done.stderr
+    against = "SELECT DISTINCT meta->>'against_run_id' FROM samples WHERE meta->>'run_id' = 'hintless'"
+    assert rows(results, against) == [("published-turbo-16k-0613-no-length-hint",)]
+
+
+def test_failed_and_empty_answers_are_said(lbx: Lbx, home: Path, always_first: Path, tmp_path: Path) -> None:
+    results = tmp_path / "holes.duckdb"
+    lines: list[dict[str, Any]] = [{"key": "*", "text": "fine"}]
+    lines += [{"key": "leval/multidoc_qa/000-00", "text": " \n"}, {"key": "leval/multidoc_qa/000-01", "error": "gone"}]
+    model = table(tmp_path, "holes", lines)
+    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--run", "holes", "--no-plan"]
+    assert lbx("run", *what, "-o", results).returncode == 3
+    done = lbx(*judge(home, results, always_first, "--run", "holes", "--against", "turbo-16k-0613"))
+    said = " ".join(done.stderr.split())
+    assert "1 question is left out: the answer of holes failed, or is not there." in said
+    assert "1 answer holds nothing but white space, of holes; judged all the same." in said
+    assert rows(results, WON) == [("holes", 10.0, 20, 20)]
+
+
+@pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["alone", "workers"])
+def test_a_killed_judge_continues_without_a_lost_or_doubled_row(
+    lbx: Lbx, home: Path, results: Path, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    slow = table(tmp_path, "slow", [{"key": "*", "text": "[[B]]", "delay_s": 0.05}])
+    what = judge(home, results, slow, "--run", "x", "--run", "y", "--against", "gpt4-32k", *workers)
+    chance = random.Random(7)
+    for _ in range(kills(6)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lbx.cli", *map(str, what)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        wait_for_samples(process)
+        time.sleep(chance.uniform(0, 2.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert lbx(*what).returncode == 0
+    whole = tmp_path / "whole.duckdb"
+    whole.write_bytes((home / "runs.duckdb").read_bytes())
+    quick = table(tmp_path, "slow", {"*": "[[B]]"})
+    assert lbx(*judge(home, whole, quick, "--run", "x", "--run", "y", "--against", "gpt4-32k")).returncode == 0
+    assert rows(results, ROWS) == rows(whole, ROWS)
+    assert rows(results, f"SELECT status FROM ({JUDGES})") == [("done",)]
+
+
+def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
+    lbx: Lbx, home: Path, results: Path, tmp_path: Path, always_first: Path
+) -> None:
+    spec, folder = tmp_path / "judge.json", tmp_path / "run"
+    more = ["--run", "x", "--against", "turbo-16k-0613", "--questions", "both", "--name", "jury"]
+    assert lbx(*judge(home, results, always_first, *more, "--save-spec", spec)).returncode == 0
+    assert rows(results, "SELECT count(*) FROM generations WHERE benchmark = 'judge'") == [(0,)]
+    submitted = lbx(
+        "submit", "kubernetes", "--spec", spec, "--bundle", home / "b", "-o", folder, "--shards", 2, "--no-calibrate",
+        "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
+    )  # fmt: skip
+    assert submitted.returncode == 0, submitted.stderr
+    files = []
+    for shard in range(2):
+        files.append(tmp_path / f"{shard}.duckdb")
+        what = ["--shards", folder / "shards.json", "--shard", shard, "--no-plan", "-o", files[-1]]
+        assert (done := lbx("run", "--spec", spec, *what)).returncode == 0, done.stderr
+    apart = [{row[0] for row in rows(file, "SELECT DISTINCT meta->>'document_sha256' FROM samples")} for file in files]
+    assert apart[0] and apart[1] and not apart[0] & apart[1]
+    merged = tmp_path / "merged.duckdb"
+    done = lbx("merge", results, *files, "-o", merged)
+    assert done.returncode == 0, done.stderr
+    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    assert rows(merged, ROWS) == rows(results, ROWS)
+
+
+def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx, always_first: Path) -> None:
+    """Four models against one: what all rounds of a question begin with is read once, and so is its first answer."""
+    assert (
+        lbx(*judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--limit", 1)).returncode
+        == 0
+    )
+    spec = JudgeSpec(
+        bundle=home / "b",
+        model=str(always_first),
+        answers=[results],
+        runs=["x", "y"],
+        against="published-turbo-16k-0613",
+    )
+    run = resolve(RunSpec.from_json(json.loads(json.dumps(spec.to_json())), "here"))
+    assert isinstance(run.own, Judging)
+    loaded = load_model(card_of(spec, run.bundle), run.bundle)
+    try:
+        total = make_plan(make_works(run, loaded)).total
+    finally:
+        loaded.backend.close()
+    assert total.samples == 44
+    assert total.distinct_tokens < total.prompt_tokens / 2

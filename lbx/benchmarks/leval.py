@@ -45,7 +45,15 @@ from lbx.benchmarks.leval_prompts import (
 )
 from lbx.benchmarks.leval_results import result_files
 from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
-from lbx.benchmarks.leval_tasks import KINDS, METRICS, OPEN, SCORED, LEvalQuestion, read_questions
+from lbx.benchmarks.leval_tasks import (
+    KINDS,
+    METRICS,
+    OPEN,
+    SCORED,
+    LEvalQuestion,
+    judged_questions,
+    read_questions,
+)
 from lbx.benchmarks.results import ScoredRun, joined_tables
 from lbx.benchmarks.sources import JsonLines, Source, find
 from lbx.errors import BundleError
@@ -90,6 +98,18 @@ class LEval(Benchmark):
         if source is None:
             raise self.no_data(bundle, f"{REPO}, {task}.jsonl")
         return (_sample(task, question) for question in read_questions(source))
+
+    def judged(self, bundle: Bundle) -> Iterator[tuple[Sample, str]]:
+        """Each question for a judge or people, in the official runners' order: its sample, and who judges it.
+
+        A question that both judge is two. Raises BundleError: there is no open task.
+        """
+        sources = [(task, _data(bundle, task)) for task in sorted(KINDS) if KINDS[task] in OPEN]
+        if not any(source for _, source in sources):
+            raise self.no_data(bundle, f"an open task of {REPO}")
+        for task, source in sources:
+            for question, asked in judged_questions(source) if source else ():
+                yield _sample(task, asked), question.evaluation
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt; a bundle of an older lbx gives the one of the published predictions."""

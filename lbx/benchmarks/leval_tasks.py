@@ -91,10 +91,7 @@ def marks(sample: Sample) -> tuple[str, ...]:
 
 def read_questions(source: Source) -> list[LEvalQuestion]:
     """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
-    position = count()
-    every = [
-        question for document, row in enumerate(source.rows()) for question in _row_questions(document, row, position)
-    ]
+    every = _every_question(source)
     asked = [question for question in every if question.evaluation in SCORED]
     places = {question.content: place for place, question in reversed(list(enumerate(asked)))}
     for question in every:
@@ -108,6 +105,20 @@ def read_questions(source: Source) -> list[LEvalQuestion]:
     for question in asked:
         documents.setdefault(question.context, len(documents))
     return sorted(asked, key=lambda question: documents[question.context])
+
+
+def judged_questions(source: Source) -> Iterator[tuple[LEvalQuestion, LEvalQuestion]]:
+    """Each question for a judge or people in the file's order, and the one that is asked in its place."""
+    every = _every_question(source)
+    asked = {question.content: question for question in reversed(every) if question.evaluation in SCORED}
+    return ((one, asked.get(one.content, one)) for one in every if one.evaluation in JUDGED)
+
+
+def _every_question(source: Source) -> list[LEvalQuestion]:
+    position = count()
+    return [
+        question for document, row in enumerate(source.rows()) for question in _row_questions(document, row, position)
+    ]
 
 
 def _row_questions(document: int, row: DataRow, position: Iterator[int]) -> Iterator[LEvalQuestion]:

@@ -156,7 +156,7 @@ def export(
     set_id: RatingSet = None,
     rater: Annotated[str | None, typer.Option("--rater", help="leval_ratings: whose; default: the only one's.")] = None,
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", "-b", help="leval_ratings: the bundle that holds the documents.")
+        Path | None, typer.Option("--bundle", "-b", help="The bundle of the questions: leval_ratings, --judged.")
     ] = None,
     documents: Annotated[
         Path | None,
@@ -172,6 +172,14 @@ def export(
             "tables), byte for byte, instead of the answers.",
         ),
     ] = False,
+    judged: Annotated[
+        str | None,
+        typer.Option(
+            "--judged",
+            metavar="METRIC",
+            help="leval: the answers for a judge, as llm_gpt4_eval, human_eval or llm_turbo_eval; needs --bundle.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -180,6 +188,8 @@ def export(
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
     from lbx.exchange import export as export_runs
+    from lbx.exchange import export_judged
+    from lbx.layout import Bundle
     from lbx.store import Store
 
     if file_format == LEVAL_RATINGS:
@@ -190,8 +200,13 @@ def export(
     if file_format in JUDGE_FORMATS:
         export_judge(file_format, results, runs, output, force=force, as_json=as_json)
         return
+    if judged and (file_format != "leval" or official or not bundle):
+        raise UsageError("--judged is for leval, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
-        done = export_runs(store, file_format, runs, output, results=official, force=force)
+        if judged and bundle:
+            done = export_judged(store, judged, runs, Bundle(bundle), output, force=force)
+        else:
+            done = export_runs(store, file_format, runs, output, results=official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]
     for text in lacking:
         note(text)

@@ -4,6 +4,7 @@ from lbx.exchange.exporting import Exported, export, write_files
 from lbx.exchange.importing import Imported, Understood, understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judge_files import JudgeRun, understand_judgements, write_judgements
+from lbx.exchange.judged_export import export_judged
 from lbx.exchange.published import published_names, published_run
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "JudgeRun",
     "Understood",
     "export",
+    "export_judged",
     "export_judgements",
     "published_names",
     "published_run",

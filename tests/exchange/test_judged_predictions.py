@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from import_parts import bundle_of, import_predictions, real_bundle
+from leval_scripts import CONFIG_PY, SCRIPT_PY
 
 from lbx.errors import BundleError, StoreError, UsageError
-from lbx.exchange import export, published_names, published_run
+from lbx.exchange import export, export_judged, published_names, published_run
 from lbx.layout import FILES, Bundle
 from lbx.runs.scoring import score_with
-from lbx.store import Store
+from lbx.store import GenerationRow, RunRow, Store
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"
 PARTS = {"llm_gpt4_eval": 96, "human_eval": 85, "llm_turbo_eval": 181}
@@ -183,3 +184,80 @@ def test_published_answers_of_the_protocol_without_lengths(store: Store, tmp_pat
     with pytest.raises(StoreError, match="was imported from other content"):
         published_run(store, bundle, "m", length_hint=False)
     assert store.query(asked).rows == both
+
+
+def _as_made(store: Store, imported: str, run_id: str, model: str, **settings: object) -> None:
+    """The first answers of an import as a run of lbx."""
+    store.begin_run(RunRow(run_id, model, "scripted", "1", {}, "", settings, {}, "0"))
+    store.write(
+        generations=[
+            GenerationRow(run_id, "leval", task, name, 0, output=output)
+            for task, name, output in store.query(
+                "SELECT task, sample_id, output FROM generations WHERE run_id = ? AND iteration = 0", [imported]
+            ).rows
+        ]
+    )
+
+
+def _with_scripts(bundle: Bundle) -> Bundle:
+    for name, content in (("LEval_config.py", CONFIG_PY), ("turbo16k-test.py", SCRIPT_PY)):
+        place = bundle.root / FILES / "OpenLMLab/LEval/Baselines" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    return bundle
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_answers_for_a_judge_go_out_as_the_official_runner_writes_them(
+    part: str, shared: Callable, judged: Path, store: Store, tmp_path: Path
+) -> None:
+    bundle = _with_scripts(real_bundle(shared, tmp_path / "bundle"))
+    file = judged / part / "turbo-16k-0613.pred.jsonl"
+    imported = import_predictions(store, "leval", file, model="m", bundle=bundle)
+    _as_made(store, imported.run_id, "made", "org/turbo-16k-0613")
+    done = export_judged(store, part, ["made"], bundle, tmp_path / "out")
+    (made,) = done.files
+    assert made.name == file.name and done.rows == PARTS[part] - NARRATIVE_QA[part]
+    lines = made.read_text("ascii").splitlines()
+    assert [json.dumps(json.loads(line)) for line in lines] == lines
+    held = {
+        (row[0],) for row in store.query("SELECT question FROM samples WHERE NOT starts_with(sample_id, 'unm')").rows
+    }
+    wanted = [row for row in map(json.loads, file.read_text("utf-8").splitlines()) if (row["query"],) in held]
+    twice = Counter(row["query"] + row["gt"] for row in wanted)
+    for line, row in zip(lines, wanted, strict=True):
+        own = json.loads(line)
+        words = len(row["gt"].split())
+        assert own.pop("prompt") == f"Write. Text: {{}} Task: {{}} About {words} words. Output: "
+        assert f"{words} words" in row.pop("prompt")
+        assert list(own) == list(row)
+        if twice[row["query"] + row["gt"]] == 1 or row["evaluation"] == "LLM":
+            assert own == row  # a run of lbx is asked once where the authors' was asked for the judge and for people
+    again = import_predictions(store, "leval", made, model="again", bundle=bundle)
+    assert sum(again.counts.values()) == done.rows and again.unmatched == 0
+
+
+def test_what_cannot_go_to_a_judge(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    bundle = _with_scripts(_small_bundle(tmp_path / "bundle"))
+    run = import_predictions(store, "leval", write_lines("m.pred.jsonl", [ROW]), model="m", bundle=bundle).run_id
+    _as_made(store, run, "made", "m")
+    _as_made(store, run, "twin", "org/m")
+    for metric, runs, why in (
+        ("ngram_eval", ["made"], "no answers for a judge called 'ngram_eval'.* Known are llm_gpt4_eval"),
+        ("human_eval", ["nothing"], "There is no run 'nothing'"),
+        ("human_eval", [run], r"was imported\. Leave out --judged"),
+        ("llm_gpt4_eval", ["made", "twin"], r"Two of the runs are of m, and would be one file"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            export_judged(store, metric, runs, bundle, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    done = export_judged(store, "llm_turbo_eval", ["made"], bundle, tmp_path / "out")
+    rows = [json.loads(line) for line in done.files[0].read_text().splitlines()]
+    assert [(row["query"], row["evaluation"], row["m_pred"]) for row in rows] == [
+        ("Who?", "LLM", "Bob"),
+        ("Who?", "human", "Bob"),
+    ]
+    assert done.left_out == {"not answered": 1}
+    store.write(generations=[GenerationRow("twin", "leval", "financial_qa", "000-00", 0, error="no")])
+    with pytest.raises(UsageError, match="has no answer to a question of human_eval"):
+        export_judged(store, "human_eval", ["twin"], bundle, tmp_path / "twin")

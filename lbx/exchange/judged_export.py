@@ -1,0 +1,102 @@
+"""``lbx export leval --judged``: answers for a judge, as the official runners write them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks.leval import LEval
+from lbx.benchmarks.predictions import file_part
+from lbx.errors import UsageError
+from lbx.exchange.exporting import Exported, write_files
+from lbx.layout import Bundle
+from lbx.records import Mode, Sample
+from lbx.store import Store
+from lbx.store.runs import check_runs
+
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "llm_gpt4_eval": ("LLM",),
+    "human_eval": ("human",),
+    "llm_turbo_eval": ("LLM", "human"),
+}
+"""What the official runners call it, and which marks of questions they mean."""
+
+
+def export_judged(
+    store: Store, metric: str, runs: list[str], bundle: Bundle, directory: Path, *, force: bool = False
+) -> Exported:
+    """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
+
+    Args:
+        metric: one of ``METRICS``.
+        bundle: says in which order the questions stand, and the prompts that rows tell.
+
+    Raises:
+        UsageError: no such metric or run, an import, no answer to such a question, or a file is there already.
+        BundleError: the bundle has no open task, or they are damaged.
+    """
+    if metric not in METRICS:
+        raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {', '.join(METRICS)}.")
+    family = LEval()
+    asked = [(sample, mark) for sample, mark in family.judged(bundle) if mark in METRICS[metric]]
+    files: dict[str, list[str]] = {}
+    left_out: Counter[str] = Counter()
+    for run_id in dict.fromkeys(runs):
+        check_runs(store, [run_id])
+        (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
+        model, rows = _rows(store, family, run, bundle, asked)
+        if not rows:
+            raise UsageError(
+                f"The run {run_id!r} has no answer to a question of {metric} in the bundle at {bundle.root}.",
+                fix="`lbx run --tasks leval` asks them together with those that metrics score.",
+            )
+        left_out["not answered"] += len(asked) - len(rows)
+        if files.setdefault(f"{model}.pred.jsonl", rows) is not rows:
+            raise UsageError(
+                f"Two of the runs are of {model}, and would be one file.", fix="Export one after the other."
+            )
+    written = write_files(directory, files, whose=", ".join(runs), force=force)
+    return Exported(written, sum(map(len, files.values())), +left_out)
+
+
+def _rows(
+    store: Store, family: LEval, run: Mapping[str, Any], bundle: Bundle, asked: list[tuple[Sample, str]]
+) -> tuple[str, list[str]]:
+    """The model as files name it, and the lines."""
+    settings = json.loads(run["settings"])
+    if settings.get("imported") == family.name:
+        raise UsageError(
+            f"The run {run['run_id']!r} was imported.", fix="Leave out --judged: its files come back as they were."
+        )
+    model = file_part(family.predictions.label(run["model"], settings))
+    mode = Mode(length_hint=settings.get("length_hint") is not False)
+    answers = {
+        (task, name): output
+        for task, name, output in store.query(
+            "SELECT task, sample_id, output FROM generations WHERE run_id = ? AND benchmark = ? AND iteration = 0 "
+            "AND error IS NULL",
+            [run["run_id"], family.name],
+        ).rows
+    }
+    lines = []
+    for sample, mark in asked:
+        if (output := answers.get((sample.task, sample.sample_id))) is not None:
+            row = {
+                "query": sample.question,
+                "gt": sample.references[0],
+                "prompt": _prompt(family, bundle, sample, mode),
+                f"{model}_pred": output,
+                "evaluation": mark,
+            }
+            lines.append(json.dumps(row) + "\n")
+    return model, lines
+
+
+def _prompt(family: LEval, bundle: Bundle, sample: Sample, mode: Mode) -> str:
+    """The prompt with braces where document and question stand."""
+    made = family.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
+    return f"{made.system}{made.before}{made.document}{made.after}"

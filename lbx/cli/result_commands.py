@@ -156,7 +156,8 @@ def export(
     set_id: RatingSet = None,
     rater: Annotated[str | None, typer.Option("--rater", help="leval_ratings: whose; default: the only one's.")] = None,
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", "-b", help="The bundle of the questions: leval_ratings, --judged.")
+        Path | None,
+        typer.Option("--bundle", "-b", help="The bundle of the questions: leval_ratings, leval_judge, --judged."),
     ] = None,
     documents: Annotated[
         Path | None,
@@ -198,7 +199,7 @@ def export(
     if not runs:
         raise UsageError("No run is named.", fix="Name it with --run.", command=f"lbx report {results} runs")
     if file_format in JUDGE_FORMATS:
-        export_judge(file_format, results, runs, output, force=force, as_json=as_json)
+        export_judge(file_format, results, runs, output, bundle=bundle, force=force, as_json=as_json)
         return
     if judged and (file_format != "leval" or official or not bundle):
         raise UsageError("--judged is for leval, needs --bundle, and goes without --results.", fix="See --help.")

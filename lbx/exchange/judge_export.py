@@ -3,50 +3,202 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.judging import NAME, Rubric
+from lbx.benchmarks.leval_judge import NAME as FAMILY
+from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
+from lbx.benchmarks.prediction_lines import PredictionLine
+from lbx.benchmarks.predictions import file_part
+from lbx.benchmarks.templates import fill_format
+from lbx.errors import StoreError, UsageError
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
+from lbx.exchange.judge_lines import LEVAL, NO_ANSWER, JudgedPair, number_lines, winner_in
+from lbx.exchange.naming import format_named
+from lbx.layout import Bundle
+from lbx.records import sha256_text
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
+_COMPARED = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
+
 
 def export_judgements(
-    store: Store, form: str, runs: Sequence[str], directory: Path, *, force: bool = False
+    store: Store,
+    form: str,
+    runs: Sequence[str],
+    directory: Path,
+    *,
+    bundle: Bundle | None = None,
+    force: bool = False,
 ) -> Exported:
     """Write judges' runs as files of this format, those of one file behind each other; imports byte for byte.
 
+    Args:
+        bundle: brings L-Eval's judge's prompt, for a judge that lbx ran.
+
     Raises:
-        UsageError: no such run, another one's, or a file is there already.
+        UsageError: no such run, another one's, its prompts cannot be made, or a file is there already.
+        BundleError: the bundle lacks the judge's prompt.
+        StoreError: the judged answers are not in the results file, or others now.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
     files: dict[str, list[str]] = {}
+    left_out: Counter[str] = Counter()
     rows = 0
     for run_id in dict.fromkeys(runs):
         check_runs(store, [run_id])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
-        name, lines = _imported(store, form, run)
-        rows += len(lines)
-        files.setdefault(name, []).extend(lines)
-    return Exported(tuple(write_files(directory, files, whose=", ".join(runs), force=force)), rows, {})
+        settings = json.loads(run["settings"])
+        if settings.get("imported") == form:
+            name, lines = _imported(store, run_id, settings)
+            made = {name: lines}
+            rows += len(lines)
+        elif form == LEVAL and "rubric" in settings and "imported" not in settings:
+            pairs, missing = _pairs(store, run, _rubric(run_id, settings, bundle))
+            made = {
+                name: [*lines, *(f"{line}\n" for line in number_lines(held))] for name, (lines, held) in pairs.items()
+            }
+            rows += sum(len(lines) for lines, _ in pairs.values())
+            left_out["rounds without their other order"] += missing
+        else:
+            raise _no_judge(form, run_id)
+        for name, lines in made.items():
+            files.setdefault(name, []).extend(lines)
+    return Exported(write_files(directory, files, whose=", ".join(runs), force=force), rows, +left_out)
 
 
-def _imported(store: Store, form: str, run: Mapping[str, Any]) -> tuple[str, list[str]]:
-    settings = json.loads(run["settings"])
-    held = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = 'judge'"
-    ((rounds, told),) = store.query(held, [run["run_id"]]).rows
-    if settings.get("imported") != form or not rounds:
-        raise UsageError(
-            f"The run {run['run_id']!r} is no judge's that was imported from a file of {form}.",
-            fix="`lbx export leval RESULTS --run RUN` writes answers for a judge.",
-        )
-    files = stored_files(store, run["run_id"], settings)
+def _no_judge(form: str, run_id: str) -> UsageError:
+    return UsageError(
+        f"The run {run_id!r} is no judge's whose verdicts can be a file of {form}.",
+        fix="`lbx export leval RESULTS --run RUN --judged METRIC` writes answers for a judge.",
+    )
+
+
+def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
+    held = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
+    ((rounds, told),) = store.query(held, [run_id, NAME]).rows
+    if "rubric" not in settings:
+        raise _no_judge(settings["imported"], run_id)
+    files = stored_files(store, run_id, settings)
     if len(files) != 1 or told != files[0].rows or rounds != 2 * told:
-        raise not_whole(store, run["run_id"])
+        raise not_whole(store, run_id)
     rows = store.query(
-        "SELECT source_row FROM generations WHERE run_id = ? AND source_row IS NOT NULL ORDER BY created_at",
-        [run["run_id"]],
+        "SELECT source_row FROM generations WHERE run_id = ? AND source_row IS NOT NULL ORDER BY created_at", [run_id]
     ).rows
     return files[0].name, files[0].lines([text for (text,) in rows])
+
+
+def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
+    """The official one, by which the run must have judged in both orders."""
+    if bundle is None:
+        raise UsageError(
+            f"The run {run_id!r} is lbx's own, and the file holds its prompts, which are not stored.",
+            fix="Name the bundle that brings L-Eval's judge: --bundle DIR.",
+        )
+    rubric = official_rubric(BENCHMARKS[FAMILY].official_file(bundle, SCRIPT))
+    if settings.get("rubric_sha256") != rubric.sha256 or settings.get("orders") != "both":
+        raise UsageError(
+            f"The run {run_id!r} did not judge as L-Eval's script in this bundle does, in both orders.",
+            fix="Such a file is about that rubric alone; the view `judgements` has all verdicts.",
+        )
+    return rubric
+
+
+def _pairs(
+    store: Store, run: Mapping[str, Any], rubric: Rubric
+) -> tuple[dict[str, tuple[list[str], list[JudgedPair]]], int]:
+    """{file: (lines, the same for counting)}, and how many rounds lack their other order."""
+    rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
+    for row in store.query(
+        'SELECT a.meta, a.question, a."references", g.output, g.error, g.created_at FROM generations g '
+        "JOIN samples a USING (benchmark, task, sample_id) WHERE g.run_id = ? AND g.benchmark = ? AND g.iteration = 0 "
+        "ORDER BY a.position",
+        [run["run_id"], NAME],
+    ).dicts():
+        meta = json.loads(row["meta"])
+        key = (*(meta.get(name) for name in _COMPARED), *meta.get("marks", ()))
+        rounds.setdefault(key, {})[meta.get("answer_first") is not False] = {**row, "meta": meta}
+    # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
+    asked = {marks[0] for key in rounds if len(marks := key[len(_COMPARED) :]) == 1}
+    found: dict[str, tuple[list[str], list[JudgedPair]]] = {}
+    whole = [(key, both) for key, both in rounds.items() if len(both) == 2]
+    names = _labels(store, {run_id for key, _ in whole for run_id in (key[3], key[5])})
+    for key, both in whole:
+        texts = _texts(store, both[True]["meta"])
+        pair = _pair(rubric, run["model"], (names[key[3]], names[key[5]]), texts, both)
+        lines, held = found.setdefault(f"{names[key[3]]}.pred.judge.jsonl", ([], []))
+        for _ in range(sum(mark in asked for mark in key[len(_COMPARED) :]) or 1):
+            lines.append(f"{pair.line.raw}\n")
+            held.append(pair)
+    return found, len(rounds) - len(whole)
+
+
+def _labels(store: Store, runs: set[str]) -> dict[str, str]:
+    """How L-Eval's files call each run's model."""
+    form = format_named(FAMILY)
+    found = {}
+    for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:
+        if run_id in runs:
+            found[run_id] = file_part(form.label(model, json.loads(settings)))
+    if missing := sorted(runs - found.keys()):
+        raise _no_answers(store, missing[0])
+    twice = [label for label, times in Counter(found.values()).items() if times > 1]
+    return {run_id: file_part(run_id) if label in twice else label for run_id, label in found.items()}
+
+
+def _texts(store: Store, meta: Mapping[str, Any]) -> tuple[str, str]:
+    """The judged answer and the other, as they were when they were judged."""
+    texts = []
+    for run_id, iteration, sha256 in (
+        (meta["run_id"], meta["iteration"], meta["answer_sha256"]),
+        (meta["against_run_id"], meta["against_iteration"], meta["against_sha256"]),
+    ):
+        rows = store.query(
+            "SELECT output FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND sample_id = ? "
+            "AND iteration = ?",
+            [run_id, meta["benchmark"], meta["task"], meta["sample_id"], iteration],
+        ).rows
+        if not rows or sha256_text(rows[0][0] or "") != sha256:
+            raise _no_answers(store, run_id)
+        texts.append(rows[0][0] or "")
+    return texts[0], texts[1]
+
+
+def _no_answers(store: Store, run_id: str) -> StoreError:
+    return StoreError(
+        f"{store.path} does not hold the answers of {run_id} that were judged, which stand in the file's prompts.",
+        fix="Merge the results file that holds them: lbx merge.",
+    )
+
+
+def _pair(
+    rubric: Rubric, judge: str, names: tuple[str, str], texts: tuple[str, str], both: Mapping[bool, Mapping[str, Any]]
+) -> JudgedPair:
+    first, second = both[True], both[False]
+    references = json.loads(first["references"])
+    asked = {"question": first["question"], "reference": "\n".join(references), "document": ""}
+    prompts = tuple(
+        "".join(fill_format(rubric.user, {**asked, "a": a, "b": b}, document="document", source=SCRIPT))
+        for a, b in (texts, texts[::-1])
+    )
+    said = [NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
+    winners = winner_in(said[0], first=0), winner_in(said[1], first=1)
+    told = [names[winner] if isinstance(winner, int) else winner for winner in winners]
+    row = {
+        "g1_winner": told[0],
+        "g2_winner": told[1],
+        "judge": judge,
+        "g1_user_prompt": prompts[0],
+        "g1_judgment": said[0],
+        "g2_user_prompt": prompts[1],
+        "g2_judgment": said[1],
+        "tstamp": second["created_at"].replace(tzinfo=UTC).timestamp(),
+    }
+    line = PredictionLine("", 0, json.dumps(row), row)
+    return JudgedPair(line, judge, (prompts[0], prompts[1]), (said[0], said[1]), winners, names)

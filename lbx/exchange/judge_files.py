@@ -112,9 +112,12 @@ def _understood(form: str, rows: Sequence[JudgedPair], bundle: Bundle | None) ->
     script = bundle.file(SCRIPT) if bundle else None
     if script is not None:
         official = official_rubric(script)
-        pieces = list(template_fields(official.user))
-        names = [name for _, name in pieces if name is not None]
-        words = [*(text for text, _ in pieces), ""][: len(names) + 1]
+        words, names = [""], []
+        for text, name in template_fields(official.user):
+            words[-1] += text
+            if name is not None:
+                names.append(name)
+                words.append("")
         told = [asked(words, names, row.prompts) for row in rows]
         if all(told):
             return official, list(zip(rows, told, strict=True))

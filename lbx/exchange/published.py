@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from lbx.benchmarks.leval import LEval
 from lbx.errors import BundleError
 from lbx.exchange.importing import Understood, write_predictions
 from lbx.exchange.judged import match_judged, read_judged
@@ -67,7 +68,7 @@ def _files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
         raise BundleError(
             f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
             fix=f"It holds those of {', '.join(known)}." if known else "Bundle L-Eval on a connected machine.",
-            command="" if known else "lbx bundle leval",
+            command="" if known else f"lbx bundle {LEval.recipe}",
         )
     places = {part: bundle.file(f"{_PLACES[length_hint]}/{part}/{name}{_ENDING}") for part in (*_HALVES, _WHOLE)}
     halves = [path for part in _HALVES if (path := places[part])]

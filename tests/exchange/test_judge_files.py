@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 from import_parts import bundle_of, import_predictions
 
-from lbx.errors import StoreError, UsageError
+from lbx.benchmarks.judging import Round
+from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
+from lbx.errors import BundleError, StoreError, UsageError
 from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
 from lbx.exchange.judge_files import JudgeRun
 from lbx.exchange.judge_lines import read_judge_file, shown
+from lbx.layout import FILES, Bundle
 from lbx.runs.scoring import score_with
-from lbx.store import Store
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
 PRINTED = (
@@ -39,6 +42,10 @@ PRINTED = (
         "win rate of base-1 = 0.3125",
     ),
 )
+JUDGE_PY = rb"""
+judge_prompts = {"system_prompt": "Weigh both.", "output_format": "[[A]]", "prompt_template":
+    "Asked: {question}\nTrue: {ref_answer}\n[First] {answer_a}\n[Second] {answer_b}\n{{end}}"}
+"""
 FASTCHAT = "data/judgements/fastchat/gpt-4_pair.jsonl"
 
 
@@ -245,7 +252,7 @@ def test_another_files_run_is_not_written_over(store: Store, write_lines: Callab
     other = write_lines("ours.pred.judge.jsonl", rows()[:4])
     with pytest.raises(StoreError, match="was imported from other content"):
         import_judgements(store, "leval_judge", other, run_id="j")
-    with pytest.raises(UsageError, match="is no judge's that was imported from a file of fastchat"):
+    with pytest.raises(UsageError, match="is no judge's whose verdicts can be a file of fastchat"):
         export_judgements(store, "fastchat", ["j"], other.parent / "out")
     with pytest.raises(UsageError, match="leval"):
         export(store, "leval", "j", other.parent / "out")
@@ -257,3 +264,95 @@ def test_a_question_that_is_judged_twice_counts_twice(store: Store, write_lines:
     assert done.rounds == 14
     ((kept,),) = store.query("SELECT count(*) FROM generations WHERE run_id = ?", [done.run_id]).rows
     assert kept == 14
+
+
+SAID = {"Who paid?": ("[[A]]", "first [[A]]"), "Why?": ("Both. [[C]]", None)}
+
+
+def _judged_here(store: Store, root: Path, write_lines: Callable) -> Bundle:
+    """A judge of lbx over two models' answers to two questions, one of which both a judge and people are to judge."""
+    rows = [{"instructions": [query], "outputs": [f"True: {query}"], "input": "a tale"} for query in SAID]
+    marked = [{**rows[0], "evaluation": mark} for mark in ("f1", "LLM", "human")] + [{**rows[1], "evaluation": "LLM"}]
+    lines = "".join(json.dumps(row) + "\n" for row in [*marked, {**rows[1], "evaluation": "human", "input": "other"}])
+    bundle = bundle_of(root, {"L4NLP/LEval:LEval/Generation/narrative_qa.jsonl": lines.encode()})
+    script = bundle.root / FILES / SCRIPT
+    script.parent.mkdir(parents=True)
+    script.write_bytes(JUDGE_PY)
+    for model in ("ours", "base"):
+        answers = [
+            {"query": query, "gt": f"True: {query}", "a_pred": f"{model} {{}} {query}", "evaluation": "LLM"}
+            for query in SAID
+        ]
+        file = write_lines(f"{model}.pred.jsonl", [*answers, {**answers[1], "evaluation": "human"}])
+        import_predictions(store, "leval", file, model=f"org/{model}", run_id=model, bundle=bundle)
+    rubric = official_rubric(script)
+    store.begin_run(RunRow("judge", "local", "scripted", "1", {"judge": 1}, "", rubric.settings("both"), {}, "0"))
+    marks = {"Who paid?": ("LLM", "human"), "Why?": ("LLM",)}
+    for row in store.query(
+        "SELECT a.task, a.sample_id, a.question, a.\"references\"->>'$[0]' AS gt, m.output, b.output AS other "
+        "FROM samples a JOIN generations m USING (benchmark, task, sample_id) JOIN generations b "
+        "USING (benchmark, task, sample_id) WHERE m.run_id = 'ours' AND b.run_id = 'base' ORDER BY a.position DESC"
+    ).dicts():
+        for first, said in zip((True, False), SAID[row["question"]], strict=True):
+            here = marks[row["question"]] if row["sample_id"] != "004-00" else ("human",)
+            sample = Round(
+                "leval", row["task"], row["sample_id"], row["question"], (row["gt"],), "ours", row["output"],
+                against_run_id="base", against=row["other"], answer_first=first, marks=here,
+            ).sample(rubric)  # fmt: skip
+            error = None if said else "the server is gone"
+            answer = GenerationRow("judge", "judge", "leval", sample.sample_id, 0, output=said, error=error)
+            store.write(samples=[SampleRow(sample, 0)], generations=[answer])
+    return bundle
+
+
+def test_a_judge_of_lbx_goes_out_as_the_script_writes_it(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    bundle = _judged_here(store, tmp_path / "bundle", write_lines)
+    done = export_judgements(store, "leval_judge", ["judge"], tmp_path / "out", bundle=bundle)
+    (file,) = done.files
+    *lines, numbers, rate_a, rate_b = file.read_text("ascii").splitlines()
+    assert file.name == "ours.pred.judge.jsonl" and done.rows == len(lines) == 4 and not done.left_out
+    rows = [json.loads(line) for line in lines]
+    assert [json.dumps(row) for row in rows] == lines and list(rows[0]) == list(
+        json.loads(GOLDEN.read_text().split("\n")[0])
+    )
+    # Who paid is asked once, and two rows, for the judge and for people: won, lost; the other: drawn, an error.
+    assert (
+        sorted((row["g1_winner"], row["g2_winner"]) for row in rows) == [("ours", "base")] * 2 + [("tie", "error")] * 2
+    )
+    assert (numbers, rate_a, rate_b) == ("n_draws = 2 n_error = 2", "win rate of ours = 0.5", "win rate of base = 0.5")
+    assert {row["g2_judgment"] for row in rows} == {"first [[A]]", "$ERROR$"}
+    rubric = official_rubric(bundle.root / FILES / SCRIPT)
+    row = next(row for row in rows if row["g1_winner"] == "ours")
+    words = {
+        "question": "Who paid?",
+        "reference": "True: Who paid?",
+        "a": "base {} Who paid?",
+        "b": "ours {} Who paid?",
+    }
+    assert row["g2_user_prompt"] == rubric.user.format(**words)
+    with Store(tmp_path / "again.duckdb") as other:
+        (run,) = import_judgements(other, "leval_judge", file, bundle=bundle)
+        assert run.numbers[2:] == (numbers, rate_a, rate_b) and run.failed == 2
+        ((settings,),) = other.query("SELECT settings FROM runs WHERE run_id = ?", [run.run_id]).rows
+        assert json.loads(settings)["rubric_sha256"] == rubric.sha256
+
+
+def test_a_judge_of_lbx_without_what_the_file_needs(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    bundle = _judged_here(store, tmp_path / "bundle", write_lines)
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match=r"lbx's own, .* --bundle DIR"):
+        export_judgements(store, "leval_judge", ["judge"], out)
+    with pytest.raises(UsageError, match="'ours' is no judge's"):
+        export_judgements(store, "leval_judge", ["ours"], out, bundle=bundle)
+    script = bundle.root / FILES / SCRIPT
+    script.write_bytes(JUDGE_PY.replace(b"[First]", b"[One]"))
+    with pytest.raises(UsageError, match="did not judge as L-Eval's script"):
+        export_judgements(store, "leval_judge", ["judge"], out, bundle=bundle)
+    script.unlink()
+    with pytest.raises(BundleError, match="lbx bundle bundle/leval"):
+        export_judgements(store, "leval_judge", ["judge"], out, bundle=bundle)
+    script.write_bytes(JUDGE_PY)
+    store.write(generations=[GenerationRow("ours", "leval", "narrative_qa", "000-00", 0, output="changed")])
+    with pytest.raises(StoreError, match="does not hold the answers of ours that were judged"):
+        export_judgements(store, "leval_judge", ["judge"], out, bundle=bundle)
+    assert not out.exists()

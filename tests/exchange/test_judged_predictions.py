@@ -176,7 +176,7 @@ def test_published_answers_of_the_protocol_without_lengths(store: Store, tmp_pat
     asked = "SELECT task, sample_id, iteration, output FROM generations ORDER BY iteration"
     both = [("financial_qa", "000-00", 0, "Bob"), ("financial_qa", "000-00", 1, "Eve")]
     assert store.query(asked).rows == both
-    with pytest.raises(BundleError, match=r"no published answers of 'm', asked with a hint.*lbx bundle leval"):
+    with pytest.raises(BundleError, match=r"no published answers of 'm', asked with a hint.*lbx bundle bundle/leval"):
         published_run(store, bundle, "m")
     with pytest.raises(BundleError, match=r"of '\.\./m', asked without.* It holds those of m\."):
         published_run(store, bundle, "../m", length_hint=False)

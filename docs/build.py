@@ -31,6 +31,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/results.md",
         "docs/report-page.md",
         "docs/cookbook.md",
+        "docs/annotating.md",
         "docs/python.md",
     ],
     "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],

@@ -58,6 +58,7 @@ _COMMANDS = {
     "report": "report_commands",
     "sql": "sql_commands",
     "parity": "parity_commands",
+    "annotate": "annotate_commands",
     "merge": "cluster_commands",
     "status": "cluster_commands",
     "doctor": "doctor",

@@ -136,7 +136,7 @@ class Dataset:
     # Editing
 
     def set(self, place: int, pair: int, key: str, text: str, shape: int) -> bool:
-        """Have a pair's question or answer be this. When this returns it is on the disk.
+        """Have a pair's question or answer be this; behind the last pair, it makes one. When this returns it is saved.
 
         Args:
             key: ``pairs.QUESTIONS`` or ``pairs.ANSWERS``.
@@ -150,7 +150,13 @@ class Dataset:
             LbxError: the disk is full, or read only; nothing has changed then.
         """
         what = f"the {'question' if key == QUESTIONS else 'answer'} of pair {pair + 1}"
-        return self._edit(place, lambda line: line.set(pair, key, text), what, shape)
+        new = (text, "") if key == QUESTIONS else ("", text)
+
+        def splices(line: Line) -> list[Splice]:
+            behind = pair == len(line.pairs())
+            return (line.add(*new) if text else []) if behind else line.set(pair, key, text)
+
+        return self._edit(place, splices, what, shape)
 
     def add(self, place: int, question: str, answer: str) -> bool:
         """Put a pair behind a document's others. Raises LbxError as ``set``."""

@@ -24,6 +24,12 @@ Saved = Callable[[Request, Mapping[str, str]], str]
 """Takes a request and the form's fields, saves, and returns where to go from there."""
 
 
+class AsTyped(str):
+    """A text for a field: escaped, but not made visible, because what comes back from there is kept."""
+
+    __slots__ = ()
+
+
 @functools.cache
 def _templates() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined

@@ -16,8 +16,12 @@ function say(text, wrong = false) {
 // One page after the other, in the order of what was done; a key is never lost because an answer is on its way.
 let turn = Promise.resolve(), waiting = 0;
 function go(address, options = {}) {
+  typed.forEach((_, form) => keep(form));
+  return then(() => swap(address, options));
+}
+function then(act) {
   waiting++;
-  turn = turn.then(() => swap(address, options)).finally(() => waiting--);
+  turn = turn.then(act).finally(() => waiting--);
   return turn;
 }
 
@@ -76,7 +80,38 @@ addEventListener("click", event => {
   if (scope) current(scope);
   if (event.target.closest(".find button[value='-1']")) step(-1);
 });
-addEventListener("beforeunload", event => { if (waiting) event.preventDefault(); });
+addEventListener("beforeunload", event => { if (waiting || typed.size) event.preventDefault(); });
+
+// Forms with data-saves send what is typed by themselves. The page stays; the bar, and the word on it, come anew.
+const typed = new Map();
+addEventListener("input", event => {
+  const form = event.target.closest("form[data-saves]");
+  if (!form) return;
+  say("Not saved yet ...");
+  clearTimeout(typed.get(form));
+  typed.set(form, setTimeout(keep, 200, form));
+});
+addEventListener("focusout", event => {
+  const form = event.target.closest("form[data-saves]");
+  if (typed.has(form)) keep(form);
+});
+function keep(form) {
+  clearTimeout(typed.get(form));
+  typed.delete(form);
+  const body = new URLSearchParams(new FormData(form));
+  return then(async () => {
+    let next;
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, headers: { "lbx-document": one("#document")?.dataset.document ?? "" } });
+      next = new DOMParser().parseFromString(await answer.text(), "text/html");
+    } catch {
+      return say("Not saved: lbx does not answer. Is it still running? Type on, and it tries again.", true);
+    }
+    if (!one("#bar", next)) return say(`Not saved. ${one("main", next)?.innerText ?? ""}`, true);
+    one("#bar").replaceWith(one("#bar", next));
+    if (!typed.size) say(one("#said", next).textContent);
+  });
+}
 
 // Scopes.
 function current(scope) {

@@ -1,0 +1,188 @@
+"""The pages of `lbx annotate`: a dataset's documents, and of each its pairs beside it, saved as they are typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from lbx.errors import UsageError
+from lbx.people.dataset import Dataset
+from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
+from lbx.visible import visible
+from lbx.web.documents import Documents
+from lbx.web.pages import AsTyped, page, saving
+
+SHOWN = 50
+"""Documents on a page of the list."""
+_LISTED = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A question or an answer on the page: ``text`` for a field, ``spelled`` where it holds what nobody would see."""
+
+    name: str
+    label: str
+    text: AsTyped
+    note: str
+    spelled: str
+
+
+class AnnotationPages:
+    """Routes for a dataset.
+
+    Args:
+        dataset: what is shown, and edited unless it is open to read only.
+        new_pairs: how many empty pairs each document offers.
+    """
+
+    def __init__(self, dataset: Dataset, new_pairs: int = 0) -> None:
+        self._dataset = dataset
+        self._new_pairs = new_pairs
+        self._documents = Documents(self._document_text)
+        self._told = ""
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", self._list),
+            Route("/document/{number:int}", self._document),
+            saving("/document/{number:int}/pair/{pair:int}", self._save),
+            saving("/undo", self._undo),
+            saving("/write", self._write),
+            *self._documents.routes,
+        ]
+
+    def _document_text(self, key: str) -> str | None:
+        place = int(key) - 1 if key.isdecimal() else -1
+        return str(self._dataset.line(place).checked()[DOCUMENT]) if 0 <= place < len(self._dataset) else None
+
+    def _common(self) -> dict[str, Any]:
+        told, self._told = self._told, ""
+        data = self._dataset
+        return {
+            "told": told,
+            "file": data.path.name,
+            "out": data.out.name if data.out else "",
+            "changed": data.changed,
+            "undoable": data.undoable,
+            "total": len(data),
+        }
+
+    # The list
+
+    def _list(self, request: Request) -> Response:
+        wanted = request.query_params.get("q", "").strip()
+        at = request.query_params.get("from", "1")
+        first = max(1, int(at)) if at.isdecimal() else 1
+        found: Sequence[int] = list(self._dataset.search(wanted)) if wanted else range(len(self._dataset))
+        rows = [self._row(place) for place in islice(found, first - 1, first - 1 + SHOWN)]
+        return page(
+            "annotations.html",
+            **self._common(),
+            document=None,
+            has_document=None,
+            rows=rows,
+            wanted=wanted,
+            first=first,
+            found=len(found),
+            step=SHOWN,
+        )
+
+    def _row(self, place: int) -> dict[str, Any]:
+        line = self._dataset.line(place)
+        values, pairs = line.checked(), line.pairs()
+        return {
+            "number": place + 1,
+            "source": _told(values.get("source", "")),
+            "evaluation": _told(values.get("evaluation", "")),
+            "pairs": len(pairs),
+            "first": (pairs[0][0].text or "")[:_LISTED] if pairs else "",
+            "changed": self._dataset.is_changed(place),
+        }
+
+    # A document
+
+    def _place(self, request: Request) -> int:
+        place = int(request.path_params["number"]) - 1
+        if not 0 <= place < len(self._dataset):
+            raise UsageError(f"There is no document {place + 1}: the file has {len(self._dataset):,}.")
+        return place
+
+    def _document(self, request: Request) -> Response:
+        place = self._place(request)
+        line = self._dataset.line(place)
+        values, pairs = line.checked(), line.pairs()
+        offered = self._dataset.entries[place].pairs + self._new_pairs - len(pairs)
+        editable = self._dataset.out is not None
+        shown = [(number, _fields(number, question, answer)) for number, (question, answer) in enumerate(pairs)]
+        if editable and (offered > 0 or "new" in request.query_params):
+            shown.append((len(pairs), _fields(len(pairs), Field(None), Field(None))))
+        return page(
+            "annotation.html",
+            **self._common(),
+            number=place + 1,
+            pairs=shown,
+            count=len(pairs),
+            offered=max(0, offered),
+            editable=editable,
+            shape=self._dataset.shape(place),
+            others=[(key, _told(value)) for key, value in values.items() if key not in (QUESTIONS, ANSWERS, DOCUMENT)],
+            line=self._dataset.entries[place].number,
+            document=self._documents.get(str(place + 1)),
+            has_document=request.headers.get("lbx-document"),
+        )
+
+    def _save(self, request: Request, fields: Mapping[str, str]) -> str:
+        place, pair = self._place(request), int(request.path_params["pair"])
+        shape = int(fields["shape"]) if fields.get("shape", "").isdecimal() else -1
+        if fields.get("do") == "remove":
+            self._dataset.remove(place, pair, shape)
+            self._told = f"Pair {pair + 1} is removed."
+        else:
+            changed = [
+                self._dataset.set(place, pair, key, fields[key].replace("\r\n", "\n"), shape)
+                for key in (QUESTIONS, ANSWERS)
+                if key in fields
+            ]
+            self._told = f"Pair {pair + 1} is saved." if any(changed) else "Nothing has changed."
+        return f"/document/{place + 1}"
+
+    def _undo(self, request: Request, fields: Mapping[str, str]) -> str:
+        what = self._dataset.undoable
+        place = self._dataset.undo()
+        self._told = (
+            f"Taken back: {what} of document {place + 1}." if place is not None else "There is nothing to undo."
+        )
+        return f"/document/{place + 1}" if place is not None else "/"
+
+    def _write(self, request: Request, fields: Mapping[str, str]) -> str:
+        path = self._dataset.write()
+        self._told = f"{path.name} is written."
+        number = fields.get("number", "")
+        return f"/document/{number}" if number.isdecimal() else "/"
+
+
+def _fields(number: int, question: Field, answer: Field) -> list[_Shown]:
+    return [
+        _Shown(key, f"{label} {number + 1}", AsTyped(field.text or ""), field.note, _spelled(field))
+        for key, label, field in ((QUESTIONS, "Question", question), (ANSWERS, "Answer", answer))
+    ]
+
+
+def _spelled(field: Field) -> str:
+    text = (field.text or "").replace("\r\n", "\n")
+    return text if visible(text) != text or field.note else ""
+
+
+def _told(value: Any) -> str:
+    """A value of another key, as it is listed."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LISTED else f"{text[:_LISTED]}..."

@@ -1,0 +1,72 @@
+"""Debian's Chromium at a site: what it asks for, what it says, what is accessible."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run",
+]  # fmt: skip
+Opened = Callable[..., "Page"]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium here; .ci/browser-tools.sh installs it")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here; it is in lbx[dev]")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@contextmanager
+def windows(browser: Browser, link: str) -> Iterator[Opened]:
+    """Opens a site's link in windows of their own. At the end: only the site was asked, and no error was told."""
+    contexts, said, asked = [], [], []
+
+    def open_page(path: str = "", *, width: int = 1400, scripts: bool = True, scheme: str = "light") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            java_script_enabled=scripts,  # type: ignore[arg-type]
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(urlsplit(request.url).netloc))
+        page.goto(link)
+        if path:
+            page.goto(f"{link.partition('/?')[0]}{path}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert set(asked) <= {urlsplit(link).netloc}
+
+
+def violations(page: Page) -> list[object]:
+    """What axe-core finds wrong."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not here; it is in lbx[dev]")
+    found = axe.Axe().run(page).response["violations"]
+    return [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+
+
+def overflow(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))

@@ -173,6 +173,10 @@ class Benchmark(ABC):
         The first is the headline that averages are made of. Rows of failed generations are left out by the caller.
         """
 
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+        """The first number of ``aggregate``, which may be made without the others; None without any."""
+        return next(iter(self.aggregate(task, rows)), None)
+
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """Numbers over several tasks, in the order of the paper's table.
 
@@ -180,6 +184,10 @@ class Benchmark(ABC):
             tasks: the rows of each task that has any, as ``aggregate`` takes them.
         """
         return []
+
+    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """Those of ``groups`` that two runs are compared by, without others of the same samples beside them."""
+        return self.groups(tasks)
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """What the official scorer writes of a run's prediction file, by its place; {} where it writes nothing.

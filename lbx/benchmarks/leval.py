@@ -24,12 +24,13 @@ apart, is not among them), F1 over the open questions, each ROUGE over the open 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.aggregates import Average, average, estimate, mean, numbers, task_score
+from lbx.benchmarks.aggregates import Average, average, chosen, estimate, having, mean, numbers, task_score
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.leval_predictions import LEvalFormat
 from lbx.benchmarks.leval_prompts import (
@@ -191,8 +192,7 @@ class LEval(Benchmark):
             return _rouge_aggregate(rows)
         if kind == "topics":
             groups = {
-                f"exact_match/{name}": [row for row in rows if row.sample.meta["topic"] == place]
-                for place, name in enumerate(_TOPICS)
+                f"exact_match/{name}": chosen(rows, partial(_of_topic, place)) for place, name in enumerate(_TOPICS)
             }
             return _averaged(
                 [part for name, group in groups.items() for part in task_score(name, group, "exact_match", 4)]
@@ -280,21 +280,26 @@ def _rouge_scores(output: str, reference: str) -> list[Score]:
 
 def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     names = METRICS["rouge"][1:]
-    rows = [row for row in rows if all(metric in row.scores for metric in names)]
+    for metric in names:
+        rows, _ = having(rows, metric)
     if not rows:
         return []
     # Officially each F is a percentage before the mean is taken.
-    figures = {metric: [row.scores[metric] * 100 for row in rows] for metric in names}
+    figures = {metric: having(rows, metric)[1] * 100 for metric in names}
     means = {metric: mean(values) for metric, values in figures.items()}
     together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
     # Linearised: a row moves the geometric mean of means by the mean of what it moves each of them by, relatively.
-    moved = [np.array(figures[metric]) / means[metric] if means[metric] else np.zeros(len(rows)) for metric in names]
+    moved = [figures[metric] / means[metric] if means[metric] else np.zeros(len(rows)) for metric in names]
     together_of = estimate(rows, together / 300 * sum(moved, np.zeros(len(rows))), linear=False)
-    estimates = {metric: estimate(rows, np.array(figures[metric]) / 100) for metric in names}
+    estimates = {metric: estimate(rows, figures[metric] / 100) for metric in names}
     return [
         TaskScore(metric, len(rows), value / 100, round(value, 4), estimate=estimates.get(metric, together_of))
         for metric, value in {"geometric_mean": together, **means}.items()
     ]
+
+
+def _of_topic(place: int, row: ScoredSample) -> bool:
+    return bool(row.sample.meta["topic"] == place)
 
 
 def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:

@@ -17,10 +17,11 @@ import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lbx.benchmarks.aggregates import numbers, numpy_percent, task_score
+from lbx.benchmarks.aggregates import chosen, numbers, numpy_percent, task_score
 from lbx.benchmarks.base import Benchmark, named_apart
 from lbx.benchmarks.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.longbench_answers import (
@@ -188,6 +189,9 @@ class LongBench(Benchmark):
                 found += _buckets(metric, rows)
         return found
 
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+        return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
+
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The authors' tables of averages, see ``lbx.benchmarks.longbench_groups``."""
         return groups(numbers(self.aggregate, tasks))
@@ -226,11 +230,13 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
 
 
 def _buckets(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-    groups: dict[str, list[ScoredSample]] = {bucket: [] for bucket in BUCKETS}
-    for row in rows:
-        groups[BUCKETS[(row.sample.length >= 4000) + (row.sample.length >= 8000)]].append(row)
+    groups = {name: chosen(rows, partial(_in_bucket, place)) for place, name in enumerate(BUCKETS)}
     found = [one for bucket, group in groups.items() for one in task_score(f"{metric}/{bucket}", group, metric, None)]
     return [replace(one, official=numpy_percent(one.estimate.values.tolist(), 2)) for one in found if one.estimate]
+
+
+def _in_bucket(place: int, row: ScoredSample) -> bool:
+    return (row.sample.length >= 4000) + (row.sample.length >= 8000) == place
 
 
 def _data(bundle: Bundle, task: str) -> Source | None:

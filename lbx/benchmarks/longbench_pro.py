@@ -171,6 +171,10 @@ class LongBenchPro(Benchmark):
         """The official report; see ``longbench_pro_groups``."""
         return group_scores(tasks)
 
+    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """Without iterations, BoN-n and pass@n."""
+        return group_scores(tasks, tries=False)
+
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """Evaluated answers, their summary, and what the leaderboard says of the model: ``longbench_pro_results``."""
         return result_files(run, LIMITS)

@@ -12,9 +12,9 @@ numbers: ``official`` is None throughout.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lbx.benchmarks.aggregates import estimate, mean
+from lbx.benchmarks.aggregates import estimate, joined, mean, picked
 from lbx.records import GroupScore, Sample, ScoredSample
 
 PASS_SUMMARY = 0.65
@@ -57,6 +57,7 @@ _PROPERTIES: dict[str, Callable[[Sample], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ScoredAnswer:
+    place: int
     row: ScoredSample
     value: float
     partial: bool
@@ -75,42 +76,49 @@ class _Counted:
     """Rows as the report counts them.
 
     Attributes:
-        items: every row, by its question's place in the data, then by iteration.
+        rows: all there are; an answer's ``place`` is among these.
+        items: every row that has a score, by its question's place in the data, then by iteration.
         averages: one for each question, over its iterations.
         answers: what the averages are made of: every row where each question has as many, else the averages.
         best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
+        official: whether the official code gets so far.
     """
 
+    rows: Sequence[ScoredSample]
     items: Sequence[_ScoredAnswer]
     averages: Sequence[_ScoredAnswer]
     answers: Sequence[_ScoredAnswer]
     best: Sequence[Sequence[_ScoredAnswer]]
+    official: bool = False
 
 
-def group_scores(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, tries: bool = True) -> list[GroupScore]:
     """The report over the answers in the data's order."""
-    return report(_in_order(tasks))
+    return report(_in_order(tasks), tries=tries)
 
 
-def report(rows: Iterable[ScoredSample]) -> list[GroupScore]:
+def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupScore]:
     """Metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
 
     Iterations and pass@n are there for "overall" alone. A number that a summary without similarity is part of is
     partial and has no official value. Sums are made in the rows' order, on which their last digit depends.
+
+    Args:
+        tries: whether there are others than "average"; no number is official without.
     """
-    counted = _count(rows)
+    counted = _count(rows, tries=tries)
     if not counted.items:
         return []
-    official = _missing(counted) is None
-    found = _overall("average", counted.averages, official, answers=counted.answers)
-    for place in range(len(counted.best)):
+    counted = replace(counted, official=tries and _missing(counted) is None)
+    found = _overall("average", counted.averages, counted, answers=counted.answers)
+    for place in range(len(counted.best) if tries else 0):
         items = [item for item in counted.items if item.iteration == place]
-        found += _overall(f"iteration {place + 1}", items, official)
-    found += _by_category("average", counted.averages, official, answers=counted.answers)
-    for n, best in enumerate(counted.best, 1):
-        found += _overall(f"bon@{n}", best, official)
-        found += _by_category(f"bon@{n}", best, official)
-        found += _overall(f"pass@{n}", [_passed(item) for item in best], official)
+        found += _overall(f"iteration {place + 1}", items, counted)
+    found += _by_category("average", counted.averages, counted, answers=counted.answers)
+    for n, best in enumerate(counted.best if tries else (), 1):
+        found += _overall(f"bon@{n}", best, counted)
+        found += _by_category(f"bon@{n}", best, counted)
+        found += _overall(f"pass@{n}", [_passed(item) for item in best], counted)
     return found
 
 
@@ -119,20 +127,26 @@ def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
     return _missing(_count(_in_order(tasks)))
 
 
-def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> list[ScoredSample]:
-    rows = (row for rows in tasks.values() for row in rows)
-    return sorted(rows, key=lambda row: (row.sample.meta.get("row", 0), row.iteration))
+def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> Sequence[ScoredSample]:
+    rows = joined(list(tasks.values()))
+    keys = [(row.sample.meta.get("row", 0), row.iteration) for row in rows]
+    return picked(rows, sorted(range(len(keys)), key=keys.__getitem__))
 
 
-def _count(rows: Iterable[ScoredSample]) -> _Counted:
-    items = [_ScoredAnswer(row, value, row.partial) for row in rows if (value := headline(row)) is not None]
+def _count(rows: Sequence[ScoredSample], *, tries: bool = True) -> _Counted:
+    items = [
+        _ScoredAnswer(place, row, value, row.partial)
+        for place, row in enumerate(rows)
+        if (value := headline(row)) is not None
+    ]
     questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
     for item in items:
         questions.setdefault((item.sample.task, item.sample.sample_id), []).append(item)
     iterations = max((item.iteration for item in items), default=-1) + 1
     averages = [_average(rows) for rows in questions.values()]
     even = len(items) == iterations * len(averages)
-    return _Counted(items, averages, items if even else averages, [_best(items, n) for n in range(iterations)])
+    best = [_best(items, n) for n in range(iterations if tries else 0)]
+    return _Counted(rows, items, averages, items if even else averages, best)
 
 
 def headline(row: ScoredSample) -> float | None:
@@ -142,7 +156,7 @@ def headline(row: ScoredSample) -> float | None:
 
 def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:
     value = mean([row.value for row in rows])
-    return _ScoredAnswer(rows[0].row, value, any(row.partial for row in rows))
+    return _ScoredAnswer(rows[0].place, rows[0].row, value, any(row.partial for row in rows))
 
 
 def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
@@ -156,13 +170,13 @@ def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
             partial.add(key)  # the whole value of another iteration might have been the better one
         if key not in best or item.value > best[key].value:
             best[key] = item
-    return [_ScoredAnswer(item.row, item.value, key in partial) for key, item in best.items()]
+    return [_ScoredAnswer(item.place, item.row, item.value, key in partial) for key, item in best.items()]
 
 
 def _passed(item: _ScoredAnswer) -> _ScoredAnswer:
     summary = "T4" in _PROPERTIES["primary_task"](item.sample)
     passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
-    return _ScoredAnswer(item.row, float(passed), item.partial)
+    return _ScoredAnswer(item.place, item.row, float(passed), item.partial)
 
 
 def _missing(counted: _Counted) -> str | None:
@@ -177,19 +191,19 @@ def _missing(counted: _Counted) -> str | None:
 
 
 def _overall(
-    metric: str, items: Sequence[_ScoredAnswer], official: bool, *, answers: Sequence[_ScoredAnswer] = ()
+    metric: str, items: Sequence[_ScoredAnswer], counted: _Counted, *, answers: Sequence[_ScoredAnswer] = ()
 ) -> list[GroupScore]:
-    return [_group("overall", "all", metric, items, official, answers=answers)] if items else []
+    return [_group("overall", "all", metric, items, counted, answers=answers)] if items else []
 
 
 def _by_category(
-    metric: str, items: Sequence[_ScoredAnswer], official: bool, *, answers: Sequence[_ScoredAnswer] = ()
+    metric: str, items: Sequence[_ScoredAnswer], counted: _Counted, *, answers: Sequence[_ScoredAnswer] = ()
 ) -> list[GroupScore]:
     found = []
     for grouping, names in CATEGORIES.items():
         chosen, of_these = _sorted_by(grouping, items), _sorted_by(grouping, answers)
         found += [
-            _group(grouping, name, metric, chosen[name], official, answers=of_these.get(name, ()))
+            _group(grouping, name, metric, chosen[name], counted, answers=of_these.get(name, ()))
             for name in names
             if name in chosen
         ]
@@ -208,12 +222,13 @@ def _group(
     name: str,
     metric: str,
     items: Sequence[_ScoredAnswer],
-    official: bool,
+    counted: _Counted,
     *,
     answers: Sequence[_ScoredAnswer],
 ) -> GroupScore:
     value = mean([item.value for item in items])
     partial = any(item.partial for item in items)
-    made_of = estimate([item.row for item in answers or items], [item.value for item in answers or items])
-    official_value = value if official and not partial else None
+    held = answers or items
+    made_of = estimate(picked(counted.rows, [item.place for item in held]), [item.value for item in held])
+    official_value = value if counted.official and not partial else None
     return GroupScore(grouping, name, metric, len(items), value, official_value, partial, made_of)

@@ -122,7 +122,7 @@ def _window(tokens: int | None) -> str:
 
 
 def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:
-    numbers = {(one.grouping, one.name, one.metric): one.score for one in report(line.scored for line in run.lines)}
+    numbers = {(one.grouping, one.name, one.metric): one.score for one in report([line.scored for line in run.lines])}
     times = Counter(line.scored.sample.sample_id for line in run.lines)
 
     def by(metric: str, grouping: str) -> dict[str, float]:

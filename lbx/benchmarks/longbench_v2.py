@@ -20,8 +20,9 @@ no_context and rag together too, but then does as if only rag were asked for; th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from lbx.benchmarks.aggregates import task_score
+from lbx.benchmarks.aggregates import chosen, picked, task_score
 from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark
 from lbx.benchmarks.files import DataRow, read_text
 from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
@@ -190,13 +191,17 @@ class LongBenchV2(Benchmark):
         Empty outputs are no part of these; ``accuracy_all`` is over every row, empty ones wrong, and ``empty`` is
         their share. A group without questions, over which the official script stumbles, is left out.
         """
-        said = [row for row in rows if self.counts(row)]
+        said = chosen(rows, self.counts)
+        groups = {group: _of(said, belongs) for group, belongs in _GROUPS.items()}
         found = []
         for metric in ("accuracy", "compensated"):
             found += task_score(metric, said, metric, 1)
-            for group, belongs in _GROUPS.items():
-                found += task_score(f"{metric}/{group}", [row for row in said if belongs(row.sample)], metric, 1)
+            for group, members in groups.items():
+                found += task_score(f"{metric}/{group}", members, metric, 1)
         return [*found, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
+
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+        return next(iter(task_score("accuracy", chosen(rows, self.counts), "accuracy", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
@@ -204,18 +209,26 @@ class LongBenchV2(Benchmark):
         Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
         decimal, and so has the paper's table of domains; it has none of sub-domains.
         """
-        said = [row for row in tasks.get(TASK, ()) if self.counts(row)]
-        found = _group("overall", "all", said)
+        return self._tables(tasks, ("accuracy", "compensated"))
+
+    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        """Without the compensated ones."""
+        return self._tables(tasks, ("accuracy",))
+
+    def _tables(self, tasks: Mapping[str, Sequence[ScoredSample]], metrics: Sequence[str]) -> list[GroupScore]:
+        said = chosen(tasks.get(TASK, ()), self.counts)
+        group = partial(_group, metrics)
+        found = group("overall", "all", said)
         for name, belongs in _GROUPS.items():
             grouping = "difficulty" if name in ("easy", "hard") else "length"
-            found += _group(grouping, name, [row for row in said if belongs(row.sample)])
+            found += group(grouping, name, _of(said, belongs))
         domains = _by_domain(said)
         for domain in _ordered(domains, DOMAINS):
-            found += _group("domain", domain, [row for rows in domains[domain].values() for row in rows])
+            found += group("domain", domain, picked(said, [at for places in domains[domain].values() for at in places]))
         for domain in _ordered(domains, DOMAINS):
             for sub_domain in _ordered(domains[domain], DOMAINS.get(domain, ())):
                 name = f"{domain}: {sub_domain}"
-                found += _group("sub_domain", name, domains[domain][sub_domain], official=False)
+                found += group("sub_domain", name, picked(said, domains[domain][sub_domain]), official=False)
         return found
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
@@ -241,12 +254,17 @@ def _retrieved(chunks: Sequence[Chunk]) -> str:
     return "\n\n".join(f"Retrieved chunk {number}: {chunk.text}" for number, chunk in enumerate(ordered, start=1))
 
 
-def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[ScoredSample]]]:
-    found: dict[str, dict[str, list[ScoredSample]]] = {}
-    for row in rows:
+def _of(rows: Sequence[ScoredSample], belongs: Callable[[Sample], bool]) -> Sequence[ScoredSample]:
+    return chosen(rows, lambda row: belongs(row.sample))
+
+
+def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
+    """{domain: {sub-domain: the rows' places}}."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for at, row in enumerate(rows):
         domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
         if domain and sub_domain:
-            found.setdefault(domain, {}).setdefault(sub_domain, []).append(row)
+            found.setdefault(domain, {}).setdefault(sub_domain, []).append(at)
     return found
 
 
@@ -256,12 +274,14 @@ def _ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
-def _group(grouping: str, name: str, rows: Sequence[ScoredSample], *, official: bool = True) -> list[GroupScore]:
+def _group(
+    metrics: Sequence[str], grouping: str, name: str, rows: Sequence[ScoredSample], *, official: bool = True
+) -> list[GroupScore]:
     return [
         GroupScore(
             grouping, name, metric, found.n, found.score, found.official if official else None, estimate=found.estimate
         )
-        for metric in ("accuracy", "compensated")
+        for metric in metrics
         for found in task_score(metric, rows, metric, 1)
     ]
 

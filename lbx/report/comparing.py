@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lbx.report.pairs import cautions_of, chosen_pairs
 from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
-from lbx.report.sides import Number, Side, made_alike, made_of_the_same, on_both
+from lbx.report.sides import Number, Shared, Side, made_alike, made_of_the_same, on_both
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
 from lbx.store import Store, Table
 
@@ -87,38 +89,32 @@ def _compared(
     first, second = first.of(both), second.of(both)
     here, there = first.marks.beside(second.marks)
     equal = here.output == there.output
+    counts, same = np.bincount(here.task, minlength=len(both)), np.bincount(here.task, equal, minlength=len(both))
     caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second):
         # Of a group only what holds of everything is known.
-        of_these = equal[here.task == both.index(a.name)] if a.level == "task" else equal
-        count = None if a.level == "group" else int(of_these.sum())
-        alike = len(of_these) > 0 and bool(of_these.all())
-        yield Compared(run_a, run_b, benchmark, a, b, difference(a.estimate, b.estimate), count, alike, caution)
+        place = both.index(a.name) if a.level == "task" else slice(None)
+        of_these, alike = int(counts[place].sum()), int(same[place].sum())
+        count = None if a.level == "group" else alike
+        yield Compared(
+            run_a, run_b, benchmark, a, b, difference(a.estimate, b.estimate), count, 0 < of_these == alike, caution
+        )
 
 
 def _numbers_on_both(first: Side, second: Side) -> Iterator[tuple[Number, Number]]:
     """Each number of two sides, on the samples of both: from its parts where it is a sum of them, else made anew."""
     anew: list[Side] = []
+    shared = Shared()
     for key in [key for key in first.numbers if key in second.numbers]:
         a, b = first.numbers[key], second.numbers[key]
         if first.samples != second.samples and not made_alike(a, b):
-            anew = anew or _on_both_samples(first, second)
+            anew = anew or [first.beside(second), second.beside(first)]
             if not all(key in side.numbers for side in anew):
                 continue
             a, b = (side.numbers[key] for side in anew)
-        pair = (a, b) if made_of_the_same(a, b) else on_both(a, b)
+        pair = (a, b) if made_of_the_same(a, b) else on_both(a, b, shared)
         if pair:
             yield pair
-
-
-def _on_both_samples(first: Side, second: Side) -> list[Side]:
-    both = {
-        task: [name for name in names if name in there]
-        for task, names in first.samples.items()
-        if (there := frozenset(second.samples[task]))
-    }
-    both = {task: names for task, names in both.items() if names}
-    return [first.only(both), second.only(both)]
 
 
 def _correct(lines: Sequence[Compared]) -> None:

@@ -11,13 +11,14 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.aggregates import average, estimate
-from lbx.report.scored import SURE, WHO, Row, Tasks, as_table, known, named, number, scored, told
+from lbx.benchmarks.aggregates import average
+from lbx.benchmarks.columns import ScoredRows
+from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum, interval
 from lbx.statistics.tails import t_quantile
@@ -47,6 +48,8 @@ _SESSIONS = """
     ORDER BY run_id, place
 """
 
+_MEASURED = ("prompt_tokens", "cached_tokens", "output_tokens", "prefill_s", "decode_s")
+
 Line = dict[str, Any]
 
 
@@ -64,11 +67,9 @@ class Paid:
     decode_s: Floats
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Paid:
-        scores = [next(iter(row.scored.scores.values())) for row in rows]
-        (stratum,) = estimate([row.scored for row in rows], scores).strata
-        columns = np.array([row[4:9] for row in rows], float).T
-        return cls(stratum.samples, stratum.clusters, stratum.values, *columns)
+    def of(cls, rows: ScoredRows) -> Paid:
+        names = ("samples", "clusters", "score", *_MEASURED)
+        return cls(*(rows.column(name) for name in names))
 
     @classmethod
     def together(cls, parts: Sequence[Paid]) -> Paid:
@@ -99,16 +100,14 @@ def table(store: Store, wanted: Wanted) -> Table:
             share = (_total(part.seconds) or 0.0) / totals[run] if totals[run] else None
             if share is None and alone and line["task"] is None:
                 share = 1.0
-            lines.append(
-                asdict(names[run]) | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share)
-            )
+            lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
     _mark_unbeaten(lines, found)
     return as_table(COLUMNS, lines)
 
 
 def _lines(benchmark: str, tasks: Tasks, paid: Mapping[str, Paid]) -> Iterator[tuple[Line, Paid]]:
     family = known(benchmark)
-    heads = {task: number(benchmark, task, [row.scored for row in rows]) for task, rows in tasks.items()}
+    heads = {task: number(benchmark, task, rows) for task, rows in tasks.items()}
     estimates = {task: one.estimate if one else None for task, one in heads.items()}
     parts = [(None, average(list(estimates.values())), Paid.together(list(paid.values())))]
     for task, made, part in [*parts, *((task, estimates[task], paid[task]) for task in tasks)]:

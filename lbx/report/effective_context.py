@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from lbx.benchmarks.aggregates import average
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.columns import ScoredRows
 from lbx.errors import UsageError
-from lbx.records import ScoredSample
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
@@ -33,7 +34,7 @@ COLUMNS = (
     "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule",
 )  # fmt: skip
 
-Bins = dict[int, list[ScoredSample]]
+Bins = Mapping[int, ScoredRows]
 
 
 class Bin(NamedTuple):
@@ -63,7 +64,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         raise UsageError("--keep and --at-least are two rules.", fix="Name one of them.")
     names = named(store)
     return as_table(COLUMNS, [
-        asdict(names[run]) | {"benchmark": benchmark} | line
+        names[run] | {"benchmark": benchmark} | line
         for (run, benchmark), tasks in scored(store, wanted.runs).items()
         for line in _lines(benchmark, tasks, KEEP if wanted.keep is None else wanted.keep, wanted.at_least)
     ])  # fmt: skip
@@ -71,6 +72,7 @@ def table(store: Store, wanted: Wanted) -> Table:
 
 def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
     family = known(benchmark)
+    asked = {_name(family, task): task for task in reversed(list(tasks))}
     rule = f"{100 * keep:g}% of the shortest" if at_least is None else f"at least {100 * at_least:g}"
     for unit, binned in _by_length(family, tasks).items():
         lengths, compared = chosen({task: {up_to: _samples(rows) for up_to, rows in bins.items()}
@@ -86,7 +88,8 @@ def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) ->
             yield line
             continue
         estimates = {
-            up_to: average([_estimate(benchmark, binned[task][up_to]) for task in compared]) for up_to in lengths
+            up_to: average([_estimate(benchmark, asked[name], binned[name][up_to]) for name in compared])
+            for up_to in lengths
         }
         bins = list(_judged(estimates, keep, at_least))
         line |= _range(bins)
@@ -101,16 +104,24 @@ def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) ->
 
 def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bins]]:
     """{unit: {task: its answers by length}}. What nobody knows the length of is in none."""
-    found: dict[str, dict[str, Bins]] = {}
+    found: dict[str, dict[str, dict[int, list[ScoredRows]]]] = {}
     for task, rows in tasks.items():
-        name = family.across_lengths(task) if family else task
-        for row in rows:
-            sample, length = row.scored.sample, row.original_tokens
-            unit, length = (PROMPT_TOKENS, length) if length else (sample.length_unit, sample.length)
-            if length > 0:
-                bins = found.setdefault(unit, {}).setdefault(name, {})
-                bins.setdefault(1 << (length - 1).bit_length(), []).append(row.scored)
-    return found
+        name = _name(family, task)
+        tokens = np.nan_to_num(rows.column("original_tokens"))
+        units = np.where(tokens > 0, PROMPT_TOKENS, rows.column("length_unit"))
+        lengths = np.where(tokens > 0, tokens, rows.column("length"))
+        up_to = 1 << np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
+        for unit in dict.fromkeys(units[lengths > 0].tolist()):
+            here = (units == unit) & (lengths > 0)
+            bins = found.setdefault(unit, {}).setdefault(name, {})
+            for length in np.unique(up_to[here]).tolist():
+                bins.setdefault(length, []).append(rows.at(here & (up_to == length)))
+    return {
+        unit: {
+            name: {length: ScoredRows.joined(parts) for length, parts in bins.items()} for name, bins in names.items()
+        }
+        for unit, names in found.items()
+    }
 
 
 def chosen(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
@@ -201,10 +212,14 @@ def _range(bins: Sequence[Bin]) -> dict[str, int | None]:
     return {"effective": effective, "kept_to": kept_to, "lost_from": lost_from}
 
 
-def _estimate(benchmark: str, rows: Sequence[ScoredSample]) -> Estimate | None:
-    found = number(benchmark, rows[0].sample.task, rows)
+def _name(family: Benchmark | None, task: str) -> str:
+    return family.across_lengths(task) if family else task
+
+
+def _estimate(benchmark: str, task: str, rows: ScoredRows) -> Estimate | None:
+    found = number(benchmark, task, rows)
     return found.estimate if found else None
 
 
-def _samples(rows: Sequence[ScoredSample]) -> int:
-    return len({row.sample.sample_id for row in rows})
+def _samples(rows: ScoredRows) -> int:
+    return len(np.unique(rows.column("ids")))

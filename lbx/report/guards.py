@@ -13,33 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from lbx.report.scored import Samples, as_table, starts_of
+from lbx.report.scored import Samples, as_table, newest_scores, starts_of
 from lbx.report.shapes import Wanted
-from lbx.statistics.estimates import Estimate, Stratum, coded, interval, wilson
+from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
 
-MARKS: Mapping[str, str] = {
-    "empty_prompts": "coalesce(g.error_type = 'EmptyPromptError', false)",
-    "failed": "g.error IS NOT NULL AND g.error_type IS DISTINCT FROM 'EmptyPromptError'",
-    "doubled_bos": "g.bos_tokens > 1",
-    "reasoning_unclosed": "coalesce(NOT g.reasoning_closed, CASE WHEN g.stop_in_reasoning IS NOT NULL THEN false END)",
-    "answers_cut": "g.finish_reason = 'length' AND g.reasoning_closed IS DISTINCT FROM false",
-    "stop_in_reasoning": "g.stop_in_reasoning",
-    "truncated": "g.truncated",
-    "reference_cut": "CASE WHEN NOT g.truncated THEN false ELSE g.reference_cut END",
-    "official_errors": "CASE WHEN c.score IS NOT NULL THEN c.error IS NOT NULL END",
-    "partial": "CASE WHEN c.score IS NOT NULL THEN c.partial IS NOT NULL END",
+_OF_ANSWERS: Mapping[str, str] = {
+    "empty_prompts": "coalesce(error_type = 'EmptyPromptError', false)",
+    "failed": "error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError'",
+    "doubled_bos": "bos_tokens > 1",
+    "reasoning_unclosed": "coalesce(NOT reasoning_closed, CASE WHEN stop_in_reasoning IS NOT NULL THEN false END)",
+    "answers_cut": "finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false",
+    "stop_in_reasoning": "stop_in_reasoning",
+    "truncated": "truncated",
+    "reference_cut": "CASE WHEN NOT truncated THEN false ELSE reference_cut END",
 }
-"""What each column of the view counts, as SQL: NULL where it is not known of an answer."""
-
-_ANSWERS = f"""
-    SELECT r.place AS run, a.rowid AS sample, {", ".join(f"{rule} AS {mark}" for mark, rule in MARKS.items())}
-    FROM generations g
-    JOIN samples a USING (benchmark, task, sample_id)
-    JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(range(?)) AS place) r USING (run_id)
-    LEFT JOIN (SELECT * FROM newest_scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
-    WHERE g.benchmark <> 'judge'
-"""  # noqa: S608 (our own names)
+_OF_SCORES: Mapping[str, str] = {"official_errors": "error IS NOT NULL", "partial": "partial IS NOT NULL"}
+MARKS = (*_OF_ANSWERS, *_OF_SCORES)
+"""What each column of the view counts, as SQL: NULL where it is not known of an answer, as what is said of scores is
+not of an answer without one.
+"""
 
 
 def table(store: Store, wanted: Wanted) -> Table:
@@ -65,32 +58,48 @@ def counts(store: Store, wanted: Wanted) -> Table:
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
     """{(run, benchmark, task): the columns of its rates}."""
     samples = Samples(store)
-    clusters = coded(cluster or ("alone", rank) for rank, cluster in enumerate(samples.clusters))
-    held = store.arrays(_ANSWERS, [runs, len(runs)])
-    ranks = samples.ranks[held.pop("sample")]
-    order = np.lexsort((ranks, held["run"]))
-    ranks, placed = ranks[order], held.pop("run")[order]
+    held = samples.numbered(runs, "generations", _as_columns(_OF_ANSWERS))
+    scores = samples.numbered(runs, newest_scores(store), _as_columns(_OF_SCORES), where="headline")
+    ranks, placed = held["sample"], held["run"]
+    marks = {mark: held[mark] for mark in _OF_ANSWERS}
+    there = np.isin(scores["key"], held["key"])
+    for mark in _OF_SCORES:
+        marks[mark] = np.ma.array(np.zeros(len(ranks), bool), mask=True)
+        marks[mark][np.searchsorted(held["key"], scores["key"][there])] = scores[mark][there]
+    clusters = samples.clusters[ranks]
     starts = starts_of(placed, samples.tasks[ranks])
-    bounds = [*itertools.pairwise([*starts.tolist(), len(order)])]
-    documents = [len(np.unique(clusters[ranks[begin:end]])) for begin, end in bounds]
+    bounds = [*itertools.pairwise([*starts.tolist(), len(ranks)])]
+    designs = [_design(ranks[begin:end], clusters[begin:end]) for begin, end in bounds]
     columns: list[dict[str, float | None]] = [{} for _ in bounds]
-    for mark, column in held.items():
-        known = ~np.ma.getmaskarray(column)[order]
-        values = np.ma.filled(column, False)[order].astype(float)
+    for mark, column in marks.items():
+        known, values = ~np.ma.getmaskarray(column), np.ma.filled(column, False).astype(float)
         counts = np.add.reduceat(known.astype(float), starts).tolist() if bounds else []
         sums = np.add.reduceat(values, starts).tolist() if bounds else []
         for at, (begin, end) in enumerate(bounds):
+            here, made = slice(begin, end), designs[at]
             # Most marks are nowhere, and of that a table is quickly made.
-            if counts[at] == end - begin and not sums[at] and documents[at] > 1:
-                low, high = _nowhere(documents[at])
+            if counts[at] == end - begin and not sums[at] and made.clusters > 1:
+                low, high = _nowhere(made.clusters)
                 columns[at] |= {f"{mark}_rate": 0.0, f"{mark}_low": low, f"{mark}_high": high}
             elif counts[at]:
-                rows = begin + np.flatnonzero(known[begin:end])
-                rate = interval(Estimate((Stratum(1.0, ranks[rows], clusters[ranks[rows]], values[rows]),)))
+                if counts[at] < end - begin:
+                    here = begin + np.flatnonzero(known[here])
+                    made = _design(ranks[here], clusters[here])
+                rate = interval_of(made, values[here])
                 columns[at] |= {f"{mark}_rate": rate.value, f"{mark}_low": rate.low, f"{mark}_high": rate.high}
-    firsts = [samples.samples[rank] for rank in ranks[starts]]
-    names = [runs[place] for place in placed[starts]]
-    return {(run, one.benchmark, one.task): made for run, one, made in zip(names, firsts, columns, strict=True)}
+    names = [
+        (runs[run], *samples.names[task])
+        for run, task in zip(placed[starts], samples.tasks[ranks[starts]], strict=True)
+    ]
+    return dict(zip(names, columns, strict=True))
+
+
+def _as_columns(rules: Mapping[str, str]) -> str:
+    return ", ".join(f"{rule} AS {mark}" for mark, rule in rules.items())
+
+
+def _design(samples: Codes, clusters: Codes) -> Design:
+    return Estimate((Stratum(1.0, samples, clusters, samples.astype(float)),)).design
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from lbx.benchmarks.aggregates import average
@@ -27,7 +26,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     held = store.query("SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL").rows
     names, benchmarks = named(store) if held else {}, [benchmark for (benchmark,) in held]
     return as_table(COLUMNS, [
-        asdict(names[run]) | {"benchmark": benchmark} | line
+        names[run] | {"benchmark": benchmark} | line
         for (run, benchmark), tasks in (scored(store, wanted.runs, benchmarks) if held else {}).items()
         for line in _lines(benchmark, tasks)
     ])  # fmt: skip
@@ -37,11 +36,11 @@ def _lines(benchmark: str, tasks: Tasks) -> Iterator[dict[str, Any]]:
     cells: dict[str, dict[Cell, list[ScoredSample]]] = {}
     for task, rows in tasks.items():
         for row in rows:
-            sample = row.scored.sample
+            sample = row.sample
             depth = sample.meta.get("depth") if isinstance(sample.meta, dict) else None
             if isinstance(depth, int | float) and not isinstance(depth, bool):
                 cell = (sample.length_unit, sample.length, float(depth))
-                cells.setdefault(task, {}).setdefault(cell, []).append(row.scored)
+                cells.setdefault(task, {}).setdefault(cell, []).append(row)
     found = {
         task: {cell: one for cell, rows in sorted(held.items()) if (one := number(benchmark, task, rows))}
         for task, held in cells.items()

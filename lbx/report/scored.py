@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.aggregates import estimate, mean
+from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.columns import Columns, ScoredRows
 from lbx.records import Sample, ScoredSample, TaskScore
-from lbx.statistics.estimates import Interval
+from lbx.statistics.estimates import Interval, coded
 from lbx.store import Store, Table
 from lbx.store.rows import NO_DOCUMENT
 
@@ -30,44 +29,29 @@ SURE = ("low", "high", "clusters", "cluster_by", "method", "se", "df")
 WHO = ("run_id", "model", "backend", "mode", "differs_in")
 
 
-class Row(NamedTuple):
-    """A scored answer, and of its row in ``generations`` what bears on length and cost; None where nobody knows.
+Tasks = Mapping[str, ScoredRows]
+"""Answers in the data's order by their task, in the paper's order: samples that have neither document nor references,
+which no number needs, the headline the first of their scores.
 
-    The sample has neither document nor references, which no number needs; the headline is the first of its scores.
-    """
+Columns beside those of ``Columns``: "score", the headline; "iteration"; those of ``Samples``; those of _BESIDE, NaN
+where nobody knows (of what is true or false 1 and 0); "output_hash", 0 where it was not asked for.
+"""
 
-    scored: ScoredSample
-    original_tokens: int | None
-    truncated: bool | None
-    reference_cut: bool | None
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    output_tokens: int | None
-    prefill_s: float | None
-    decode_s: float | None
-    output_hash: int | None
-
-
-Tasks = Mapping[str, Sequence[Row]]
-"""Answers in the data's order by their task, in the paper's order."""
-
-_BESIDE = Row._fields[1:]
-_ANSWERS = f"""
-    SELECT r.place AS run, a.rowid AS sample, g.iteration, c.headline, m.place AS metric, c.score,
-           c.partial IS NOT NULL AS partial, {", ".join(f"g.{column}" for column in _BESIDE[:-1])},
-           {{output}} AS output_hash
-    FROM newest_scores c
-    JOIN generations g USING (run_id, benchmark, task, sample_id, iteration)
-    JOIN samples a USING (benchmark, task, sample_id)
-    JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(range(?)) AS place) r USING (run_id)
-    JOIN (SELECT unnest(?::VARCHAR[]) AS metric, unnest(range(?)) AS place) m USING (metric)
-    WHERE g.error IS NULL AND g.benchmark <> 'judge'
-      AND (len(?::VARCHAR[]) = 0 OR list_contains(?::VARCHAR[], g.benchmark))
-"""  # noqa: S608 (our own names)
+_OF_SAMPLES = ("samples", "ids", "clusters", "clustered", "length", "length_unit")
+_BESIDE = (
+    "original_tokens", "truncated", "reference_cut", "prompt_tokens", "cached_tokens", "output_tokens", "prefill_s",
+    "decode_s",
+)  # fmt: skip
+_NUMBERED = """
+    SELECT r.run, a.rowid AS sample, t.iteration, {columns}
+    FROM {table} t JOIN samples a USING (benchmark, task, sample_id)
+    JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) r USING (run_id)
+    WHERE benchmark <> 'judge' AND {where}
+"""
 _SAMPLES = f"""
-    SELECT rowid, benchmark, task, position, sample_id, question, language, length, length_unit, meta,
+    SELECT rowid, benchmark, task, sample_id, question, language, length, length_unit, meta,
            CASE WHEN context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE context_sha256 END AS document
-    FROM samples WHERE benchmark <> 'judge'
+    FROM samples WHERE benchmark <> 'judge' ORDER BY position, sample_id
 """  # noqa: S608 (our own names)
 
 
@@ -103,24 +87,99 @@ def _read(
     store: Store, names: Sequence[str], benchmarks: list[str], *, outputs: bool
 ) -> Mapping[tuple[str, str], Tasks]:
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
-    with _without_collector():
-        samples = Samples(store)
-        held = store.arrays(
-            _ANSWERS.format(output="hash(g.output)" if outputs else "NULL"),
-            [names, len(names), metrics, len(metrics), benchmarks, benchmarks],
-        )
-        held["sample"] = samples.ranks[held["sample"]]
-        order = np.lexsort((held["metric"], ~held["headline"], held["iteration"], held["sample"], held["run"]))
-        held = {name: column[order] for name, column in held.items()}
-        starts = np.append(starts_of(held["run"], held["sample"], held["iteration"]), len(order))
-        answers = starts[:-1]
-        bounds = [*starts_of(held["run"][answers], samples.tasks[held["sample"][answers]]), len(answers)]
-        found: dict[tuple[str, str], dict[str, Sequence[Row]]] = {}
-        for begin, end in itertools.pairwise(bounds):
-            rows = _rows(held, starts[begin : end + 1], samples, metrics)
-            run, sample = names[held["run"][answers[begin]]], rows[0].scored.sample
-            found.setdefault((run, sample.benchmark), {})[sample.task] = rows
+    samples = Samples(store)
+    output = "hash(output)" if outputs else "0"
+    answers = samples.numbered(
+        names, "generations", f"{', '.join(_BESIDE)}, ({output})::UBIGINT AS output_hash",
+        where="error IS NULL AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark))",
+        parameters=[benchmarks],
+    )  # fmt: skip
+    metric = "list_position($2::VARCHAR[], metric) - 1"
+    scores = f"headline, {metric} AS metric, score, partial IS NOT NULL AS partial"
+    held = samples.numbered(names, newest_scores(store), scores, parameters=[metrics])
+    of_these = np.isin(held["key"], answers["key"])
+    held = {name: column[of_these] for name, column in held.items()}
+    order = np.lexsort((held["metric"], ~held["headline"], held["key"]))
+    held = {name: column[order] for name, column in held.items()}
+    firsts = starts_of(held["key"])
+    answers = {name: column[np.searchsorted(answers["key"], held["key"][firsts])] for name, column in answers.items()}
+    of = _columns(held, firsts, answers, samples)
+    ends = np.append(firsts, len(order))
+    bounds = [*starts_of(of["run"], samples.tasks[of["rank"]]).tolist(), len(firsts)]
+    found: dict[tuple[str, str], dict[str, ScoredRows]] = {}
+    for begin, end in itertools.pairwise(bounds):
+        benchmark, task = samples.names[samples.tasks[of["rank"][begin]]]
+        part = {name: column[begin:end] for name, column in of.items()}
+        scored = _Scores.of(held, ends[begin : end + 1], metrics)
+        rows = ScoredRows(Columns(part, scored.by_metric(), partial(_made, part, scored, samples)))
+        found.setdefault((names[of["run"][begin]], benchmark), {})[task] = rows
     return found
+
+
+def newest_scores(store: Store) -> str:
+    """The view of that name, or where that is the same the table, which is there in a fraction of the time."""
+    several = "SELECT benchmark FROM scores GROUP BY ALL HAVING count(DISTINCT metric_version) > 1"
+    chosen = "SELECT 'some' WHERE getvariable('lbx_metric_versions') IS NOT NULL"
+    return "newest_scores" if store.query(f"{several} UNION ALL {chosen}").rows else "scores"
+
+
+def _columns(
+    held: Mapping[str, Array], firsts: Array, answers: Mapping[str, Array], samples: Samples
+) -> dict[str, Array]:
+    """Each answer's columns; ``firsts``: where its scores begin."""
+    ranks = answers["sample"]
+    return {
+        "run": answers["run"],
+        "rank": ranks,
+        **{name: getattr(samples, name)[ranks] for name in _OF_SAMPLES},
+        "iteration": answers["iteration"],
+        "score": held["score"][firsts],
+        "partial": np.logical_or.reduceat(held["partial"], firsts) if len(firsts) else held["partial"],
+        "output_hash": answers["output_hash"],
+        **{name: np.ma.filled(answers[name].astype(float), np.nan) for name in _BESIDE},
+    }
+
+
+class _Scores(NamedTuple):
+    """Some answers' scores: the places of their metrics' names, and their values, the headline first; each answer's are
+    from one of ``ends`` to the next.
+    """
+
+    metrics: Sequence[str]
+    named: Array
+    values: Array
+    ends: Array
+
+    @classmethod
+    def of(cls, held: Mapping[str, Array], ends: Array, metrics: Sequence[str]) -> _Scores:
+        begin, end = ends[0], ends[-1]
+        return cls(metrics, held["metric"][begin:end], held["score"][begin:end], ends - begin)
+
+    def by_metric(self) -> dict[str, tuple[Array, Array | None]]:
+        """As ``Columns`` has them."""
+        width, count = int(self.ends[1]), len(self.ends) - 1
+        first = self.named[:width]
+        if width * count == len(self.named) and (self.named.reshape(-1, width) == first).all():
+            return {self.metrics[at]: (self.values[place::width], None) for place, at in enumerate(first)}
+        owners = np.repeat(np.arange(count), np.diff(self.ends))
+        found: dict[str, tuple[Array, Array | None]] = {}
+        for at in dict.fromkeys(self.named.tolist()):
+            column, there, of_it = np.zeros(count), np.zeros(count, bool), self.named == at
+            column[owners[of_it]], there[owners[of_it]] = self.values[of_it], True
+            found[self.metrics[at]] = (column, there)
+        return found
+
+    def of_answers(self) -> Iterator[dict[str, float]]:
+        pairs = [(self.metrics[at], value) for at, value in zip(self.named, self.values.tolist(), strict=True)]
+        return (dict(pairs[a:b]) for a, b in itertools.pairwise(self.ends.tolist()))
+
+
+def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples) -> list[ScoredSample]:
+    ranks, iterations, partial = (of[name].tolist() for name in ("rank", "iteration", "partial"))
+    return [
+        ScoredSample(samples.sample(rank), one, iteration, lacks, samples.labels[rank])
+        for rank, one, iteration, lacks in zip(ranks, scores.of_answers(), iterations, partial, strict=True)
+    ]
 
 
 def known(benchmark: str) -> Benchmark | None:
@@ -137,11 +196,9 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
     if not rows:
         return None
     if family and task in (family.known_tasks or (task,)):
-        return next(iter(family.aggregate(task, rows)), None)
+        return family.headline(task, rows)
     head = next(iter(rows[0].scores))
-    rows = [row for row in rows if head in row.scores]
-    values = [row.scores[head] for row in rows]
-    return TaskScore(head, len(values), mean(values), None, estimate=estimate(rows, values))
+    return next(iter(task_score(head, rows, head, None)))
 
 
 class Samples:
@@ -149,61 +206,72 @@ class Samples:
 
     Attributes:
         ranks: by their row in the file, their place in that order.
-        tasks: by rank, a number that those of one task share.
+        names: (benchmark, task) of each task in this order.
+        tasks: by rank, which of them.
+        samples, clusters: by rank, as ``Stratum`` has them.
+        ids: by rank, a number for the sample's name, which samples of other tasks may have, too.
+        labels: by rank, the cluster; "" where nobody knows.
+        clustered, length, length_unit: by rank.
     """
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         held = store.arrays(_SAMPLES)
-        columns = [column.tolist() for column in held.values()]
-        families = {name: known(name) for name in dict.fromkeys(columns[1])}
-        places = {
-            (name, task): at
-            for name, family in families.items()
-            for at, task in enumerate(family.known_tasks if family else ())
-        }
-        metas: dict[str, Any] = {}
-        rows = []
-        for row, benchmark, task, position, name, question, language, length, unit, meta, document in zip(
-            *columns, strict=True
-        ):
-            if meta not in metas:
-                metas[meta] = json.loads(meta)
-            sample = Sample(benchmark, task, name, "", question, (), language, length, unit, metas[meta])
-            family = families[benchmark]
-            place = places.get((benchmark, task), math.inf)
-            cluster = family.cluster(sample, document) if family else document
-            rows.append((benchmark, place, task, position, name, row, sample, cluster))
-        rows.sort(key=lambda row: row[:5])
-        self.samples = [row[6] for row in rows]
-        self.clusters = [row[7] for row in rows]
-        self.ranks = np.zeros(max((row[5] for row in rows), default=-1) + 1, np.int64)
-        self.ranks[[row[5] for row in rows]] = np.arange(len(rows))
-        codes: dict[tuple[str, str], int] = {}
-        self.tasks = np.array([codes.setdefault((row[0], row[2]), len(codes)) for row in rows], np.int64)
+        named = list(zip(held["benchmark"].tolist(), held["task"].tolist(), strict=True))
+        self._families = {name: known(name) for name, _ in dict.fromkeys(named)}
+        self.names = sorted(dict.fromkeys(named), key=self._place)
+        families = [self._families[name] for name, _ in self.names]
+        # The others' clusters are documents, for which no sample has to be made.
+        self._own = [one if one and type(one).cluster is not Benchmark.cluster else None for one in families]
+        codes = {name: code for code, name in enumerate(self.names)}
+        tasks = np.fromiter(map(codes.__getitem__, named), np.int64, len(named))
+        order = np.argsort(tasks, kind="stable")
+        self.tasks = tasks[order]
+        self.ranks = np.zeros(held["rowid"].max(initial=-1) + 1, np.int64)
+        self.ranks[held["rowid"][order]] = np.arange(len(order))
+        self.length, self.length_unit = held["length"][order], held["length_unit"][order]
+        self._columns = {name: column[order].tolist() for name, column in held.items()}
+        self._made: dict[int, Sample] = {}
+        self.labels: list[str] = self._columns["document"]
+        for rank, task in enumerate(self.tasks.tolist()):
+            if own := self._own[task]:
+                self.labels[rank] = own.cluster(self.sample(rank), self.labels[rank])
+        ids = [f"{task}/{name}" for task, name in zip(self._columns["task"], self._columns["sample_id"], strict=True)]
+        self.samples = coded(ids)
+        self.ids = coded(self._columns["sample_id"])
+        self.clusters = coded(label or name for label, name in zip(self.labels, ids, strict=True))
+        self.clustered = np.array([bool(label) for label in self.labels], bool)
 
+    def _place(self, name: tuple[str, str]) -> tuple[str, float, str]:
+        benchmark, task = name
+        family = self._families[benchmark]
+        tasks = family.known_tasks if family else ()
+        return benchmark, tasks.index(task) if task in tasks else math.inf, task
 
-def _rows(held: Mapping[str, Array], starts: Array, samples: Samples, metrics: Sequence[str]) -> list[Row]:
-    """One task's rows: its answers begin at ``starts``, the last of which is their end."""
-    begin, end, first = starts[0], starts[-1], starts[:-1]
-    named, values = held["metric"][begin:end], held["score"][begin:end].tolist()
-    width = int(starts[1] - begin)
-    if (np.diff(starts) == width).all() and (named.reshape(-1, width) == named[:width]).all():
-        heads = [metrics[at] for at in named[:width]]
-        scores = [dict(zip(heads, some, strict=True)) for some in zip(*[iter(values)] * width, strict=True)]
-    else:
-        pairs = [(metrics[at], value) for at, value in zip(named, values, strict=True)]
-        scores = [dict(pairs[a:b]) for a, b in itertools.pairwise((starts - begin).tolist())]
-    places = held["sample"][first].tolist()
-    partial = np.logical_or.reduceat(held["partial"][begin:end], first - begin).tolist()
-    answers = map(
-        ScoredSample,
-        [samples.samples[at] for at in places],
-        scores,
-        held["iteration"][first].tolist(),
-        partial,
-        [samples.clusters[at] for at in places],
-    )
-    return list(map(Row, answers, *(held[column][first].tolist() for column in _BESIDE)))
+    def numbered(
+        self, runs: Sequence[str], table: str, columns: str, *, where: str = "true", parameters: Sequence[object] = ()
+    ) -> dict[str, Array]:
+        """Rows of a table of answers as columns, by run and then in the data's order: "run" and "sample" are places
+        among ``runs`` and here, "key" is one number for both and the iteration.
+
+        Numbers join two tables in a fraction of the time that names take.
+        """
+        sql = _NUMBERED.format(table=table, columns=columns, where=where)
+        held = self._store.arrays(sql, [list(runs), *parameters])
+        held["sample"] = self.ranks[held["sample"]]
+        held["key"] = ((held["run"] * len(self.tasks) + held["sample"]) << 16) + held["iteration"]
+        order = np.argsort(held["key"], kind="stable")
+        return {name: column[order] for name, column in held.items()}
+
+    def sample(self, rank: int) -> Sample:
+        """A sample, as far as numbers need it."""
+        if rank not in self._made:
+            of = {name: column[rank] for name, column in self._columns.items()}
+            self._made[rank] = Sample(
+                of["benchmark"], of["task"], of["sample_id"], "", of["question"], (), of["language"], of["length"],
+                of["length_unit"], json.loads(of["meta"]),
+            )  # fmt: skip
+        return self._made[rank]
 
 
 def starts_of(*columns: Array) -> Array:
@@ -214,36 +282,13 @@ def starts_of(*columns: Array) -> Array:
     return np.append(0, 1 + np.flatnonzero(changes))
 
 
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Some hundred thousand objects that all stay: to look for unused ones among them takes as long as making them."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """A run as reports name it: columns of the views."""
-
-    run_id: str
-    model: str
-    backend: str
-    mode: str | None
-    differs_in: str | None
-
-
-def named(store: Store) -> dict[str, Who]:
-    """{run: its name} of those that have answers."""
+def named(store: Store) -> dict[str, dict[str, Any]]:
+    """{run: the columns WHO} of those that have answers."""
     table = store.query(
         "SELECT DISTINCT t.run_id, t.model, t.backend, t.mode, d.differs_in FROM truncation t "
         "JOIN distinctions d USING (run_id)"
     )
-    return {row[0]: Who(*row) for row in table.rows}
+    return {row["run_id"]: row for row in table.dicts()}
 
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -11,12 +11,9 @@ import numpy.typing as npt
 
 from lbx.benchmarks.aggregates import Average
 from lbx.benchmarks.base import Benchmark
-from lbx.records import ScoredSample
-from lbx.report.scored import Tasks, number
-from lbx.statistics.estimates import Codes, Estimate, coded
-
-_BESIDE = ("compensated", "iteration ", "bon@", "pass@")
-"""Metrics of groups that stand beside the one that averages are made of."""
+from lbx.benchmarks.columns import Array
+from lbx.report.scored import Tasks, number, starts_of
+from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +35,10 @@ class Side:
         self._parts: dict[frozenset[str], Side] = {}
 
     @cached_property
-    def samples(self) -> dict[str, list[str]]:
-        """{task: its samples}."""
-        found = {task: [row.scored.sample.sample_id for row in rows] for task, rows in self.tasks.items()}
-        return {task: list(dict.fromkeys(names)) for task, names in found.items()}
+    def samples(self) -> dict[str, bytes]:
+        """{task: its samples, to be compared}."""
+        found = {task: rows.column("samples") for task, rows in self.tasks.items()}
+        return {task: codes[starts_of(codes)].tobytes() for task, codes in found.items()}
 
     def of(self, tasks: Iterable[str]) -> Side:
         """The part of these tasks; itself where that is everything."""
@@ -52,24 +49,21 @@ class Side:
             self._parts[key] = Side(self._benchmark, {task: rows for task, rows in self.tasks.items() if task in key})
         return self._parts[key]
 
-    def only(self, samples: Mapping[str, Iterable[str]]) -> Side:
-        """The part on these samples; itself where that is everything."""
-        if samples == self.samples:
-            return self
-        wanted = {task: frozenset(names) for task, names in samples.items()}
-        return Side(self._benchmark, {
-            task: [row for row in self.tasks[task] if row.scored.sample.sample_id in names]
-            for task, names in wanted.items()
-        })  # fmt: skip
+    def beside(self, other: Side) -> Side:
+        """The part on the other's samples, as far as there is any."""
+        both = {
+            task: rows.at(np.isin(rows.column("samples"), other.tasks[task].column("samples")))
+            for task, rows in self.tasks.items()
+        }
+        return Side(self._benchmark, {task: rows for task, rows in both.items() if rows})
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str, str], Number]:
         """The benchmark's average, its groups, its tasks, in this order."""
-        rows: dict[str, list[ScoredSample]] = {task: [row.scored for row in some] for task, some in self.tasks.items()}
-        heads = {task: one for task, some in rows.items() if (one := number(self._benchmark.name, task, some))}
-        own = self._benchmark.known_tasks or tuple(rows)  # a foreign file may have others
-        groups = self._benchmark.groups({task: some for task, some in rows.items() if task in own})
-        groups = [one for one in groups if not one.metric.startswith(_BESIDE)]
+        tasks = self.tasks
+        heads = {task: one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))}
+        own = self._benchmark.known_tasks or tuple(tasks)  # a foreign file may have others
+        groups = self._benchmark.averages({task: rows for task, rows in tasks.items() if task in own})
         average = Average.of([*heads.values()], whole=False)
         if average and not any(one.grouping == "overall" for one in groups):
             groups.append(average.group("overall", "all"))
@@ -87,13 +81,13 @@ class Side:
     @cached_property
     def marks(self) -> Marks:
         """What is compared of single answers."""
-        rows = [(place, row) for place, some in enumerate(self.tasks.values()) for row in some]
-        names = [f"{row.scored.sample.task}/{row.scored.sample.sample_id}/{row.scored.iteration}" for _, row in rows]
-        columns = [
-            (place, row.output_hash or 0, _known(row.original_tokens), _known(row.truncated)) for place, row in rows
-        ]
-        task, output, tokens, cut = (np.array(column) for column in zip(*columns, strict=True))
-        return Marks(coded(names), task, output, tokens, cut)
+        every = list(self.tasks.values())
+        sample, iteration, output, tokens, cut = (
+            np.concatenate([rows.column(name) for rows in every])
+            for name in ("samples", "iteration", "output_hash", "original_tokens", "truncated")
+        )
+        task = np.repeat(np.arange(len(every)), [len(rows) for rows in every])
+        return Marks((sample << 32) + iteration, task, output, *(np.nan_to_num(one, nan=-1) for one in (tokens, cut)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,8 +99,8 @@ class Marks:
     name: Codes
     task: Codes
     output: npt.NDArray[np.uint64]
-    tokens: Codes
-    cut: Codes
+    tokens: Floats
+    cut: Floats
 
     def beside(self, other: Marks) -> tuple[Marks, Marks]:
         """Both, on what both have."""
@@ -119,10 +113,6 @@ class Marks:
         return Marks(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
-def _known(value: int | None) -> int:
-    return -1 if value is None else int(value)
-
-
 def made_alike(first: Number, second: Number) -> bool:
     """Whether what two numbers are on the samples of both can be told from their parts."""
     shapes = ([one.weight for one in number.estimate.strata] for number in (first, second))
@@ -131,14 +121,33 @@ def made_alike(first: Number, second: Number) -> bool:
 
 def made_of_the_same(first: Number, second: Number) -> bool:
     """Whether two numbers have the same rows."""
-    strata = zip(first.estimate.strata, second.estimate.strata, strict=True)
-    return all(np.array_equal(x.samples, y.samples) for x, y in strata)
+    return first.estimate.rows == second.estimate.rows
 
 
-def on_both(first: Number, second: Number) -> tuple[Number, Number] | None:
+class Shared:
+    """What two runs' strata have in common; strata of one task's rows are in many numbers, and are looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[Stratum, Stratum, Array, Array]] = {}
+
+    def of(self, x: Stratum, y: Stratum) -> tuple[Stratum, Stratum]:
+        """Both on the samples of both."""
+        key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
+        if key not in self._known:
+            here, there = np.isin(x.samples, y.samples), np.isin(y.samples, x.samples)
+            self._known[key] = (x.at(here), y.at(there), here, there)
+        a, b, here, there = self._known[key]
+        return (
+            Stratum(x.weight, a.samples, a.clusters, x.values[here]),
+            Stratum(y.weight, b.samples, b.clusters, y.values[there]),
+        )
+
+
+def on_both(first: Number, second: Number, shared: Shared | None = None) -> tuple[Number, Number] | None:
     """Two numbers on the samples that both of them count; None where a part has none."""
+    shared = shared or Shared()
     strata = zip(first.estimate.strata, second.estimate.strata, strict=True)
-    parts = [(x.at(np.isin(x.samples, y.samples)), y.at(np.isin(y.samples, x.samples))) for x, y in strata]
+    parts = [shared.of(x, y) for x, y in strata]
     if not all(len(x.values) for x, _ in parts):
         return None
     found = []

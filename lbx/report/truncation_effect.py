@@ -7,15 +7,17 @@ samples that both read whole, where truncation has a part in neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from lbx.benchmarks.aggregates import average
 from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.columns import Array, ScoredRows
 from lbx.records import TaskScore
 from lbx.report.pairs import run_named
-from lbx.report.scored import SURE, WHO, Row, Tasks, as_table, known, named, number, scored, told
+from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Number, on_both
 from lbx.statistics.differences import difference
@@ -27,11 +29,11 @@ LESS = "whole less cut, unpaired"
 BOTH, PAIRED = "read whole by both", "second less first, paired"
 COLUMNS = (*WHO, "benchmark", "task", "tasks", "prompts", "against", "n", "score", *SURE, "p")
 
-_PARTS: Mapping[str, Callable[[Row], bool]] = {
-    WHOLE: lambda row: row.truncated is False,
-    CUT: lambda row: row.truncated is True,
-    LOST: lambda row: row.reference_cut is True,
-    UNKNOWN: lambda row: row.truncated is None,
+_PARTS: Mapping[str, Callable[[ScoredRows], Array]] = {
+    WHOLE: lambda rows: rows.column("truncated") == 0,
+    CUT: lambda rows: rows.column("truncated") == 1,
+    LOST: lambda rows: rows.column("reference_cut") == 1,
+    UNKNOWN: lambda rows: np.isnan(rows.column("truncated")),
 }
 
 Line = dict[str, Any]
@@ -47,13 +49,13 @@ def table(store: Store, wanted: Wanted) -> Table:
     names, found = named(store), scored(store, {*wanted.runs, first} if first and wanted.runs else wanted.runs)
     lines: list[Line] = []
     for (run, benchmark), tasks in found.items():
-        lines += [asdict(names[run]) | {"benchmark": benchmark} | line for line in _of_run(benchmark, tasks)]
+        lines += [names[run] | {"benchmark": benchmark} | line for line in _of_run(benchmark, tasks)]
     others = dict.fromkeys([*wanted.runs] or [run for run, _ in found])
     pairs = [(first, run) for run in others if run != first] if first else combinations(wanted.runs, 2)
     for one, other in pairs:
         for benchmark in [name for run, name in found if run == one and (other, name) in found]:
             for run, line in _of_pair((one, other), benchmark, found[one, benchmark], found[other, benchmark]):
-                lines.append(asdict(names[run]) | {"benchmark": benchmark} | line)
+                lines.append(names[run] | {"benchmark": benchmark} | line)
     return as_table(COLUMNS, lines)
 
 
@@ -63,7 +65,7 @@ def _of_run(benchmark: str, tasks: Tasks) -> Iterator[Line]:
     for task, rows in tasks.items():
         parts: dict[str, TaskScore] = {}
         for part, belongs in _PARTS.items():
-            if one := number(benchmark, task, [row.scored for row in rows if belongs(row)]):
+            if one := number(benchmark, task, rows.at(belongs(rows))):
                 parts[part] = one
                 yield {"task": task, "prompts": part, **_numbers(family, one.estimate)}
         if WHOLE in parts and CUT in parts:
@@ -81,15 +83,13 @@ def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks)
     family = known(benchmark)
     pairs: dict[str, tuple[Number, Number]] = {}
     for task in [task for task in first if task in second]:
-        whole = [
-            [row.scored for row in rows if row.truncated is False and (not family or family.counts(row.scored))]
-            for rows in (first[task], second[task])
+        whole = [rows.at(_PARTS[WHOLE](rows)) for rows in (first[task], second[task])]
+        made = [
+            number(benchmark, task, rows.at(np.isin(rows.column("samples"), other.column("samples"))))
+            for rows, other in (whole, whole[::-1])
         ]
-        names = [{row.sample.sample_id for row in rows} for rows in whole]
-        there = names[0] & names[1]
-        made = [number(benchmark, task, [row for row in rows if row.sample.sample_id in there]) for rows in whole]
         sides = [Number("task", task, one.metric, one.score, one.estimate) for one in made if one and one.estimate]
-        if len(sides) == 2 and (pair := on_both(*sides)):
+        if len(sides) == 2 and (pair := on_both(sides[0], sides[1])):
             pairs[task] = pair
     compared: list[tuple[Line, list[Estimate]]] = [
         ({"task": task}, [one.estimate for one in pair]) for task, pair in pairs.items()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbx.statistics.estimates import FEW, Codes, Estimate, Floats, Interval, Stratum, interval
+from lbx.statistics.estimates import FEW, Codes, Estimate, Floats, Interval, Stratum, interval_of
 from lbx.statistics.tails import binomial_tail, t_quantile, t_tail
 
 _EXACT_EPSILON = 1e-12
@@ -44,21 +44,23 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     Raises:
         ValueError: they are not made of the same samples.
     """
-    a, b = [_means(one) for one in first.strata], [_means(one) for one in second.strata]
-    if [one.weight for one in a] != [one.weight for one in b]:
+    a, b = first.of_samples, second.of_samples
+    if [one.weight for one in a.strata] != [one.weight for one in b.strata]:
         raise ValueError("The two numbers are not made alike.")
-    b = [_in_order(y, x.samples) for x, y in zip(a, b, strict=True)]
-    pairs = zip(a, b, strict=True)
+    if a.rows != b.rows:
+        b = replace(b, strata=tuple(_in_order(y, x.samples) for x, y in zip(a.strata, b.strata, strict=True)))
+    made = a.design
     with np.errstate(invalid="ignore"):  # of scores that are none, which a foreign tool wrote
-        strata = tuple(Stratum(x.weight, x.samples, x.clusters, y.values - x.values) for x, y in pairs)
-    paired = Estimate(strata, first.clustered and second.clustered)
-    found = interval(paired, bounded=False)
+        values = b.values - a.values
+    found = interval_of(made, values, bounded=False)
     if found.method == "no number":
         return Difference(found, None, None, None, "t", 0, 0, 0, None)
-    parts = _parts(paired)
-    p, test = _tested(paired, found, parts, [one.values for one in (*a, *b)])
-    values = paired.values
-    wins, losses = int((values > _EXACT_EPSILON).sum()), int((values < -_EXACT_EPSILON).sum())
+    parts = made.sums(values)
+    parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(made.share * values).max(initial=_EXACT_EPSILON)]
+    wins, losses = (int(np.count_nonzero(side > _EXACT_EPSILON)) for side in (values, -values))
+    independent = len(a.strata) == 1 and made.clusters == made.n
+    exact = independent and a.right_or_wrong and b.right_or_wrong
+    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(found, parts)
     low_90 = high_90 = detectable = None
     if found.se and found.df:
         # The rule of three: where few differ, that many more might.
@@ -106,21 +108,8 @@ def samples_needed(found: Difference, margin: float) -> int | None:
     return max(math.ceil(least**2), n + 1) if math.isfinite(least) else None
 
 
-def _parts(paired: Estimate) -> Floats:
-    """What each cluster that differs adds to the difference."""
-    made = paired.design
-    each = (made.weights / made.sizes)[made.stratum] * paired.values
-    parts = np.bincount(made.cluster, each)
-    found: Floats = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(each).max(initial=_EXACT_EPSILON)]
-    return found
-
-
-def _tested(paired: Estimate, found: Interval, parts: Floats, scores: Sequence[Floats]) -> tuple[float | None, str]:
-    made, values = paired.design, paired.values
-    if not made.n or not math.isfinite(found.value):
-        return None, "t"
-    if len(paired.strata) == 1 and made.clusters == made.n and all(np.isin(one, (0, 1)).all() for one in scores):
-        return mcnemar(int((values > 0).sum()), int((values < 0).sum())), "mcnemar"
+def _tested(found: Interval, parts: Floats) -> tuple[float | None, str]:
+    """Of no difference, by what each cluster that differs adds to it."""
     if len(parts) < FEW:
         return sign_flips(parts.tolist()), "sign flips"
     if not found.se and ((parts > 0).all() or (parts < 0).all()):
@@ -139,13 +128,3 @@ def _in_order(stratum: Stratum, samples: Codes) -> Stratum:
     if len(held) != len(samples) or not np.array_equal(held[order[other]], samples):
         raise ValueError("The two numbers are made of different samples.")
     return stratum.at(order[other])
-
-
-def _means(stratum: Stratum) -> Stratum:
-    """A row a sample: the mean of its answers."""
-    _, first, codes = np.unique(stratum.samples, return_index=True, return_inverse=True)
-    if len(first) == len(codes):
-        return stratum
-    means = np.bincount(codes, stratum.values) / np.bincount(codes)
-    alone = stratum.at(first)
-    return Stratum(alone.weight, alone.samples, alone.clusters, means)

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,11 @@ class Stratum:
         """Some of the rows."""
         return Stratum(self.weight, self.samples[places], self.clusters[places], self.values[places])
 
+    def of_samples(self) -> Stratum:
+        """A row a sample, with the mean of its values."""
+        _, first, codes = np.unique(self.samples, return_index=True, return_inverse=True)
+        return replace(self.at(first), values=np.bincount(codes, self.values) / np.bincount(codes))
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -108,6 +113,7 @@ class Design:
         self.stratum: Codes = np.repeat(np.arange(len(sizes)), sizes)
         self.sizes: Floats = np.array(sizes, float)
         self.weights: Floats = np.array(weights)
+        self.share: Floats = (self.weights / np.maximum(self.sizes, 1))[self.stratum]
         self.n = len(np.unique(samples))
         held, self.cluster = np.unique(clusters, return_inverse=True)
         self.clusters = len(held)
@@ -139,13 +145,30 @@ class Design:
             squares = (own**2).sum() + ((shared.T @ shared) ** 2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
         return float(own.sum() ** 2 / squares)
 
-    def mean(self, values: Floats) -> float:
-        return float(self.weights @ (np.bincount(self.stratum, values) / self.sizes))
+    @property
+    def alone(self) -> bool:
+        """Whether no sample has several rows of a stratum."""
+        return self._unit is None
 
-    def influences(self, values: Floats) -> Floats:
-        """What each cluster adds to the number's error; their squares' sum is SE squared."""
-        residuals = values - (np.bincount(self.stratum, values) / self.sizes)[self.stratum]
-        return np.asarray(np.bincount(self.of_cluster, np.bincount(self.cell, residuals) * self._factor), np.float64)
+    def means(self, values: Floats) -> Floats:
+        """The strata's means, whose weighted sum is the number."""
+        return np.asarray(np.bincount(self.stratum, values) / self.sizes)
+
+    def variance(self, values: Floats, means: Floats) -> float:
+        """SE squared: the sum of the squares of what each cluster adds to the number's error."""
+        cells: Floats = np.bincount(self.cell, values - means[self.stratum]) * self._factor
+        clusters = cells if len(cells) == self.clusters else np.bincount(self.of_cluster, cells)
+        return float((clusters**2).sum())
+
+    def sums(self, values: Floats) -> Floats:
+        """What each cluster has of the number."""
+        each = self.share * values
+        return each if self.clusters == len(values) else np.asarray(np.bincount(self.cluster, each))
+
+    def clusters_of(self, rows: npt.NDArray[np.bool_]) -> int:
+        """How many clusters have any of some rows."""
+        held = rows if self.clusters == len(rows) else np.bincount(self.cluster[rows])
+        return int(np.count_nonzero(held))
 
     def within(self, values: Floats) -> float | None:
         """The part of SE squared that comes of answers to one sample differing; None where each has one."""
@@ -153,7 +176,7 @@ class Design:
             return None
         answers = np.bincount(self._unit)
         spread = values - (np.bincount(self._unit, values) / answers)[self._unit]
-        each = (self.weights / self.sizes)[self.stratum] ** 2 * spread**2
+        each = self.share**2 * spread**2
         return float((each * (answers / np.maximum(answers - 1, 1))[self._unit]).sum())
 
 
@@ -163,7 +186,7 @@ def _design(weights: tuple[float, ...], sizes: tuple[int, ...], samples: bytes, 
     return Design(weights, sizes, np.frombuffer(samples, np.int64), np.frombuffer(clusters, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimate:
     """A number as a weighted sum of means.
 
@@ -177,16 +200,31 @@ class Estimate:
     clustered: bool = True
     linear: bool = True
 
-    @property
-    def design(self) -> Design:
-        samples = b"".join(one.samples.tobytes() for one in self.strata)
-        clusters = b"".join(one.clusters.tobytes() for one in self.strata)
-        weights, sizes = tuple(one.weight for one in self.strata), tuple(len(one.values) for one in self.strata)
-        return _design(weights, sizes, samples, clusters)
+    @cached_property
+    def rows(self) -> tuple[tuple[int, ...], bytes]:
+        """The strata's sizes and all rows' samples: what is the same where two numbers are made of the same."""
+        return tuple(len(one.values) for one in self.strata), b"".join(one.samples.tobytes() for one in self.strata)
 
-    @property
+    @cached_property
+    def design(self) -> Design:
+        clusters = b"".join(one.clusters.tobytes() for one in self.strata)
+        return _design(tuple(one.weight for one in self.strata), *self.rows, clusters)
+
+    @cached_property
     def values(self) -> Floats:
+        if len(self.strata) == 1:
+            return self.strata[0].values
         return np.concatenate([one.values for one in self.strata]) if self.strata else np.zeros(0)
+
+    @cached_property
+    def right_or_wrong(self) -> bool:
+        """Whether all values are 0 or 1."""
+        return bool(((self.values == 0) | (self.values == 1)).all())
+
+    @cached_property
+    def of_samples(self) -> Estimate:
+        """The same with a row a sample: the mean of its answers."""
+        return self if self.design.alone else replace(self, strata=tuple(one.of_samples() for one in self.strata))
 
     @property
     def of_one_cluster(self) -> bool:
@@ -221,13 +259,18 @@ def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -
         level: how often such an interval holds the number of all questions of the kind.
         bounded: whether scores lie in 0..1, as all but differences do.
     """
-    made, values = estimate.design, estimate.values
-    value = made.mean(values) if made.n else math.nan
+    return interval_of(estimate.design, estimate.values, level, bounded=bounded)
+
+
+def interval_of(made: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
+    """The interval of the number that these values have in a design."""
+    means = made.means(values)
+    value = float(made.weights @ means) if made.n else math.nan
     if not math.isfinite(value):
         return Interval(value, None, None, None, None, made.n, made.clusters, "no number")
     if not made.estimable:
         return Interval(value, None, None, None, None, made.n, made.clusters, "one cluster")
-    variance = float((made.influences(values) ** 2).sum())
+    variance = made.variance(values, means)
     inside = made.within(values)
     share = None if inside is None else min(inside / variance, 1.0) if variance else 0.0
     se = math.sqrt(variance) if variance > (1e-12 * max(abs(value), 1e-3)) ** 2 else 0.0
@@ -257,8 +300,7 @@ def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
 
 def _one_sided(made: Design, values: Floats) -> bool:
     few = min(FEW, made.clusters)
-    sides = (values > _END, values < 1 - _END)
-    return any(np.count_nonzero(np.bincount(made.cluster[side])) < few for side in sides)
+    return made.clusters_of(values > _END) < few or made.clusters_of(values < 1 - _END) < few
 
 
 def _effective(value: float, se: float, made: Design, level: float) -> float:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_answers import Answer, make
 
 from lbx.records import sha256_text
-from lbx.report.scored import Row, number, scored
+from lbx.report.scored import Tasks, number, scored
 from lbx.store import Store
 
 
-def tasks_of(path: Path, *runs: str) -> dict[tuple[str, str], dict[str, Sequence[Row]]]:
+def tasks_of(path: Path, *runs: str) -> dict[tuple[str, str], Tasks]:
     with Store(path, read_only=True) as store:
         return {key: dict(tasks) for key, tasks in scored(store, runs).items()}
 
@@ -34,14 +34,16 @@ def test_answers_come_in_order_with_all_their_scores_the_headline_first(tmp_path
     assert list(found) == [("a", "longbench"), ("b", "longbench")]
     assert list(found["a", "longbench"]) == ["narrativeqa", "qasper"], "the paper's order"
     first, second = found["a", "longbench"]["narrativeqa"]
-    assert (first.scored.iteration, second.scored.iteration) == (0, 1)
-    assert list(second.scored.scores.items()) == [("b", 1.0), ("a", 0.5)]
-    assert (first.scored.partial, second.scored.partial) == (False, True)
-    with_document, without = found["a", "longbench"]["qasper"]
-    assert with_document.scored.cluster == sha256_text("D")
-    assert without.scored.cluster == "", "the hash of nothing is no document"
-    assert (with_document.original_tokens, with_document.truncated, with_document.prefill_s) == (9, None, None)
-    assert (without.original_tokens, without.truncated, without.prefill_s) == (None, True, 0.5)
+    assert (first.iteration, second.iteration) == (0, 1)
+    assert list(second.scores.items()) == [("b", 1.0), ("a", 0.5)]
+    assert (first.partial, second.partial) == (False, True)
+    rows = found["a", "longbench"]["qasper"]
+    with_document, without = rows
+    assert with_document.cluster == sha256_text("D")
+    assert without.cluster == "", "the hash of nothing is no document"
+    assert rows.column("clustered").tolist() == [True, False]
+    known = {name: rows.column(name) for name in ("original_tokens", "truncated", "prefill_s")}
+    np.testing.assert_array_equal(list(known.values()), [[9, np.nan], [np.nan, 1], [np.nan, 0.5]])
 
 
 def test_answers_of_one_task_may_have_different_metrics(tmp_path: Path) -> None:
@@ -50,19 +52,19 @@ def test_answers_of_one_task_may_have_different_metrics(tmp_path: Path) -> None:
         [Answer("1", {"f1": 0.5}), Answer("2", {"f1": 1.0, "em": 0.0}), Answer("3", {"em": 0.25, "f1": 0.0})],
     )
     ((rows,),) = (tasks.values() for tasks in tasks_of(path).values())
-    assert [dict(row.scored.scores) for row in rows] == [{"f1": 0.5}, {"f1": 1.0, "em": 0.0}, {"em": 0.25, "f1": 0.0}]
+    assert [dict(row.scores) for row in rows] == [{"f1": 0.5}, {"f1": 1.0, "em": 0.0}, {"em": 0.25, "f1": 0.0}]
 
 
 def test_questions_of_lveval_are_their_own_clusters(tmp_path: Path) -> None:
     level = "hotpotwikiqa_mixup_16k"
     path = make(tmp_path / "r.duckdb", [Answer("1", {"f1": 0.5}, benchmark="lveval", task=level, document="D")])
-    assert tasks_of(path)["a", "lveval"][level][0].scored.cluster == "Where?"
+    assert tasks_of(path)["a", "lveval"][level][0].cluster == "Where?"
 
 
 def test_failed_answers_and_those_without_scores_are_no_part(tmp_path: Path) -> None:
     failed = Answer("2", {"f1": 0.0}, values={"output": None, "error": "no answer"})
     path = make(tmp_path / "r.duckdb", [Answer("1", {"f1": 0.5}), failed, Answer("3", {})])
-    assert [row.scored.sample.sample_id for row in tasks_of(path)["a", "longbench"]["qasper"]] == ["1"]
+    assert [row.sample.sample_id for row in tasks_of(path)["a", "longbench"]["qasper"]] == ["1"]
 
 
 def test_only_the_runs_that_are_asked_for(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_an_empty_file_has_none(tmp_path: Path) -> None:
 def test_what_lbx_does_not_know_has_a_plain_mean(tmp_path: Path, benchmark: str, task: str) -> None:
     rows = [Answer(str(at), {"own": value}, benchmark=benchmark, task=task) for at, value in enumerate((0.0, 0.5))]
     found = tasks_of(make(tmp_path / "r.duckdb", rows))["a", benchmark][task]
-    one = number(benchmark, task, [row.scored for row in found])
+    one = number(benchmark, task, found)
     assert one is not None
     assert (one.metric, one.n, one.score) == ("own", 2, 0.25)
     assert number(benchmark, task, []) is None
@@ -90,8 +92,8 @@ def test_only_the_benchmarks_that_are_asked_for_and_outputs_where_they_are(tmp_p
     rows = [Answer("1", {"f1": 0.5}), Answer("1", {"own": 0.5}, benchmark="mine", task="t")]
     with Store(make(tmp_path / "r.duckdb", rows), read_only=True) as store:
         assert list(scored(store, (), ["mine"])) == [("a", "mine")]
-        found = [scored(store, outputs=wanted)["a", "mine"]["t"][0].output_hash for wanted in (False, True)]
-    assert found[0] is None and found[1] is not None
+        found = [scored(store, outputs=wanted)["a", "mine"]["t"].column("output_hash") for wanted in (False, True)]
+    assert not found[0].any() and found[1].all()
 
 
 def test_what_is_read_is_kept_only_as_long_as_it_holds(tmp_path: Path) -> None:

@@ -17,5 +17,4 @@ def imported(imports: Path) -> Imported:
     with Store(imports, read_only=True) as store:
         models = dict(store.query("SELECT run_id, model FROM runs").rows)
         found = scored(store)
-    return {models[run]: {task: [row.scored for row in rows] for task, rows in tasks.items()}
-            for (run, _), tasks in found.items()}  # fmt: skip
+    return {models[run]: {task: list(rows) for task, rows in tasks.items()} for (run, _), tasks in found.items()}

@@ -1,0 +1,105 @@
+"""A task's scored samples as columns, of which samples are made only where a benchmark looks at single ones.
+
+A results file of a year has a hundred thousand answers. Most numbers are means of scores, which columns give in a
+hundredth of the time that as many objects take; ``lbx.benchmarks.aggregates`` takes both, and gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from lbx.records import ScoredSample
+from lbx.statistics.estimates import Codes, Floats
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is known of some answers, in the data's order.
+
+    Attributes:
+        of: columns by name; "samples" and "clusters" as ``Stratum`` has them, and "clustered": whether a row's cluster
+            is known.
+        scores: by metric its values, and which answers have it; None: all of them.
+        make: the same answers as samples.
+    """
+
+    of: Mapping[str, Array]
+    scores: Mapping[str, tuple[Floats, Bools | None]]
+    make: Callable[[], list[ScoredSample]]
+
+    @cached_property
+    def made(self) -> list[ScoredSample]:
+        return self.make()
+
+
+class ScoredRows(Sequence[ScoredSample]):
+    """Answers, or some of them: a sequence of samples as any other, whose columns can be had without these."""
+
+    def __init__(self, whole: Columns, places: Codes | None = None) -> None:
+        self._whole, self._places = whole, places
+        self._taken: dict[str, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._whole.of["samples"]) if self._places is None else len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> ScoredSample: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[ScoredSample]: ...
+    def __getitem__(self, at: int | slice) -> ScoredSample | Sequence[ScoredSample]:
+        return self._made[at]
+
+    def __iter__(self) -> Iterator[ScoredSample]:
+        return iter(self._made)
+
+    @property
+    def _made(self) -> list[ScoredSample]:
+        made = self._whole.made
+        return made if self._places is None else [made[at] for at in self._places.tolist()]
+
+    def column(self, name: str) -> Array:
+        """A column of these rows; the same array each time."""
+        if name not in self._taken:
+            whole = self._whole.of[name]
+            self._taken[name] = whole if self._places is None else whole[self._places]
+        return self._taken[name]
+
+    def at(self, chosen: Codes | Bools) -> ScoredRows:
+        """Some of the rows, by their places or by whether they are meant."""
+        places = np.arange(len(self)) if self._places is None else self._places
+        return ScoredRows(self._whole, places[chosen])
+
+    def having(self, metric: str) -> tuple[ScoredRows, Floats]:
+        """The rows that have a metric, and its values."""
+        values, there = self._scores(metric)
+        return (self, values) if there is None else (self.at(there), values[there])
+
+    def _scores(self, metric: str) -> tuple[Floats, Bools | None]:
+        if metric not in self._whole.scores:
+            return np.zeros(len(self)), np.zeros(len(self), bool)
+        values, there = self._whole.scores[metric]
+        if self._places is None:
+            return values, there
+        return values[self._places], None if there is None else there[self._places]
+
+    @classmethod
+    def joined(cls, parts: Sequence[ScoredRows]) -> ScoredRows:
+        """Several tasks' rows as one's, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        scores: dict[str, tuple[Floats, Bools | None]] = {}
+        for metric in dict.fromkeys(metric for part in parts for metric in part._whole.scores):
+            values, there = zip(*(part._scores(metric) for part in parts), strict=True)
+            every = [np.ones(len(part), bool) if one is None else one for part, one in zip(parts, there, strict=True)]
+            scores[metric] = (np.concatenate(values), np.concatenate(every))
+        of = {name: np.concatenate([part.column(name) for part in parts]) for name in parts[0]._whole.of}
+        return cls(Columns(of, scores, lambda: [row for part in parts for row in part]))

@@ -156,7 +156,7 @@ def submit_slurm(
         _show_scripts({"job.sh": array, "merge.sh": merge}, spec, plan, as_json=as_json)
         return
     folder.make()
-    spec.write(folder.spec_file)
+    spec.carried(folder.root, str(folder.root)).write(folder.spec_file)
     plan.write(folder.plan_file)
     for file, text in (("job.sh", array), ("merge.sh", merge)):
         (folder.root / file).write_text(text, "utf-8")
@@ -233,6 +233,7 @@ def submit_kubernetes(
         note("Nothing was submitted or written, and lbx has not seen this run on a Kubernetes cluster.")
         return
     folder.make()
+    spec = spec.carried(folder.root, kubernetes.FOLDER)
     dataclasses.replace(spec, bundle=kubernetes.BUNDLE).write(folder.spec_file)
     plan.write(folder.plan_file)
     file = folder.root / "kubernetes.json"

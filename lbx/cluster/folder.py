@@ -1,6 +1,7 @@
 """The folder that ``lbx submit`` writes and everything later reads.
 
 DIR/run.json             what is asked of which model: each shard is `lbx run --spec run.json --shard N`
+DIR/answers-0.duckdb     what a judge judges: a copy
 DIR/shards.json          which samples each shard asks
 DIR/job.sh merge.sh      what was given to Slurm; kubernetes.json instead for Kubernetes
 DIR/job.json             how many shards, and the ids that Slurm gave

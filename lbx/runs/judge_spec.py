@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from lbx.engine.selection import SampleChoice
 from lbx.errors import UsageError
 from lbx.runs.spec import JUDGE_MARK, RunSpec
+from lbx.store import Store
 
 OFFICIAL = "leval"
 QUESTIONS = ("llm", "human", "both", "open")
@@ -71,10 +73,18 @@ class JudgeSpec(RunSpec):
         """``questions``, or what it is where nothing is said."""
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """What it reads beside bundle and model."""
-        return self.answers if self.rubric == OFFICIAL else (*self.answers, self.rubric)
+    def carried(self, folder: Path, seen_as: str) -> JudgeSpec:
+        """See ``RunSpec.carried``: a copy of the answers can be read whatever is written to the results files."""
+        answers = []
+        for number, path in enumerate(self.answers):
+            answers.append(f"answers-{number}.duckdb")
+            with Store(Path(path), read_only=True):  # nobody writes to it meanwhile
+                shutil.copyfile(path, folder / answers[-1])
+        rubric = self.rubric
+        if rubric != OFFICIAL:
+            shutil.copyfile(rubric, folder / Path(rubric).name)
+            rubric = f"{seen_as}/{Path(rubric).name}"
+        return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
 
     def settled(self) -> JudgeSpec:
         """The same with full paths, for a machine that sees the same files."""

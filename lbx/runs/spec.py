@@ -127,10 +127,13 @@ class RunSpec:
         """Which samples of the tasks."""
         return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """What it reads beside bundle and model."""
-        return ()
+    def carried(self, folder: Path, seen_as: str) -> RunSpec:
+        """The spec for shards: what it reads beside bundle and model is copied into their folder.
+
+        Args:
+            seen_as: the folder's path on their machines.
+        """
+        return self
 
     @property
     def retrieval(self) -> Retrieval:

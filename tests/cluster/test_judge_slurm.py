@@ -1,0 +1,85 @@
+"""A judge as an array on a real Slurm, one of its shards killed: what is merged equals one judge, row by row."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import real_slurm
+from command_line import Lbx
+from judge_parts import ROWS, make_home, table
+from real_slurm import Slurm
+
+from lbx.store import Store
+
+pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
+PATIENCE_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with real_slurm.running(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+def until(what: Callable[[], object], told: Callable[[], str]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < end, told()
+        time.sleep(0.3)
+
+
+def judgements(path: Path) -> list[tuple[object, ...]]:
+    with Store(path, read_only=True) as store:
+        return store.query(ROWS).rows
+
+
+def of_shard(number: int, folder: Path) -> list[int]:
+    """Process ids of a shard's lbx."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"{folder}/shards.json".encode() in words and words[words.index(b"--shard") + 1] == str(number).encode():
+            found.append(int(process.name))
+    return sorted(found)
+
+
+def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Path) -> None:
+    home = make_home(lbx, tmp_path)
+    results, folder, spec = home / "runs.duckdb", tmp_path / "jury", tmp_path / "judge.json"
+    model = table(tmp_path, "slow", [{"key": "*", "text": "[[B]]", "delay_s": 0.4}])
+    what = ["--bundle", home / "b", "--judge", model, "--questions", "both", "--name", "jury"]
+    what += ["--run", "x", "--run", "y", "--against", "turbo-16k-0613"]
+    assert lbx("judge", results, *what, "--save-spec", spec).returncode == 0
+    submitted = lbx(
+        "submit", "slurm", "--spec", spec, "-o", folder, "--shards", 2, "--cpus", 1, "--copy-every", 0.02,
+        "--no-calibrate", "--scratch", tmp_path / "disk", "--time", "10", "--json", environment=slurm.environment,
+    )  # fmt: skip
+    assert submitted.returncode == 0, submitted.stderr
+    ids = json.loads(submitted.stdout)
+
+    def told() -> str:
+        outputs = [f"== {path.name}\n{path.read_text()}" for path in sorted((folder / "logs").glob("*.out"))]
+        return "\n".join([*outputs, slurm("squeue"), slurm.logs()])
+
+    until(lambda: (folder / "shards" / "0001.duckdb").exists() and of_shard(1, folder), told)
+    os.kill(of_shard(1, folder)[-1], signal.SIGKILL)
+    until(lambda: slurm.state(f"{ids['array']}_1") == "PENDING", told)
+    time.sleep(3)  # a job that may start while it is still being requeued is refused
+    slurm("scontrol", "update", f"JobId={ids['array']}_1", "StartTime=now")
+    until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
+    assert slurm.state(ids["merge"]) == "COMPLETED", told()
+    merged = tmp_path / "all.duckdb"
+    done = lbx("merge", results, folder / "results.duckdb", "-o", merged)
+    assert done.returncode == 0, done.stderr
+    assert lbx("judge", results, *what, "--no-plan").returncode == 0
+    assert judgements(merged) == judgements(results)
+    assert len(judgements(merged)) == 56

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.benchmarks.judging import Judging, Round, Rubric
 from lbx.engine.scoring import add_up, score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store import GenerationRow, RunRow, SampleRow, Store, opinions
+from lbx.store.inserting import insert
+from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
 
 PAIR = Rubric(
     "pairs",
@@ -82,6 +84,46 @@ def fastchat_rounds(path: Path, *, second: bool = True) -> Iterator[Said]:
                 ),
                 row[f"{game}_judgment"],
             )  # fmt: skip
+
+
+CALIBRATION = {"claude-100k": 0.6094, "gpt4-32k": 0.5416, "llama2-13b-chat-4k": 0.4244}
+"""GPT-4's win rates against BASELINE, by published model."""
+BASELINE = "published-turbo-16k-0613"
+
+
+def calibration(verdicts: Callable[[str, int], tuple[str, str]], questions: int = 96) -> Iterator[Said]:
+    """What a judge says of the published answers, of eight questions a document; ``verdicts`` of a model's question:
+    where its answer comes first, and where it comes second.
+    """
+    for model in CALIBRATION:
+        for n in range(questions):
+            one = Round(
+                "leval", "narrative_qa" if n < 48 else "scientific_qa", f"q{n}", "Who?", ("He did",),
+                f"published-{model}", f"{model} says {n}", 0, BASELINE, 0, f"turbo says at length {n}",
+                document_sha256=f"document {n // 8}", marks=("LLM",),
+            )  # fmt: skip
+            yield from both_orders(one, *verdicts(model, n))
+
+
+def like_gpt4(model: str, n: int) -> tuple[str, str]:
+    """As often as GPT-4, in both orders alike."""
+    return ("[[A]]", "[[B]]") if n * 5 % 96 < 96 * CALIBRATION[model] else ("[[B]]", "[[A]]")
+
+
+def always_first(_model: str, _n: int) -> tuple[str, str]:
+    return "[[A]]", "[[A]]"
+
+
+def add_ratings(store: Store, set_id: str, kind: str, ratings: Sequence[RatingRow], questions: int = 96) -> None:
+    """A set of ratings of the questions of ``calibration``."""
+    scale = (1.0, 5.0) if kind == "score" else (None, None)
+    with store.transaction() as connection:
+        insert(connection, "rating_sets", [RatingSetRow(set_id, kind, "human", [], *scale)])
+        tasks = ["narrative_qa" if n < 48 else "scientific_qa" for n in range(questions)]
+        items = [RatingItemRow(set_id, n, "leval", task, f"q{n}", n) for n, task in enumerate(tasks)]
+        insert(connection, "rating_items", items)
+        insert(connection, "ratings", ratings)
+    opinions.add_up(store, sorted({name for one in ratings for name in (one.run_id, one.against_run_id) if name}))
 
 
 def _answer(prompt: str, letter: str) -> str:

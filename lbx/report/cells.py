@@ -164,6 +164,9 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
     value = row[column.name]
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
+    if column.kind == "coefficient":
+        ends = [row.get(column.of + name) for name in ("low", "high")] if column.interval else [None]
+        return f"{value:.2f}" if None in ends else "{:.2f} [{:.2f}, {:.2f}]".format(value, *ends)
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
         low, high, method = (row.get(column.of + name) for name in ("low", "high", "method"))

@@ -90,3 +90,41 @@ def cost(made: Table) -> list[str]:
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
         found.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed, or still goes on.")
     return found
+
+
+def judge_results(made: Table) -> list[str]:
+    """Which judges are not to be believed, and why."""
+    rows = made.dicts()
+    found = list(dict.fromkeys(f"{row['judge_id']} is {row['fitness']}: {row['why']}." for row in rows))
+    if any(row["same_family"] for row in rows):
+        found.append(
+            "Same family: the judge has the judged model's architecture and tokenizer, and may prefer its own."
+        )
+    if any(row["many_errors"] for row in rows):
+        found.append("Many errors: more than 5% of the rounds hold no verdict; they are left out of the win rate.")
+    if any(row["win_rate_agreeing"] is not None for row in rows):
+        found.append("Both orders agreeing: a win only where both orders say so, everything else a tie.")
+    return found
+
+
+def judge_bias(made: Table) -> list[str]:
+    """What is tested."""
+    return [
+        "p is of no preference: each question counts by which side won more of its rounds (exact sign test). A judge "
+        "that looks at answers alone is consistent, and has the first win half of the time."
+    ]
+
+
+def agreement(made: Table) -> list[str]:
+    """What was compared how."""
+    rows = made.dicts()
+    found = ["Beside alpha (Krippendorff's) stand 95% intervals of a bootstrap over documents."]
+    if any(row["kind"] == "score" for row in rows):
+        found.append(
+            "Of scores kappa weighs disagreements by the square of their distance, and alpha takes them as ranks."
+        )
+    if any(row["between"] == "judge and people" for row in rows):
+        found.append(
+            "A judge's verdict on a question is the one of both orders, else a tie; people's is the majority's."
+        )
+    return found

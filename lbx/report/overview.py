@@ -11,6 +11,7 @@ from typing import Any
 
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
+from lbx.report.papers import OPINION_TITLES
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Column, Wanted
 from lbx.report.terminal import lines
@@ -57,10 +58,11 @@ _FAILURES = r"""
 def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
     """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
     board = read(store, "leaderboard", wanted)
+    more = _more(results, board, _opinions(store))
     if not board.rows:
-        return [sheet(REPORTS["leaderboard"], board)]
+        return [sheet(REPORTS["leaderboard"], board), *([more] if _opinions(store) else [])]
     averages = _averages(read(store, "paper", wanted))
-    rest = [*_marks(counts(store, wanted)), *_failures(store, wanted.runs), _more(results, board)]
+    rest = [*_marks(counts(store, wanted)), *_failures(store, wanted.runs), more]
     for most, most_averages in _SHARES:
         made = [_best(board, most), *_first(averages, most_averages), *rest]
         if sum(1 for one in made for _ in lines(one, _WIDTH)) <= SCREEN:
@@ -93,7 +95,9 @@ def _averages(paper: Table) -> list[Sheet]:
     found: dict[str, list[dict[str, Any]]] = {}
     for row in paper.dicts():
         wanted = _AVERAGES.get(row["benchmark"])
-        if row["part"] == 1 and (wanted is None or (row["table"], row["row"]) in wanted):
+        if row["part"] != 1 or row["table"] in OPINION_TITLES:
+            continue
+        if wanted is None or (row["table"], row["row"]) in wanted:
             found.setdefault(row["benchmark"], []).append({**row, "column": _heading(row)})
     for benchmark, rows in found.items():
         names = dict.fromkeys(row["column"] for row in rows)
@@ -174,11 +178,17 @@ def _short(message: str) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 
-def _more(results: Path, board: Table) -> Sheet:
+def _opinions(store: Store) -> list[str]:
+    """The reports of judges and people that the file has something for."""
+    ((judged, rated),) = store.query("SELECT (SELECT count(*) FROM judges), (SELECT count(*) FROM ratings)").rows
+    return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
+
+
+def _more(results: Path, board: Table, opinions: Sequence[str]) -> Sheet:
     """The commands that show more."""
     file = shlex.quote(str(results))
     views = ["task_scores", "paper", "board", "guards", "failures", "length_curve"]
     runs = dict.fromkeys(row["run_id"] for row in board.dicts())
-    views += ["comparison"] if len(runs) > 1 else []
+    views += [*(["comparison"] if len(runs) > 1 else []), *opinions]
     notes = [f"More: lbx report {file} {' | '.join(views)}", f"A page: lbx report {file} --format html -o report.html"]
     return Sheet("", [], [], notes)

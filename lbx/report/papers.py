@@ -124,6 +124,16 @@ _TITLES = {
 }
 
 
+_OPINIONS = {"judge": "judge", "people": "people_pairs"}
+OPINION_TITLES = {
+    "judge": "judges' win rates (percent)",
+    "judge_rating": "judges' mean ratings",
+    "people_pairs": "people's win rates (percent)",
+    "people_rating": "people's mean ratings",
+}
+"""{table of what judges and people say: its title}."""
+
+
 def completed(table: Table) -> Table:
     """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and E's relative curve."""
     names = ["table", "row", "column"]
@@ -136,7 +146,10 @@ def completed(table: Table) -> Table:
 
 
 def _place(row: Mapping[str, Any]) -> Place | None:
-    return _PLACES.get(row["benchmark"], _anywhere)(_Said.of(row["line"], row["part"]))
+    said = _Said.of(row["line"], row["part"])
+    if said.group in _OPINIONS:
+        return Place(_OPINIONS[said.group] if said.metric == "win_rate" else f"{said.group}_rating", "", said.name)
+    return _PLACES.get(row["benchmark"], _anywhere)(said)
 
 
 def _relative(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -184,8 +197,17 @@ def sheets(table: Table) -> list[Sheet]:
     }
     for row in rows:
         tables[row["benchmark"], row["table"]].append(row)
-    made = [_sheet(_TITLES.get(key, ": ".join(key)), rows) for key, rows in tables.items()]
+    made = [_sheet(_title(*key), rows) for key, rows in tables.items()]
     return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *interval_notes(table)])] if made else []
+
+
+def _title(benchmark: str, table: str) -> str:
+    return _TITLES.get((benchmark, table), f"{benchmark}: {OPINION_TITLES.get(table, table)}")
+
+
+def doubts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is to be thought of the judges of these rows, a sentence each."""
+    return [f"{said}." for said in dict.fromkeys(row.get("fitness") for row in rows) if said]
 
 
 def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
@@ -207,6 +229,7 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     best = frozenset(_best(keys, columns, found, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
     notes += [NOTE] if len(runs) > 1 and "alike" in rows[0] else []
+    notes += doubts(rows)
     return Sheet(title, made, body, notes, best)
 
 

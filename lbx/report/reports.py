@@ -368,6 +368,96 @@ REPORTS: dict[str, Report] = {
         ),
         empty="No answer was asked again: --verify-batching N does that.",
     ),
+    "judge_results": Report(
+        "What judges say (win rates and shares in percent; each round counts for itself, officially)",
+        "",
+        (
+            Column("judge_id", "judge"),
+            Column("fitness", "judge is"),
+            Column("benchmark", "benchmark", rank=6),
+            Column("run_id", "run"),
+            Column("against_run_id", "against", optional=True),
+            Column("questions", "questions", rank=5),
+            Column("task", "task", missing="all"),
+            Column("n_rounds", "rounds", "count", rank=3),
+            Column("win_rate", "win rate", "percent", interval=True, optional=True),
+            Column("rating", "rating", "number", interval=True, of="rating_", optional=True),
+            Column("win_rate_agreeing", "both orders agreeing", "percent", optional=True, rank=2),
+            Column("n_wins", "wins", "count", optional=True, rank=7),
+            Column("n_draws", "ties", "count", optional=True, rank=7),
+            Column("n_losses", "losses", "count", optional=True, rank=7),
+            Column("n_errors", "no verdict", "count", rank=1),
+            Column("n_ambiguous", "ambiguous", "count", rank=4),
+            Column("caution", "caution", optional=True, rank=1),
+        ),
+        run_columns=("run_id", "judge_id"),
+        notes=notes.judge_results,
+        empty="No judge has said anything yet.",
+        made_by="judged.results",
+    ),
+    "judge_bias": Report(
+        "What decides beside the answers (percent: same in both orders; won by the first, by the longer answer)",
+        "",
+        (
+            Column("judge_id", "judge"),
+            Column("fitness", "judge is", rank=1),
+            Column("benchmark", "benchmark", rank=5),
+            Column("run_id", "run", missing="all"),
+            Column("against_run_id", "against", missing="all", rank=3),
+            Column("n_questions", "questions", "count", rank=6),
+            Column("consistency", "consistent", "percent", interval=True, of="consistency_"),
+            Column("only_first", "first in both", "count", rank=4),
+            Column("only_second", "second in both", "count", rank=4),
+            Column("first_share", "first wins", "percent", interval=True, of="first_share_"),
+            Column("first_p", "p", "p", rank=2),
+            Column("longer_share", "longer wins", "percent", interval=True, of="longer_share_"),
+            Column("longer_p", "p", "p", rank=2),
+        ),
+        notes=notes.judge_bias,
+        empty="No judge has compared two answers yet.",
+        made_by="judged.bias",
+    ),
+    "rating_results": Report(
+        "What people say (means on the scale, as the official page prints them; win rates in percent)",
+        "",
+        (
+            Column("set_id", "set"),
+            Column("benchmark", "benchmark", rank=5),
+            Column("task", "task", missing="all"),
+            Column("run_id", "run"),
+            Column("against_run_id", "against", optional=True),
+            Column("n_items", "questions", "count", rank=4),
+            Column("n_ratings", "ratings", "count", rank=1),
+            Column("n_raters", "raters", "count", rank=2),
+            Column("mean", "mean", "number", interval=True, of="mean_", optional=True),
+            Column("win_rate", "win rate", "percent", interval=True, optional=True),
+            Column("n_wins", "wins", "count", optional=True, rank=3),
+            Column("n_draws", "ties", "count", optional=True, rank=3),
+            Column("n_losses", "losses", "count", optional=True, rank=3),
+        ),
+        empty="Nobody has rated anything yet.",
+        made_by="judged.ratings",
+    ),
+    "agreement": Report(
+        "Who agrees with whom (agreement in percent; 1: always, 0: as by chance)",
+        "",
+        (
+            Column("between", "between"),
+            Column("first", "first"),
+            Column("second", "second", missing=""),
+            Column("benchmark", "benchmark", rank=5),
+            Column("task", "task", missing="all", rank=4),
+            Column("n", "on", "count"),
+            Column("percent", "agree %", "percent"),
+            Column("kappa", "kappa", "coefficient", rank=1),
+            Column("alpha", "alpha", "coefficient", interval=True, of="alpha_"),
+            Column("tau", "tau of runs", "coefficient", missing="", rank=2),
+            Column("runs", "runs", "count", missing="", rank=3),
+        ),
+        notes=notes.agreement,
+        empty="No two judges or raters have spoken of the same answers yet.",
+        made_by="agreement",
+    ),
     **BOARDS,
 }
 
@@ -395,7 +485,7 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
     Raises:
         UsageError: there is no such run, or something else that is asked for.
     """
-    from lbx.report import reference
+    from lbx.report import judged, reference
     from lbx.report.cells import without_intervals
     from lbx.report.papers import completed
     from lbx.store.runs import check_runs
@@ -412,7 +502,7 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
     if name == "paper":
         if wanted.published:
             table = reference.beside(table, reference.published_beside(store, wanted))
-        table = completed(table)
+        table = judged.doubted(store, completed(table))
     return without_intervals(table) if wanted.alone else table
 
 

@@ -12,6 +12,9 @@ _QUESTION = (
     "judge_id, benchmark, task, sample_id, run_id, iteration, against_run_id, against_iteration, judge_iteration"
 )
 _WHOM = "judge_id, judge, rubric, kind, benchmark, run_id, against_run_id"
+_OF_PAIRS = ", ".join(
+    f"CASE WHEN t.kind = 'pair' THEN t.{name} END AS {name}" for name in ("n_wins", "n_draws", "n_losses")
+)
 
 
 def _of(name: str, kind: str = "") -> str:
@@ -48,7 +51,8 @@ JUDGING_VIEWS: dict[str, str] = {
                    {_of("answer_words", "BIGINT")}, {_of("against_words", "BIGINT")},
                    coalesce(try_cast(a.meta->'marks' AS VARCHAR[]), []) AS marks,
                    a.meta->>'answer_sha256' AS answer_sha256, a.meta->>'against_sha256' AS against_sha256,
-                   s.extracted, s.score, s.partial
+                   try_cast(a.meta->'verdicts'->>'low' AS DOUBLE) AS scale_low,
+                   try_cast(a.meta->'verdicts'->>'high' AS DOUBLE) AS scale_high, s.extracted, s.score, s.partial
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
             LEFT JOIN (SELECT * FROM newest_scores WHERE benchmark = 'judge' AND headline) s
                 USING (run_id, benchmark, task, sample_id, iteration)
@@ -66,7 +70,7 @@ JUDGING_VIEWS: dict[str, str] = {
                s.prompt_sha256, s.seed, s.error, s.error_type, s.source_row, s.created_at, s.rubric,
                s.document_sha256, s.answer_words, s.against_words, s.marks, s.kind, s.score,
                s.sample_id AS round_id, s.iteration AS judge_iteration,
-               {_same("r", "answer")} AND {_same("b", "against")} AS current
+               {_same("r", "answer")} AND {_same("b", "against")} AS current, s.scale_low, s.scale_high
         FROM said s
         LEFT JOIN generations r ON r.run_id = s.judged_run_id AND r.benchmark = s.judged_benchmark
             AND r.task = s.judged_task AND r.sample_id = s.judged_sample_id AND r.iteration = s.judged_iteration
@@ -111,7 +115,8 @@ JUDGING_VIEWS: dict[str, str] = {
                2 * said_first - said_answer - said_against AS first_lead,
                CASE WHEN verdict IN ('answer', 'against') AND answer_words <> against_words
                     THEN (verdict = 'answer') = (answer_words > against_words) END AS longer_won,
-               (said_answer - said_against) * sign(answer_words - against_words) AS longer_lead
+               (said_answer - said_against) * sign(answer_words - against_words) AS longer_lead,
+               scale_low, scale_high
         FROM weighed
     """,
     # What a judge says of a run, over its tasks (task NULL) and task by task, of all questions and by their marks.
@@ -131,11 +136,12 @@ JUDGING_VIEWS: dict[str, str] = {
                    sum(copies * score) FILTER (WHERE kind = 'score')
                        / sum(copies) FILTER (WHERE kind = 'score' AND score IS NOT NULL) AS rating_score,
                    sum(copies * agreeing) FILTER (WHERE counts_question)
-                       / sum(copies) FILTER (WHERE counts_question AND agreeing IS NOT NULL) AS win_rate_agreeing
+                       / sum(copies) FILTER (WHERE counts_question AND agreeing IS NOT NULL) AS win_rate_agreeing,
+                   any_value(scale_low) AS scale_low, any_value(scale_high) AS scale_high
             FROM counted GROUP BY GROUPING SETS (({_WHOM}, questions), ({_WHOM}, questions, task))
         )
         SELECT t.judge_id, t.judge, t.rubric, t.kind, t.benchmark, t.run_id, r.model, t.against_run_id, t.questions,
-               t.task, t.n_questions, t.n_rounds, t.n_wins, t.n_draws, t.n_losses, t.n_ambiguous,
+               t.task, t.n_questions, t.n_rounds, {{of_pairs}}, t.n_ambiguous,
                t.n_failed + t.n_cut + t.n_none AS n_errors, t.n_failed, t.n_cut, t.n_none,
                CASE WHEN t.kind = 'pair'
                     THEN (0.5::DOUBLE * t.n_draws + t.n_wins) / nullif(t.n_wins + t.n_draws + t.n_losses, 0) END
@@ -143,9 +149,12 @@ JUDGING_VIEWS: dict[str, str] = {
                t.win_rate_agreeing, t.rating,
                coalesce(t.rating_score, win_rate) AS score,
                n_errors > 0.05 * t.n_rounds AS many_errors,
-               list_contains(coalesce(try_cast(j.hardware->'same_family_as' AS VARCHAR[]), []), t.run_id) AS same_family
+               list_contains(coalesce(try_cast(j.hardware->'same_family_as' AS VARCHAR[]), []), t.run_id)
+                   AS same_family,
+               t.scale_low, t.scale_high
         FROM told t LEFT JOIN runs r USING (run_id) LEFT JOIN runs j ON j.run_id = t.judge_id
     """.format(
+        of_pairs=_OF_PAIRS,
         **{
             name: f"coalesce(sum(copies) FILTER (WHERE {rule}), 0)::BIGINT"
             for name, rule in (
@@ -155,7 +164,7 @@ JUDGING_VIEWS: dict[str, str] = {
                 ("rated", "rating IS NOT NULL"),
                 *((state, f"state = '{state}'") for state in ("ambiguous", "failed", "cut", "none")),
             )
-        }
+        },
     ),
     # What decides beside the answers: order and length. A question counts by which side won more of its rounds.
     "judge_bias": """
@@ -204,7 +213,7 @@ JUDGING_VIEWS: dict[str, str] = {
         FROM sides b LEFT JOIN samples a USING (benchmark, task, sample_id)
     """,
     # The mean is added up as L-Eval's page adds it up: each score times how often it was given, in the order they came.
-    "rating_results": """
+    "rating_results": f"""
         WITH given AS (
             SELECT set_id, kind, scale_low, scale_high, benchmark, run_id, against_run_id, task, rating, verdict,
                    count(*) AS n, sum(score) AS score, min(position) AS place
@@ -229,7 +238,7 @@ JUDGING_VIEWS: dict[str, str] = {
             FROM given GROUP BY ALL
         )
         SELECT t.set_id, t.kind, t.benchmark, t.run_id, r.model, t.against_run_id, t.task, c.n_items, t.n_ratings,
-               c.n_raters, t.mean, t.n_wins, t.n_draws, t.n_losses,
+               c.n_raters, t.mean, {_OF_PAIRS},
                CASE WHEN t.kind = 'pair' THEN t.score END AS win_rate, t.score, t.scale_low, t.scale_high
         FROM told t LEFT JOIN runs r USING (run_id)
         JOIN counts c ON c.set_id = t.set_id AND c.benchmark = t.benchmark AND c.run_id = t.run_id

@@ -107,6 +107,7 @@ VIEWS: dict[str, str] = {
     "newest_scores": f"""
         SELECT s.* FROM scores s WHERE {_newest("scores", "s", "run_id", "benchmark", "task")}
     """,
+    **JUDGING_VIEWS,
     # A task's own numbers where it has been added up; a plain mean, with no official number, while it runs.
     "task_scores": f"""
         WITH results AS (
@@ -156,10 +157,8 @@ VIEWS: dict[str, str] = {
             SELECT 'people' AS "grouping", set_id AS name, scale_high - scale_low AS width
             FROM rating_sets WHERE kind = 'score'
             UNION ALL
-            SELECT 'judge', g.run_id, any_value(try_cast(a.meta->'verdicts'->>'high' AS DOUBLE)
-                                       - try_cast(a.meta->'verdicts'->>'low' AS DOUBLE))
-            FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-            WHERE g.benchmark = 'judge' AND a.meta->>'kind' = 'score' GROUP BY ALL
+            SELECT 'judge', judge_id, any_value(scale_high - scale_low)
+            FROM judgements WHERE kind = 'score' GROUP BY judge_id
         ), numbers AS (
             SELECT g.*, coalesce(CASE WHEN metric = 'rating' AND {_OPINIONS} THEN s.width END, {_UNIT.format(t="g")})
                         AS unit, CASE WHEN {_OPINIONS} THEN official - unit * score ELSE 0 END AS zero
@@ -310,5 +309,4 @@ VIEWS: dict[str, str] = {
         FROM verifications v JOIN runs r USING (run_id)
         GROUP BY ALL
     """,
-    **JUDGING_VIEWS,
 }

@@ -8,11 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 from command_line import Done, Lbx
+from judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
 from made_runs import Answer, add_run, trec
 from rich.cells import cell_len
 
@@ -25,6 +27,7 @@ from lbx.report.reports import REPORTS, read, write_parquet
 from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
 from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table
+from lbx.store.rows import RatingRow
 
 NASTY = (
     "a<b>|c&d\\e%f_{g}~#$^",
@@ -68,6 +71,29 @@ def _imports(store: Store, shared: Callable[[str], Path], folder: Path) -> None:
         store.finish_run(done.run_id, "done")
 
 
+def _judged(store: Store) -> None:
+    for model in ("claude-100k", "gpt4-32k", "llama2-13b-chat-4k", "turbo-16k-0613"):
+        asked = [
+            Sample("leval", "narrative_qa", f"q{n}", f"{n // 8}", "Who?", ("He did",), "en", 900) for n in range(8)
+        ]
+        run = "published-" + model
+        add_run(store, run, [(one, f"{model} says {n}") for n, one in enumerate(asked)], model=model)
+    add_judge(store, "fit", calibration(like_gpt4), model="a <b>judge</b>")
+    add_judge(store, NASTY[3], calibration(always_first), family=["published-gpt4-32k"])
+    alone = (replace(one.round, against_run_id=None) for one in calibration(like_gpt4, 8))
+    add_judge(store, "rates", [Said(one, "[[4]]") for one in alone if one.answer_first], rubric=SCALE)
+    rated = [
+        RatingRow("s", n, rater, "published-" + model, score=float(1 + (n + len(model) + len(rater)) % 5))
+        for n in range(60) for rater in ("ann", "robert") for model in ("claude-100k", "gpt4-32k")
+    ]  # fmt: skip
+    add_ratings(store, "s", "score", rated)
+    pairs = [
+        RatingRow("p", n, rater, "published-claude-100k", against_run_id=BASELINE, verdict=verdict)
+        for n, verdict in enumerate(("answer", "against", "tie", "both_bad")) for rater in ("ann", NASTY[0])
+    ]  # fmt: skip
+    add_ratings(store, "p", "pair", pairs, 4)
+
+
 FILES: dict[str, Make] = {
     "empty": lambda store: None,
     "still going": _still_going,
@@ -79,6 +105,7 @@ FILES: dict[str, Make] = {
     "several": lambda store: [add_run(store, n, [*trec(3, 9), *_qasper(["one", "", "two", None])]) for n in ("a", "b")],
     "36 runs": lambda store: add_run(store, "r", trec(1, 3), model="a-model-of-7-billions"),
     "names": _names,
+    "judged": _judged,
     "NaN": lambda store: [add_run(store, name, trec(3, 9)) for name in ("a", "b")],
 }
 

@@ -99,8 +99,8 @@ COLUMNS = {
     ),
     "judgements": (
         "judge_id benchmark task sample_id run_id iteration against_run_id against_iteration answer_first verdict "
-        "rating state output reasoning finish_reason prompt_tokens cached_tokens output_tokens prompt_sha256 seed error "
-        "error_type source_row created_at rubric document_sha256 answer_words against_words marks"
+        "rating state output reasoning finish_reason prompt_tokens cached_tokens output_tokens prompt_sha256 seed "
+        "error error_type source_row created_at rubric document_sha256 answer_words against_words marks"
     ),
     "verification": (
         "run_id model backend mode benchmark task checked flips flip_rate median_first_difference median_gap max_gap"

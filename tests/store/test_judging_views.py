@@ -9,11 +9,11 @@ from typing import Any
 
 import duckdb
 import pytest
-from judged_rounds import PAIR, SCALE, Said, add_judge, both_orders, fastchat_rounds
+from judged_rounds import PAIR, SCALE, Said, add_judge, add_ratings, both_orders, fastchat_rounds
 
 from lbx.benchmarks.judging import Round
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.rows import RatingRow
 
 ROUND = Round("leval", "narrative_qa", "s0", "Who?", ("He",), "r", "he did", 0, "b", 0, "she did it all")
 
@@ -174,17 +174,7 @@ def test_a_family_is_marked(store: Store) -> None:
 
 
 def rate(store: Store, kind: str, ratings: list[RatingRow], items: int = 3) -> None:
-    scale = (1.0, 5.0) if kind == "score" else (None, None)
-    with store.transaction() as connection:
-        from lbx.store.inserting import insert
-
-        insert(connection, "rating_sets", [RatingSetRow("s", kind, "human", ["r", "b"], *scale)])
-        insert(
-            connection,
-            "rating_items",
-            [RatingItemRow("s", n, "leval", "paper_review", f"q{n}", n) for n in range(items)],
-        )
-        insert(connection, "ratings", ratings)
+    add_ratings(store, "s", kind, ratings, items)
 
 
 def test_people_the_last_revision_counts(store: Store) -> None:

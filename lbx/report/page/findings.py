@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lbx.errors import UsageError
+from lbx.report.fitness import FIT
 from lbx.report.page.html import Html, Section, cut, run_name, tag
 from lbx.report.page.source import Source
 
@@ -33,7 +34,14 @@ Row = Mapping[str, Any]
 
 def findings(source: Source) -> Section | None:
     """The section; None where nothing stands out."""
-    said = [*_leaders(source), *_verdicts(source), *_failures(source), *_guards(source), *_unfinished(source)]
+    said = [
+        *_leaders(source),
+        *_verdicts(source),
+        *_judges(source),
+        *_failures(source),
+        *_guards(source),
+        *_unfinished(source),
+    ]
     if not said:
         return None
     more = [tag("p", f"And {len(said) - _MOST} more; the tables below have them.")] if len(said) > _MOST else []
@@ -81,6 +89,15 @@ def _verdicts(source: Source) -> Iterator[Html]:
             f"{tag('span', str(row['task']))}: {100 * row['difference']:+.1f}{between} points, "
             f"{tag('b', str(row['verdict'] or 'unknown'))}."
         )
+
+
+def _judges(source: Source) -> Iterator[Html]:
+    """Which judges are not to be believed."""
+    for judge, verdict, why in dict.fromkeys(
+        (row["judge_id"], row["fitness"], row["why"]) for row in source.rows("judge_results")
+    ):
+        if verdict != FIT:
+            yield Html(f"The judge {tag('i', str(judge))} is {tag('b', verdict)}: {tag('span', why)}.")
 
 
 def _failures(source: Source) -> Iterator[Html]:

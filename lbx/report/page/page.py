@@ -37,6 +37,10 @@ ORDER = (
     "board",
     "task_scores",
     "comparison",
+    "judge_results",
+    "judge_bias",
+    "rating_results",
+    "agreement",
     "length_curve",
     "effective_context",
     "needles",
@@ -80,11 +84,11 @@ def _named(source: Source, names: Sequence[str]) -> list[Section]:
 
 
 def _all(source: Source) -> list[Section]:
-    if not source.runs:
+    if not source.runs and not source.rows("judge_results"):
         said = "There is no run in this file yet. `lbx run -o FILE` and `lbx import -o FILE` write one."
         return [Section("empty", "Nothing to report", [tag("p", said)])]
     of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ORDER)
-    made = [findings(source), *of_reports, failures(source), settings(source)]
+    made = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
     return [section for section in made if section]
 
 

@@ -15,7 +15,9 @@ from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, cut, figure, run_name, table, tag
+from lbx.report.page.judges import ratings, win_rates
 from lbx.report.page.source import Source
+from lbx.report.papers import doubts
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
@@ -100,7 +102,7 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
 
 def _with_mark(source: Source, column: str, text: str, mark: int | None) -> str:
     """A cell, with the mark of the run that it names."""
-    if column in ("run_a", "run_b", "run_id"):
+    if column in ("run_a", "run_b", "run_id", "against_run_id"):
         named = source.mark(text)
         return text if named is None else run_name(named, source.label(text))
     return run_name(mark, text) if column == "model" and mark is not None else text
@@ -191,7 +193,7 @@ def _paper_table(found: Table, runs: Mapping[str, int | None], title: str) -> Ht
         for row in made.rows
     ]
     marks = [runs.get(c.name) if c.across else None for c in made.columns]
-    return Html(table(title, made.columns, lines, column_marks=marks) + _notes(made.notes))
+    return Html(table(title, made.columns, lines, column_marks=marks) + _notes([*made.notes, *doubts(found.dicts())]))
 
 
 def _tasks(source: Source, name: str) -> Section:
@@ -311,6 +313,14 @@ def _cost(source: Source, name: str) -> Section:
     return Section(name, _title(name), [*figures, *_tables(source, name)])
 
 
+def _judges(source: Source, name: str) -> Section:
+    return Section(name, _title(name), [*win_rates(source), *_tables(source, name)])
+
+
+def _people(source: Source, name: str) -> Section:
+    return Section(name, _title(name), [*ratings(source), *_tables(source, name)])
+
+
 def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:
     points = {row["length_up_to"]: _point(row) for row in rows}
     return _series(source, run, [points.get(length) for length in lengths])
@@ -404,4 +414,6 @@ _SECTIONS: Mapping[str, Callable[[Source, str], Section]] = {
     "length_curve": _curves,
     "effective_context": _effective,
     "cost": _cost,
+    "judge_results": _judges,
+    "rating_results": _people,
 }

@@ -1,0 +1,212 @@
+"""The report ``agreement``: judges with judges, judges with people, and people with one another.
+
+Two judges are compared round by round; a judge and people by what both orders, or most raters, say of a question, and
+of scores by which of the two answers has the higher mean. Orders of runs are compared by Kendall's tau.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from statistics import mean, median_low
+from typing import Any, NamedTuple
+
+from lbx.report.scored import as_table
+from lbx.report.shapes import Wanted
+from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
+from lbx.store import Store, Table
+
+COLUMNS = (
+    "between", "first", "second", "benchmark", "task", "kind", "n", "clusters", "percent", "kappa", "alpha",
+    "alpha_low", "alpha_high", "alpha_method", "level", "runs", "tau",
+)  # fmt: skip
+
+_PAIR = "pair"
+_DRAWS = ("tie", "both_bad")
+_WHERE = ("benchmark", "task", "sample_id")
+_WHOSE = ("run_id", "iteration", "against_run_id", "against_iteration")
+
+Row = Mapping[str, Any]
+Key = tuple[Any, ...]
+
+
+class Voice(NamedTuple):
+    """Somebody's opinions of one benchmark.
+
+    Attributes:
+        kind: "pair": a verdict each; "score": a number.
+        said: by what they are about.
+        means: {run: how good its answers are to them}.
+    """
+
+    name: str
+    benchmark: str
+    kind: str
+    said: Mapping[Key, Any]
+    means: Mapping[str, float]
+
+
+def table(store: Store, wanted: Wanted) -> Table:
+    """The report's rows."""
+    rounds = [row for row in store.query("FROM judged_rounds").dicts() if _is_wanted(row, wanted)]
+    rated = [row for row in store.query("FROM rated_answers").dicts() if _is_wanted(row, wanted)]
+    documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
+    lines = [*_between_judges(rounds, documents), *_with_people(rounds, rated, documents), *_raters(rated, documents)]
+    return as_table(COLUMNS, lines)
+
+
+def _is_wanted(row: Row, wanted: Wanted) -> bool:
+    return not wanted.runs or bool({row["run_id"], row.get("judge_id")} & set(wanted.runs))
+
+
+def _key(row: Row, names: Sequence[str]) -> Key:
+    return tuple(row[name] for name in names)
+
+
+def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_key(row, names), []).append(row)
+    return found
+
+
+def _compared(
+    between: str, one: Voice, other: Voice, documents: Mapping[Key, str], task: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """A line for two voices, where they speak of the same."""
+    both = [key for key in one.said if key in other.said]
+    if not both:
+        return
+    first, second = [one.said[key] for key in both], [other.said[key] for key in both]
+    runs = [run for run in one.means if run in other.means]
+    made: dict[str, Any] = {
+        "between": between, "first": one.name, "second": other.name, "benchmark": one.benchmark, "task": task,
+        "kind": one.kind, "percent": percent_agreement(first, second),
+        "kappa": kappa(first, second, quadratic=one.kind != _PAIR), "runs": len(runs),
+        "tau": kendall_tau([one.means[run] for run in runs], [other.means[run] for run in runs]),
+    }  # fmt: skip
+    yield made | _alpha(dict(zip(both, zip(first, second, strict=True), strict=True)), one.kind, documents)
+
+
+def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key, str]) -> dict[str, Any]:
+    """Krippendorff's alpha, its interval drawn by document; ``items``' keys begin with benchmark, task and sample."""
+    items = {key: ratings for key, ratings in items.items() if len(ratings) > 1}
+    clusters: list[Hashable] = [documents.get(key[:3]) or key[:3] for key in items]
+    level: Level = "nominal" if kind == _PAIR else "ordinal"
+    found = alpha(list(items.values()), level, clusters=clusters)
+    method = "one cluster" if found.low is None and len(set(clusters)) == 1 else "bootstrap"
+    return {
+        "n": len(items), "clusters": len(set(clusters)), "level": level,
+        "alpha": found.value, "alpha_low": found.low, "alpha_high": found.high, "alpha_method": method,
+    }  # fmt: skip
+
+
+# Judges
+
+
+def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
+    voices = [
+        Voice(judge, benchmark, kind, _verdicts(some), _means(some))
+        for (benchmark, kind, judge), some in sorted(_by(rounds, "benchmark", "kind", "judge_id").items())
+    ]
+    for one, other in combinations(voices, 2):
+        if (one.benchmark, one.kind) == (other.benchmark, other.kind):
+            yield from _compared("judges", one, other, documents)
+
+
+def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
+    """What a judge first said of each round."""
+    found: dict[Key, Any] = {}
+    for row in sorted(rounds, key=lambda row: row["judge_iteration"]):
+        said = row["verdict"] if row["kind"] == _PAIR else row["score"]
+        if said is not None:
+            found.setdefault(_key(row, (*_WHERE, *_WHOSE, "answer_first")), said)
+    return found
+
+
+def _means(rows: Iterable[Row]) -> dict[str, float]:
+    return {run: mean(row["score"] for row in some) for (run,), some in _by(
+        (row for row in rows if row["score"] is not None), "run_id"
+    ).items()}  # fmt: skip
+
+
+# Judges and people
+
+
+def _with_people(rounds: Sequence[Row], rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
+    judges = sorted(_by(rounds, "benchmark", "judge_id", "kind").items())
+    for (set_id, benchmark, of_set), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
+        for (judged, judge, kind), of_judge in judges:
+            if judged != benchmark or (kind != _PAIR and of_set == _PAIR):
+                continue
+            most = _most_say(some) if of_set == kind else _preferred(some)
+            people = Voice(f"majority of {set_id}", benchmark, kind, most, _means(some))
+            own = Voice(judge, benchmark, kind, _of_questions(of_judge), _means(of_judge))
+            yield from _compared("judge and people", own, people, documents)
+
+
+def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
+    """A judge's verdict on each question: the one of both orders, a tie where they differ; or its mean rating."""
+    found = {}
+    for key, some in _by(rounds, *_WHERE, *_WHOSE).items():
+        said = [row["verdict"] if row["kind"] == _PAIR else row["score"] for row in some]
+        if None not in said:
+            found[key] = (said[0] if len(set(said)) == 1 else "tie") if some[0]["kind"] == _PAIR else mean(said)
+    return found
+
+
+def _most_say(rated: Sequence[Row]) -> dict[Key, Any]:
+    """What most raters say of each pair, or the middle one of their scores."""
+    found = {}
+    for key, some in _by(rated, *_WHERE, *_WHOSE).items():
+        said = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in some]
+        most = median_low([row["score"] for row in some]) if some[0]["kind"] != _PAIR else majority(said)
+        if most is not None:
+            found[key] = most
+    return found
+
+
+def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
+    """Of each two answers to a question the one with the higher mean score, as a verdict."""
+    found = {}
+    for place, some in _by((row for row in rated if row["score"] is not None), *_WHERE).items():
+        scores = {key: mean(row["score"] for row in one) for key, one in _by(some, "run_id", "iteration").items()}
+        for one, other in ((a, b) for a in scores for b in scores if a != b):
+            lead = scores[one] - scores[other]
+            found[(*place, *one, *other)] = "answer" if lead > 0 else "against" if lead < 0 else "tie"
+    return found
+
+
+# People
+
+
+def _raters(rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
+    """Each two raters of a set, then all together, over all its tasks and task by task."""
+    for (set_id, benchmark, kind), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
+        mine = [row for row in some if kind != _PAIR or row["run_id"] <= row["against_run_id"]]  # a pair has two rows
+        voices = [
+            Voice(rater, benchmark, kind, {_key(row, (*_WHERE, *_WHOSE)): _opinion(row) for row in own}, _means(own))
+            for (rater,), own in sorted(_by(mine, "rater").items())
+        ]
+        for one, other in combinations(voices, 2):
+            yield from _compared("raters", one, other, documents)
+        tasks = dict.fromkeys(row["task"] for row in mine)
+        for task in (None, *(tasks if len(tasks) > 1 else ())):
+            items: dict[Key, list[Any]] = {}
+            for key, opinion in ((key, one) for voice in voices for key, one in voice.said.items()):
+                if task in (None, key[1]):
+                    items.setdefault(key, []).append(opinion)
+            made = _alpha(items, kind, documents)
+            if made["n"]:
+                everybody = {"first": f"all {len(voices)} raters of {set_id}", "percent": _alike(items.values())}
+                yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **everybody, **made}
+
+
+def _opinion(row: Row) -> Any:
+    return row["rating"] if row["kind"] != _PAIR else "tie" if row["verdict"] in _DRAWS else row["verdict"]
+
+
+def _alike(items: Iterable[Sequence[Any]]) -> float | None:
+    """The share of all pairs of ratings of the same thing that are equal."""
+    pairs = [(a, b) for ratings in items for a, b in combinations(ratings, 2)]
+    return percent_agreement(*zip(*pairs, strict=True)) if pairs else None

@@ -1,0 +1,147 @@
+"""The reports ``judge_results``, ``judge_bias``, ``rating_results``: the views of these names, and how sure they are.
+
+Beside whatever a judge says stands whether it can be believed (``lbx.report.fitness``), and what speaks against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lbx.report.fitness import Fitness, fitness_of
+from lbx.report.scored import SURE, as_table
+from lbx.report.shapes import Wanted
+from lbx.statistics.differences import mcnemar
+from lbx.store import Store, Table, opinions
+
+Row = dict[str, Any]
+
+_ENDS = ("low", "high", "method", "cluster_by")
+JUDGE_TABLES = ("judge", "judge_rating")
+"""The papers' tables of what judges say."""
+_SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}
+"""Shares of the report, and what they are shares of: columns of ``judged_rounds``."""
+
+
+def results(store: Store, wanted: Wanted) -> Table:
+    """The report ``judge_results``: over all tasks, then each task. A mark's rows only where there are others, too."""
+    believed = fitness_of(store)
+    every = [row for row in opinions.judged(store) if _is_wanted(row, wanted)]
+    whole = {_numbered(row): row["n_questions"] for row in every if row["questions"] == "all"}
+    rows = [row for row in every if row["questions"] == "all" or row["n_questions"] < whole[_numbered(row)]]
+    rows = _of_several_tasks(rows, "judge_id", "benchmark", "run_id", "against_run_id", "questions")
+    columns = [*_columns(store, "judge_results"), *SURE, *_ends("rating"), "fitness", "why", "caution"]
+    return as_table(columns, [row | _on_scale(row, "rating") | _doubts(row, believed) for row in rows])
+
+
+def bias(store: Store, wanted: Wanted) -> Table:
+    """The report ``judge_bias``: of each judge over all runs, then run by run, where it judged several."""
+    held = store.query("FROM judged_rounds WHERE kind = 'pair'").dicts()
+    rows = [row for row in store.query(
+        "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
+    ).dicts() if _is_wanted(row, wanted) or row["run_id"] is None]  # fmt: skip
+    several = {(row["judge_id"], row["benchmark"]) for row in rows if row["run_id"] is not None}
+    rows = [row for row in rows if (row["judge_id"], row["benchmark"]) in several]
+    believed = fitness_of(store)
+    made = []
+    for row in rows:
+        rounds = [
+            one
+            for one in held
+            if (one["judge_id"], one["benchmark"]) == (row["judge_id"], row["benchmark"])
+            and (row["run_id"] is None or _opponents(one) == _opponents(row))
+        ]
+        sure = {f"{share}_{end}": value for share in _SHARES for end, value in _share(rounds, share).items()}
+        tests = {
+            "first_p": _sign_test(row["first_questions"], row["second_questions"]),
+            "longer_p": _sign_test(row["longer_questions"], row["shorter_questions"]),
+        }
+        made.append(row | sure | tests | {"fitness": believed[row["judge_id"]].verdict})
+    shares = [end for share in _SHARES for end in _ends(share)]
+    return as_table([*_columns(store, "judge_bias"), *shares, "first_p", "longer_p", "fitness"], made)
+
+
+def ratings(store: Store, wanted: Wanted) -> Table:
+    """The report ``rating_results``: over all tasks, then each task."""
+    rows = [row for row in opinions.rated(store) if _is_wanted(row, wanted)]
+    rows = _of_several_tasks(rows, "set_id", "benchmark", "run_id", "against_run_id")
+    columns = [*_columns(store, "rating_results"), *SURE, *_ends("mean")]
+    return as_table(columns, [row | _on_scale(row, "mean") for row in rows])
+
+
+def _ends(name: str) -> list[str]:
+    return [f"{name}_{end}" for end in _ENDS]
+
+
+def _of_several_tasks(rows: Sequence[Row], *whose: str) -> list[Row]:
+    """Without the lines of single tasks, where there is but one."""
+    tasks: dict[tuple[Any, ...], set[str | None]] = {}
+    for row in rows:
+        tasks.setdefault(tuple(row[name] for name in whose), set()).add(row["task"])
+    return [row for row in rows if row["task"] is None or len(tasks[tuple(row[name] for name in whose)]) > 2]
+
+
+def _columns(store: Store, view: str) -> Sequence[str]:
+    return store.query(f"FROM {view} LIMIT 0").columns
+
+
+def _is_wanted(row: Row, wanted: Wanted) -> bool:
+    """``--run`` names judged runs, or judges."""
+    return not wanted.runs or bool({row["run_id"], row.get("judge_id")} & set(wanted.runs))
+
+
+def _numbered(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id", "task"))
+
+
+def _on_scale(row: Row, name: str) -> Row:
+    """The interval of a mean rating in the unit of its scale."""
+    if row[name] is None or row["scale_high"] is None:
+        return {}
+    width = row["scale_high"] - row["scale_low"]
+    ends = {end: None if row[end] is None else row[name] + width * (row[end] - row["score"]) for end in ("low", "high")}
+    return {f"{name}_{end}": ends.get(end, row.get(end)) for end in _ENDS}
+
+
+def _opponents(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    return row["run_id"], row["against_run_id"]
+
+
+def _sign_test(wins: int, losses: int) -> float | None:
+    """The exact p of as uneven a share of questions; None without any."""
+    return mcnemar(wins, losses) if wins + losses else None
+
+
+def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
+    """The interval of the share of rounds, or of questions, of which something is true."""
+    column = _SHARES[share]
+    known = [
+        {**one, "score": float(one[column])}
+        for one in rounds
+        if one[column] is not None and (column != "consistent" or one["counts_question"])
+    ]
+    found = opinions.sureness(opinions.estimate(known))
+    return {end: found[end] for end in _ENDS}
+
+
+def _doubts(row: Row, believed: Mapping[str, Fitness]) -> Row:
+    """Whether the judge can be believed, and what else speaks against it."""
+    found = believed[row["judge_id"]]
+    said = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]
+    return {"fitness": found.verdict, "why": found.why, "caution": ", ".join(said) or None}
+
+
+def doubted(store: Store, paper: Table) -> Table:
+    """The report ``paper`` with what is to be thought of the judge of a line: "unfit: ..."; NULL elsewhere."""
+    believed = fitness_of(store)
+    names = sorted(believed, key=len, reverse=True)
+
+    def said(row: Row) -> str | None:
+        if row["table"] not in JUDGE_TABLES:
+            return None
+        name = row["column"]
+        judge = next((one for one in names if name == one or name.startswith(f"{one} vs ")), None)
+        return f"{judge} is {believed[judge]}" if judge else None
+
+    rows = [(*row.values(), said(row)) for row in paper.dicts()]
+    return Table([*paper.columns, "fitness"], rows)

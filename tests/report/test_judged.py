@@ -1,0 +1,296 @@
+"""Judges and people in reports: calibration, doubts, agreement, and no judge among evaluated models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from judged_rounds import (
+    BASELINE,
+    CALIBRATION,
+    SCALE,
+    Said,
+    add_judge,
+    add_ratings,
+    always_first,
+    both_orders,
+    calibration,
+    fastchat_rounds,
+    like_gpt4,
+)
+from made_runs import add_run, trec
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.scoring import Rescoring, add_up, rescore, score_rows
+from lbx.errors import UsageError
+from lbx.records import Sample
+from lbx.report import papers
+from lbx.report.fitness import fitness
+from lbx.report.page import pieces
+from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store.rows import RatingRow
+
+CLAUDE = "published-claude-100k"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "r.duckdb") as made:
+        yield made
+
+
+def published(store: Store, questions: int = 96) -> None:
+    """The published answers as runs."""
+    family = BENCHMARKS["leval"]
+    tasks = ["narrative_qa" if n < 48 else "scientific_qa" for n in range(questions)]
+    samples = [Sample("leval", task, f"q{n}", f"{n // 8}", "Who?", ("He",), "en", 9) for n, task in enumerate(tasks)]
+    texts = {f"published-{model}": f"{model} says {{}}" for model in CALIBRATION} | {
+        BASELINE: "turbo says at length {}"
+    }
+    for run, text in texts.items():
+        store.begin_run(
+            RunRow(run, run.removeprefix("published-"), "import", "1", {}, "digest", {"run": run}, {}, "0.1")
+        )
+        outputs = [text.format(n) for n in range(questions)]
+        store.write(
+            samples=[SampleRow(one, n) for n, one in enumerate(samples)],
+            generations=[GenerationRow(run, *one.key, output=outputs[n]) for n, one in enumerate(samples)],
+            scores=[
+                row
+                for n, one in enumerate(samples)
+                for row in score_rows(run, one.key, family, family.score(one, outputs[n]))
+            ],
+        )
+        add_up(store, run, family)
+        store.finish_run(run, "done")
+
+
+# Calibration
+
+
+def test_a_judge_that_judges_as_gpt4_is_fit(store: Store) -> None:
+    add_judge(store, "j", calibration(like_gpt4))
+    found = fitness(store, "j")
+    assert found.verdict == "fit", found.why
+    assert [round(100 * row.win_rate) for row in found.rows] == [61, 54, 43]
+    assert all(row.low < row.gpt4 < row.high and (row.questions, row.rounds) == (96, 192) for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (always_first, "claude-100k win 50.0 [50.0, 50.0] against turbo-16k-0613, GPT-4 60.9"),
+        (lambda m, n: like_gpt4(m, n) if n % 9 else ("?", "?"), "22 of 192 texts on claude-100k hold no verdict"),
+        (lambda m, n: like_gpt4(m, n)[::-1], "it puts llama2-13b-chat-4k above claude-100k"),
+        (lambda m, n: like_gpt4("gpt4-32k", n + 5), "claude-100k win"),
+    ],
+)  # fmt: skip
+def test_a_judge_that_contradicts_gpt4_is_unfit(
+    store: Store, verdicts: Callable[[str, int], tuple[str, str]], said: str
+) -> None:
+    add_judge(store, "j", calibration(verdicts))
+    found = fitness(store, "j")
+    assert found.verdict == ("unfit" if said != "claude-100k win" else found.verdict), found.why
+    assert said in found.why or found.verdict == "fit"
+
+
+def test_claude_and_gpt4_may_change_places(store: Store) -> None:
+    """GPT-4's own win rates of the two lie within one another's intervals."""
+    other = {"claude-100k": "gpt4-32k", "gpt4-32k": "claude-100k"}
+    add_judge(store, "j", calibration(lambda model, n: like_gpt4(other.get(model, model), n)))
+    assert fitness(store, "j").verdict == "fit"
+
+
+def test_part_of_a_calibration_is_none(store: Store) -> None:
+    add_judge(store, "j", [one for one in calibration(like_gpt4) if one.round.run_id == CLAUDE])
+    assert str(fitness(store, "j")) == (
+        "not calibrated: it has not judged the published answers of gpt4-32k and llama2-13b-chat-4k"
+    )
+    add_judge(store, "k", calibration(like_gpt4, 40), model="another")
+    assert "only 40 of claude-100k" in fitness(store, "k").why
+
+
+def test_a_calibration_holds_for_other_runs_of_the_same_judge(store: Store) -> None:
+    """Not for another model, nor by another rubric."""
+    add_judge(store, "calibration", calibration(like_gpt4))
+    one = replace(next(calibration(like_gpt4)).round, run_id="mine")
+    add_judge(store, "j", [Said(one, "[[A]]")])
+    add_judge(store, "other", [Said(one, "[[A]]")], model="another")
+    add_judge(store, "rates", [Said(replace(one, against_run_id=None), "[[4]]")], rubric=SCALE)
+    verdicts = {name: fitness(store, name).verdict for name in ("j", "other", "rates")}
+    assert verdicts == {"j": "fit", "other": "not calibrated", "rates": "not calibrated"}
+
+
+# Every report that uses a judge says what is to be thought of it
+
+
+def test_reports_say_what_is_to_be_thought_of_a_judge(store: Store) -> None:
+    published(store)
+    add_judge(store, "bad", calibration(always_first), family=[CLAUDE])
+    rows = read(store, "judge_results").dicts()
+    assert {row["fitness"] for row in rows} == {"unfit"} and all("GPT-4" in row["why"] for row in rows)
+    assert {row["caution"] for row in rows if row["run_id"] == CLAUDE} == {"same family"}
+    (bias, *_) = read(store, "judge_bias").dicts()
+    assert (
+        bias["fitness"] == "unfit" and bias["first_share"] == 1 and bias["first_p"] < 1e-9 and bias["consistency"] == 0
+    )
+    assert bias["longer_share"] == 0.5
+    paper = read(store, "paper")
+    of_judge = [row for row in paper.dicts() if row["table"] == "judge"]
+    assert len(of_judge) == 3 and all(row["fitness"].startswith("bad is unfit: ") for row in of_judge)
+    assert all(row["official"] == 50 for row in of_judge)
+    (sheet,) = [one for one in papers.sheets(paper) if "judges' win rates" in one.title]
+    assert any(note.startswith("bad is unfit: ") for note in sheet.notes)
+    page = "".join(pieces(store))
+    assert page.count("is <b>unfit</b>") == 1 and page.count("bad is unfit: ") >= 2
+    assert 'id="judge_results"' in page and 'id="judge_bias"' in page
+
+
+def test_ratings_stand_in_the_paper_with_their_scale(store: Store) -> None:
+    published(store)
+    scores = [4.0, 5.0, 4.0, 4.0, 4.0, 5.0, 5.0, 5.0, 4.0, 3.0, 3.0, 4.0, 4.0, 3.0, 3.0, 4.0] * 3
+    add_ratings(
+        store, "people", "score", [RatingRow("people", n, "ann", CLAUDE, score=one) for n, one in enumerate(scores)]
+    )
+    (row,) = [row for row in read(store, "paper").dicts() if row["table"] == "people_rating"]
+    assert row["official"] == 4.0 and 3.2 < row["low"] < 4.0 < row["high"] < 4.8
+    (group,) = [row for row in read(store, "group_scores").dicts() if row["grouping"] == "people"]
+    assert (group["score"], group["official"], group["n"], group["name"]) == (0.75, 4.0, 48, "people")
+    (made,) = [row for row in read(store, "rating_results").dicts() if row["task"] is None]
+    assert (made["mean"], made["mean_low"], made["mean_high"]) == (
+        4.0,
+        pytest.approx(row["low"]),
+        pytest.approx(row["high"]),
+    )
+
+
+# A judge is no evaluated model
+
+
+def test_a_judge_stands_in_no_table_of_scores(store: Store) -> None:
+    published(store, 8)
+    add_run(store, "mine", trec(3, 9), model="judge's twin")
+    broken = Said(next(calibration(like_gpt4)).round, error="it broke", iteration=1)
+    add_judge(store, "j", [*calibration(like_gpt4, 8), broken], model="judge's twin")
+    for name, report in REPORTS.items():
+        try:
+            table = read(store, name, Wanted(baseline="mine" if name in ("changes", "comparison") else ""))
+        except UsageError:
+            assert name == "expected"
+            continue
+        benchmarks = {row.get("benchmark") for row in table.dicts()}
+        runs = {row.get(one) for row in table.dicts() for one in ("run_id", "run_a", "run_b")}
+        if name not in ("judge_results", "judge_bias", "failures"):
+            assert "judge" not in benchmarks, (name, report.title)
+            assert "j" not in runs, name
+    (failure,) = read(store, "failures").dicts()
+    assert (failure["benchmark"], failure["mode"]) == ("judge", "judge")
+    (twin,) = [row for row in read(store, "leaderboard").dicts() if row["run_id"] == "mine"]
+    assert twin["differs_in"] is None
+    assert 'data-run="5"' not in "".join(pieces(store))  # five runs, from 0
+
+
+def test_a_file_of_a_judge_alone(store: Store, shared: Callable[[str], Path]) -> None:
+    add_judge(store, "gpt-4", fastchat_rounds(shared("data/judgements/fastchat/gpt-4_pair.jsonl")))
+    (row,) = read(store, "judge_results").dicts()
+    assert (round(row["win_rate"], 6), round(row["win_rate_agreeing"], 6)) == (0.506803, 0.513699)
+    assert row["low"] < 0.45 and row["high"] > 0.55 and row["fitness"] == "not calibrated"
+    lean = read(store, "judge_bias").dicts()[0]
+    assert lean["first_p"] < 0.001 and lean["first_share_low"] > 0.5
+    assert "50.7" in "".join(pieces(store)) and not read(store, "leaderboard").rows
+
+
+# Adding up
+
+
+def numbers(store: Store) -> dict[tuple[str, str], float]:
+    return {(row["run_id"], row["name"]): row["official"] for row in store.query(
+        "SELECT * FROM group_results WHERE \"grouping\" IN ('judge', 'people')"
+    ).dicts()}  # fmt: skip
+
+
+def test_adding_up_a_benchmark_leaves_what_judges_say(store: Store) -> None:
+    published(store)
+    add_judge(store, "j", calibration(like_gpt4))
+    add_ratings(store, "s", "score", [RatingRow("s", 0, "ann", CLAUDE, score=4.0)])
+    before = numbers(store)
+    assert {name for _, name in before} == {f"j vs {BASELINE}", "s"} and len(before) == 4
+    add_up(store, CLAUDE, BENCHMARKS["leval"])
+    assert numbers(store) == before
+    rescore(store, Rescoring(BENCHMARKS, [CLAUDE]))
+    assert numbers(store) == before
+    rescore(store, Rescoring(BENCHMARKS))
+    assert numbers(store) == before
+    assert [row["official"] for row in read(store, "paper").dicts() if row["table"] == "judge"]
+
+
+def test_changed_answers_drop_what_was_said_of_them(store: Store) -> None:
+    published(store)
+    add_judge(store, "j", calibration(like_gpt4))
+    key = ("leval", "narrative_qa", "q0")
+    store.write(generations=[GenerationRow(CLAUDE, *key, 0, output="quite another")])
+    assert not store.query(f"SELECT * FROM group_results WHERE run_id = '{CLAUDE}'").rows
+    add_up(store, CLAUDE, BENCHMARKS["leval"])
+    (row,) = store.query(f"SELECT n FROM group_results WHERE run_id = '{CLAUDE}' AND \"grouping\" = 'judge'").rows
+    assert row == (190,)
+
+
+def test_scored_again_where_an_opponent_changed(store: Store) -> None:
+    published(store)
+    add_judge(store, "j", calibration(like_gpt4))
+    store.write(generations=[GenerationRow(BASELINE, "leval", "narrative_qa", "q0", 0, output="quite another")])
+    rescore(store, Rescoring(BENCHMARKS))
+    counts = store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows
+    assert counts == [(190,)] * 3
+
+
+# Agreement
+
+
+def test_agreement_of_judges_and_people(store: Store) -> None:
+    published(store)
+    add_judge(store, "one", calibration(like_gpt4))
+    add_judge(store, "twin", calibration(like_gpt4), model="twin")
+    add_judge(store, "coin", calibration(always_first), model="coin")
+    ratings = [
+        RatingRow("people", n, rater, CLAUDE, against_run_id=BASELINE,
+                  verdict="answer" if like_gpt4("claude-100k", n) == ("[[A]]", "[[B]]") else "against")
+        for n in range(96) for rater in ("ann", "bob", "cy") if (n + len(rater)) % 4
+    ]  # fmt: skip
+    add_ratings(store, "people", "pair", ratings)
+    found = {(row["first"], row["second"]): row for row in read(store, "agreement").dicts() if row["task"] is None}
+    alike = found["one", "twin"]
+    assert (alike["n"], alike["percent"], alike["kappa"], alike["alpha"], alike["tau"]) == (576, 1.0, 1.0, 1.0, 1.0)
+    chance = found["coin", "one"]
+    assert chance["percent"] == 0.5 and abs(chance["kappa"]) < 1e-9 and chance["tau"] is None
+    people = found["one", "majority of people"]
+    assert (people["between"], people["percent"], people["kappa"]) == ("judge and people", 1.0, 1.0)
+    assert found["ann", "bob"]["kappa"] == 1.0
+    assert found["all 3 raters of people", None]["alpha"] == 1.0
+
+
+def test_people_who_rate_are_held_against_a_judge_who_compares(store: Store) -> None:
+    published(store, 8)
+    add_judge(
+        store, "j", [one for one in calibration(lambda m, n: ("[[A]]", "[[B]]"), 8) if one.round.run_id == CLAUDE]
+    )
+    rated = [RatingRow("s", n, "ann", run, score=score) for n in range(8)
+             for run, score in ((CLAUDE, 4.0), (BASELINE, 5.0 if n == 0 else 4.0 if n == 1 else 3.0))]  # fmt: skip
+    add_ratings(store, "s", "score", rated)
+    (row,) = [row for row in read(store, "agreement").dicts() if row["between"] == "judge and people"]
+    assert (row["n"], row["percent"]) == (8, 6 / 8)
+
+
+def test_what_is_hostile_is_text(store: Store) -> None:
+    name = "</script><script>alert(1)</script>\x1b[31m\u202e"
+    add_judge(
+        store, name, both_orders(replace(next(calibration(like_gpt4)).round, run_id=name), "[[A]]", "[[B]]"), model=name
+    )
+    page = "".join(pieces(store))
+    assert "alert(1)</script>" not in page and "\x1b" not in page and "\u202e" not in page
+    assert json.dumps(read(store, "judge_results").rows, default=str)

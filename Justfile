@@ -56,6 +56,10 @@ bench-start *args: setup
 bench-report *args: setup
     python -m bench.report {{ args }}
 
+# a megabyte searched on the page of `lbx rate`, in Chromium, against a script in the browser
+bench-pages: setup
+    python -m bench.pages
+
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup
     python -m bench.gpu {{ args }}

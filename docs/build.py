@@ -25,6 +25,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/models.md",
         "docs/judging.md",
         "docs/judges.md",
+        "docs/rating.md",
         "docs/intervals.md",
         "docs/judge-numbers.md",
         "docs/leaderboards.md",

@@ -233,7 +233,7 @@ def command_table(name: str) -> str:
 
 REGIONS: dict[str, Callable[[], str]] = {
     "schema": schema,
-    "options-run": lambda: command_table("run"),
+    **{f"options-{name}": lambda name=name: command_table(name) for name in ("run", "rate")},  # type: ignore[misc]
     **{f"options-{name}": lambda cls=cls: option_table(cls) for name, cls in {**OPTIONS, **EMBEDDING_OPTIONS}.items()},  # type: ignore[misc]
     "keys-weights": lambda: key_table(Weights),
     "keys-chat": lambda: key_table(Chat),

@@ -59,6 +59,7 @@ _COMMANDS = {
     "sql": "sql_commands",
     "parity": "parity_commands",
     "annotate": "annotate_commands",
+    "rate": "rate_commands",
     "merge": "cluster_commands",
     "status": "cluster_commands",
     "doctor": "doctor",

@@ -18,6 +18,8 @@ import duckdb
 
 from lbx.errors import StoreError
 from lbx.store.interrupts import uninterrupted
+from lbx.store.ratings import TABLES as RATINGS
+from lbx.store.ratings import take_ratings
 from lbx.store.rows import as_json, identity, unequal
 from lbx.store.runs import said_of
 from lbx.store.same_samples import complete_samples, other_sample
@@ -87,7 +89,7 @@ def merge_files(store: Store, sources: Sequence[Path]) -> Merging:
     with store.transaction() as connection:
         _number_sessions(connection)
         _forget_added_up(connection, merging.joined)
-    tables = ("runs", "samples", *_KEYED, "embeddings", "sessions")
+    tables = ("runs", "samples", *_KEYED, "embeddings", "sessions", *RATINGS)
     merging.rows = {table: int(store.query(f"SELECT count(*) FROM {table}").rows[0][0]) for table in tables}
     return merging
 
@@ -121,6 +123,7 @@ def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, mer
     _insert(connection, "embeddings")  # the same text's vectors differ in their last bits from machine to machine
     for table in _ADDED_UP:
         _insert(connection, table)
+    take_ratings(connection, _SOURCE, source)
     connection.execute(f"INSERT INTO lbx_sessions BY NAME SELECT * FROM {_SOURCE}.sessions")
 
 

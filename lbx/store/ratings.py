@@ -1,12 +1,32 @@
-"""People's ratings in the results file: sets are entered once, ratings only added."""
+"""People's ratings in a results file: taken in from journals and from other files, none lost, none doubled.
+
+A row is what it says and when it was said: the same row twice is one. Of an imported row, which two files may have read
+at different times, it is the line that it came from. Revisions are counted anew where rows of one question and rater
+come together from two places.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from lbx.store.inserting import insert
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+import duckdb
+
+from lbx.errors import StoreError
+from lbx.store.inserting import as_parameter, insert, rows_of_json
+from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, Table
 from lbx.store.store import Store
+
+TABLES = ("rating_sets", "rating_items", "ratings")
+_KEYS = {"rating_sets": ("set_id",), "rating_items": ("set_id", "item")}
+_MAY_DIFFER = ("created_at", "bundle_digest")
+"""Of a set on two machines: when it was first opened, and whether documents were shown beside it."""
+_SAID_OF = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"
+
+
+def ratings_of(store: Store, set_id: str) -> Table:
+    """All that was said of a set, each rater's own in the order in which it was said."""
+    return store.query("SELECT * FROM ratings WHERE set_id = ? ORDER BY created_at, revision", [set_id])
 
 
 def write_ratings(
@@ -25,3 +45,76 @@ def write_ratings(
         insert(connection, "rating_sets", sets)
         insert(connection, "rating_items", items)
         insert(connection, "ratings", ratings)
+
+
+def add_ratings(
+    store: Store, sets: Sequence[RatingSetRow], items: Sequence[RatingItemRow], ratings: Sequence[RatingRow]
+) -> int:
+    """Commit what was not said yet, under revisions of its own. Returns how many ratings that were.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    with store.transaction() as connection:
+        insert(connection, "rating_sets", sets, replace=False)
+        insert(connection, "rating_items", items, replace=False)
+        return _add(connection, rows_of_json(connection, "ratings"), [as_parameter(ratings)]) if ratings else 0
+
+
+def take_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
+    """Add the ratings of an attached results file, in an open transaction.
+
+    Args:
+        source: the name under which it is attached.
+
+    Raises:
+        StoreError: a set of one name is another one there.
+    """
+    for table, key in _KEYS.items():
+        _refuse_other(connection, source, table, key, path)
+        connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {source}.{table}")
+    _add(connection, f"SELECT * FROM {source}.ratings", [])
+
+
+def _refuse_other(
+    connection: duckdb.DuckDBPyConnection, source: str, table: str, key: Sequence[str], path: Path
+) -> None:
+    columns = [row[0] for row in connection.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
+    unequal = [f"new.{name} IS DISTINCT FROM old.{name}" for name in columns if name not in (*key, *_MAY_DIFFER)]
+    found = connection.execute(
+        f"SELECT set_id FROM {source}.{table} new JOIN {table} old USING ({', '.join(key)}) "
+        f"WHERE {' OR '.join(unequal)} LIMIT 1"
+    ).fetchone()
+    if found:
+        raise StoreError(
+            f"{path} and a file before it hold two different sets of ratings under the name {found[0]} ({table}).",
+            fix="One of the files was changed by other means than lbx; leave it out.",
+        )
+
+
+def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[object]) -> int:
+    before = _count(connection)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE lbx_said AS {rows}", list(parameters))
+    # The union holds every old row of these questions, so that new numbers replace all old ones.
+    connection.execute(
+        f"""
+        INSERT OR REPLACE INTO ratings BY NAME
+        SELECT * EXCLUDE (had, said), row_number() OVER (PARTITION BY {_SAID_OF} ORDER BY created_at, had) - 1
+                   AS revision
+        FROM (
+            SELECT * EXCLUDE (revision, created_at), min(revision) AS had, min(created_at) AS created_at
+            FROM (SELECT *, CASE WHEN source_row IS NULL THEN created_at END AS said FROM (
+                FROM lbx_said UNION ALL BY NAME
+                SELECT * FROM ratings WHERE ({_SAID_OF}) IN (SELECT ({_SAID_OF}) FROM lbx_said)
+            ))
+            GROUP BY ALL
+        )
+        """
+    )
+    connection.execute("DROP TABLE lbx_said")
+    return _count(connection) - before
+
+
+def _count(connection: duckdb.DuckDBPyConnection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM ratings").fetchone() or (0,)
+    return int(count)

@@ -22,7 +22,7 @@ from lbx.visible import visible
 
 BLOCK = 4_000
 """Characters of a block, about."""
-MOST_HITS = 5_000
+MOST_HITS = 2_000
 """Hits that are marked; all are counted."""
 _KEPT = 32
 
@@ -52,26 +52,28 @@ class Document:
     def __init__(self, key: str, text: str) -> None:
         self.key = key
         self._shown = visible(text.replace("\r\n", "\n"))
-        self.blocks = _blocks(self._shown)
+        self.blocks = blocks_of(self._shown)
         self._starts = [0, *accumulate(map(len, self.blocks))]
-
-    @functools.cached_property
-    def _folded(self) -> _Folded:
-        return _Folded(self._shown)
+        self._folded = _Folded(self._shown)  # now: the first search should take no longer than the second
+        self._plain = [max(block, default="") < "\U00010000" for block in self.blocks]
 
     def find(self, wanted: str) -> Hits:
         """All places where it stands, one behind the other, whatever its case and its compatible forms (NFKC)."""
-        found = self._folded.find(visible(wanted))
-        return Hits(len(found), [(*self._place(start), *self._place(end - 1, 1)) for start, end in found[:MOST_HITS]])
+        total, found = self._folded.find(visible(wanted))
+        return Hits(total, [(*self._place(start), *self._place(end - 1, 1)) for start, end in found])
 
     def _place(self, at: int, more: int = 0) -> tuple[int, int]:
         block = bisect_right(self._starts, at) - 1
+        if self._plain[block]:
+            return block, at + more - self._starts[block]
         before = self._shown[self._starts[block] : at + more]
-        return block, len(before) if before.isascii() else len(before.encode("utf-16-le")) // 2
+        return block, len(before.encode("utf-16-le")) // 2
 
 
-def _blocks(text: str) -> list[str]:
-    """Cut behind line breaks where there are any, else behind spaces."""
+def blocks_of(text: str) -> list[str]:
+    """A text in parts, so that a browser need not lay out what is out of sight. Cut behind line breaks where there are
+    any, else behind spaces.
+    """
     found, at = [], 0
     while len(text) - at > BLOCK:
         cut = text.rfind("\n", at + BLOCK // 2, at + BLOCK) + 1 or text.rfind(" ", at + BLOCK // 2, at + BLOCK) + 1
@@ -99,6 +101,8 @@ class _Folded:
         self._grown: list[int] = []
         self._by: list[int] = []
         self._there: list[int] = []
+        self._marks = any(map(unicodedata.combining, characters))
+        self._inside = {part for one in characters if len(_fold(one)) != 1 for part in _fold(one)}
         if longer := [one for one in characters if len(_fold(one)) != 1]:
             self._find_grown(re.compile(f"[{re.escape(''.join(longer))}]"))
 
@@ -111,18 +115,27 @@ class _Folded:
             self._by.append(by)
             self._there.append(found.end() + by)
 
-    def find(self, wanted: str) -> list[tuple[int, int]]:
-        """Places in the own text. A hit begins and ends between characters: "e" is not in "é"."""
+    def find(self, wanted: str) -> tuple[int, list[tuple[int, int]]]:
+        """How often it is there, and the first places in the own text.
+
+        A hit begins and ends between characters: "e" is not in "é".
+        """
         folded = "".join(map(_fold, wanted))
         found: list[tuple[int, int]] = []
+        total = 0
+        # No such hit can begin or end inside of a character, so that all can be counted at once.
+        simple = not self._marks and not self._inside & {*folded[:1], *folded[-1:]}
         at = self._text.find(folded) if folded.strip() else -1
         while at >= 0:
             start, end = self._back(at), self._back(at + len(folded))
-            whole = start is not None and end is not None and end > start and not self._goes_on(end)
-            if whole:
+            whole = start is not None and end is not None and not self._goes_on(end)
+            if whole and total < MOST_HITS:
                 found.append((start, end))  # type: ignore[arg-type]  # neither is None
+            elif whole and simple:
+                return total + self._text.count(folded, at), found
+            total += whole
             at = self._text.find(folded, at + (len(folded) if whole else 1))
-        return found
+        return total, found
 
     def _goes_on(self, end: int) -> bool:
         return end < len(self._own) and unicodedata.combining(self._own[end]) != 0

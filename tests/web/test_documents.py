@@ -67,6 +67,7 @@ def test_hits_over_blocks_and_astral_letters() -> None:
     text = "𝔘" * (BLOCK - 3) + "needle in the text 𝔘 needle"
     document = Document("d", text)
     assert found(document, "NEEDLE") == ["needle", "needle"]
+    assert found(document, "𝔘 ") == ["𝔘 "]
     hits = document.find("needle").places
     assert hits[0][0] == 0
     assert hits[0][2] == 1

@@ -11,17 +11,25 @@ function say(text, wrong = false) {
   if (!said) return;
   said.classList.toggle("wrong", wrong);
   said.textContent = text;
+  return !wrong;
 }
 
-// One page after the other, in the order of what was done; a key is never lost because an answer is on its way.
+// One page after the other, in the order of what was done. A key that comes while an answer is on its way waits for it:
+// it is meant for what will be in focus then. After a failure those that wait are dropped, because that is not there.
 let turn = Promise.resolve(), waiting = 0;
+const keys = [];
 function go(address, options = {}) {
   typed.forEach((_, form) => keep(form));
   return then(() => swap(address, options));
 }
 function then(act) {
   waiting++;
-  turn = turn.then(act).finally(() => waiting--);
+  turn = turn.then(act).then(done => {
+    if (done === false) keys.length = 0;
+  }).finally(() => {
+    waiting--;
+    while (keys.length && !waiting) press(keys.shift());
+  });
   return turn;
 }
 
@@ -35,26 +43,36 @@ async function swap(address, options) {
     return say("Not saved: lbx does not answer. Is it still running? Then do it again.", true);
   }
   const next = new DOMParser().parseFromString(text, "text/html");
-  if (!one("#bar", next)) return say(`Not done. ${one("main", next)?.innerText ?? answer.status}`, true);
+  if (!one("#bar", next)) return say(`Not done. ${one("main", next)?.textContent.trim() ?? answer.status}`, true);
   show(next, key);
   history.replaceState(null, "", answer.url);
+  return true;
 }
+
+const isField = node => node?.matches("input:not([type=radio], [type=checkbox]), textarea, select") ?? false;
 
 function show(next, key) {
   document.title = next.title;
-  const focus = document.activeElement?.id, open = all("details[open][id]").map(each => each.id);
+  const active = document.activeElement, typing = isField(active) && active.id ? active : null;
+  const focus = active?.id, open = all("details[open][id]").map(each => each.id);
   const other = one("#document", next);
   if (other?.dataset.document !== (key || undefined)) one("main").replaceWith(one("main", next));
   else one("#work").replaceWith(one("#work", next));
   one("#bar").replaceWith(one("#bar", next));
   one("#help")?.replaceWith(one("#help", next));
   open.forEach(id => document.getElementById(id)?.setAttribute("open", ""));
-  arrive(focus);
+  arrive(typing ? "" : focus);
+  const same = typing && document.getElementById(typing.id);
+  if (same && same !== typing) {  // what is being typed goes on
+    same.value = typing.value;
+    same.focus({ preventScroll: true });
+    same.setSelectionRange?.(typing.selectionStart, typing.selectionEnd);
+  } else same?.focus({ preventScroll: true });
 }
 
 // After a page came: where the keyboard is.
 function arrive(focus) {
-  const wanted = one("[autofocus]") ?? (focus && focus !== "find" && document.getElementById(focus)) ?? null;
+  const wanted = one("[autofocus]") ?? (focus && document.getElementById(focus));
   (wanted || one("#work"))?.focus({ preventScroll: true });
   if (!one(".current[data-scope]")) one("[data-scope]")?.classList.add("current");
   one(".current[data-scope]")?.scrollIntoView({ block: "nearest" });
@@ -67,6 +85,7 @@ addEventListener("submit", event => {
   event.preventDefault();
   if (form.role === "search" || form.closest(".find")) return step(Number(button?.value || 1));
   const fields = new URLSearchParams(new FormData(form, button));
+  if (isField(document.activeElement)) document.activeElement.blur();
   if (form.method === "post") go(form.action, { method: "POST", body: fields });
   else go(`${form.action.split("?")[0]}?${fields}`);
 });
@@ -107,7 +126,7 @@ function keep(form) {
     } catch {
       return say("Not saved: lbx does not answer. Is it still running? Type on, and it tries again.", true);
     }
-    if (!one("#bar", next)) return say(`Not saved. ${one("main", next)?.innerText ?? ""}`, true);
+    if (!one("#bar", next)) return say(`Not saved. ${one("main", next)?.textContent.trim() ?? ""}`, true);
     one("#bar").replaceWith(one("#bar", next));
     if (!typed.size) say(one("#said", next).textContent);
   });
@@ -128,8 +147,9 @@ function move(by) {
 
 // Keys.
 addEventListener("keydown", event => {
-  const field = event.target.closest("input:not([type=radio], [type=checkbox]), textarea, select");
+  const field = isField(event.target) ? event.target : null;
   if (event.key === "Escape" && field) {
+    event.preventDefault();  // which would empty a search
     field.blur();
     return one("#work")?.focus({ preventScroll: true });
   }
@@ -137,10 +157,13 @@ addEventListener("keydown", event => {
   if (field || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (one("dialog[open]") && event.key !== "?") return;
   if (event.key === "Enter" && event.target.closest("button, a, summary, [role=region]")) return;
-  if (act(event.key)) event.preventDefault();
+  if (waiting && (event.key.length === 1 || event.key === "Enter")) {
+    keys.push(event.key);
+    event.preventDefault();
+  } else if (press(event.key)) event.preventDefault();
 });
 
-function act(key) {
+function press(key) {
   if (key === "?") {
     const help = one("#help");
     return help && (help.open ? help.close() : help.showModal(), true);

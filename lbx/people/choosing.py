@@ -1,0 +1,154 @@
+"""Which questions people are asked, out of what runs have answered; and the documents that these are about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.errors import UsageError
+from lbx.layout import Bundle
+from lbx.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.records import sha256_text
+from lbx.store.rows import NO_DOCUMENT
+
+if TYPE_CHECKING:
+    from lbx.store import Store
+
+QUESTIONS = ("human", "llm", "both", "open", "all")
+_MARKS: Mapping[str, frozenset[str]] = {
+    "human": frozenset({"human"}),
+    "llm": frozenset({"LLM"}),
+    "both": frozenset({"human", "LLM"}),
+}
+OPEN_METRICS = frozenset({"f1", "keyword_f1", "rouge_l", "geometric_mean", "summary"})
+"""Headlines that measure how much of a reference an answer in words has: what people could measure better."""
+_NO_ANSWERS = ("judge", "document_summaries")
+"""Benchmarks whose texts are work of lbx, not answers."""
+
+
+def rating_set(
+    store: Store,
+    runs: Sequence[str],
+    *,
+    kind: str,
+    questions: str | None = None,
+    pattern: str = "*",
+    limit: int | None = None,
+    scale: tuple[int, int] = (1, 5),
+    seed: int = 0,
+    raters_per_item: int | None = None,
+    agreement: float = 0.2,
+    bundle: Bundle | None = None,
+) -> tuple[RatingSet, int]:
+    """The questions that all of these runs have answered.
+
+    Args:
+        runs: () for all of the file that answered anything.
+        questions: one of ``QUESTIONS``; None for the first that there are any of: human, open, all.
+        pattern: of "benchmark/task/sample_id", with * and ?.
+        limit: the first so many questions.
+
+    Returns:
+        The set, and how many pairs were left out because their answers are equal.
+
+    Raises:
+        UsageError: there are none; a pair needs two runs.
+    """
+    found = _answered(store, runs, pattern)
+    runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in found for answer in item.answers)))
+    if kind == PAIR and len(runs) < 2:
+        raise UsageError("Pairs need the answers of at least two runs.", fix="Name them: --run A --run B.")
+    common = [(marks, item) for marks, item in found if {a.run_id for a in item.answers} == {*runs}]
+    source, chosen = _chosen(common, questions)
+    if not chosen:
+        raise UsageError(
+            f"{store.path} holds no question{'' if questions is None else f' of the kind {questions!r}'} that all of "
+            f"these runs have answered: {', '.join(runs) or 'there are none'}.",
+            fix="`lbx show` lists what was answered; --questions all takes every one of them.",
+        )
+    items, equal = pairs_of(chosen[:limit]) if kind == PAIR else (chosen[:limit], 0)
+    if not items:
+        raise UsageError(f"The answers of {' and '.join(runs)} are equal everywhere: there is nothing to choose.")
+    numbered = agreement_sample(_numbered(items), agreement, seed)
+    digest = bundle.digest if bundle else None
+    return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal
+
+
+def _answered(store: Store, runs: Sequence[str], pattern: str) -> list[tuple[frozenset[str], Item]]:
+    """Every question with its first answer of each run, in the data's order; and its marks."""
+    rows = store.query(
+        """
+        SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, coalesce(g.output, '') AS output, s.question,
+               s."references", s.meta, s.context_sha256 AS document, h.metric
+        FROM generations g JOIN samples s USING (benchmark, task, sample_id)
+        LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
+        WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND NOT list_contains($2, g.benchmark)
+            AND (g.benchmark || '/' || g.task || '/' || g.sample_id) GLOB $3
+        QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
+        ORDER BY g.benchmark, g.task, s.position, g.sample_id
+        """,
+        [list(runs), list(_NO_ANSWERS), pattern],
+    ).dicts()
+    order = {run: at for at, run in enumerate(runs)}
+    questions: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        questions.setdefault((row["benchmark"], row["task"], row["sample_id"]), []).append(row)
+    return [
+        _question(sorted(same, key=lambda r: (order.get(r["run_id"], 0), r["run_id"]))) for same in questions.values()
+    ]
+
+
+def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
+    row = rows[0]
+    meta = json.loads(row["meta"])
+    marks = {*meta.get("judged_by", ()), meta.get("evaluation")}
+    if row["metric"] in OPEN_METRICS or marks & _MARKS["both"]:
+        marks.add("open")
+    item = Item(
+        0,
+        row["benchmark"],
+        row["task"],
+        row["sample_id"],
+        row["question"],
+        tuple(map(str, json.loads(row["references"]))),
+        "" if row["document"] == NO_DOCUMENT else row["document"] or "",
+        tuple(Answer(one["run_id"], one["iteration"], one["output"]) for one in rows),
+    )
+    return frozenset(map(str, marks)), item
+
+
+def _chosen(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:
+    for name in (questions,) if questions else ("human", "open", "all"):
+        wanted = _MARKS.get(name, frozenset({"open"}))
+        if chosen := [item for marks, item in common if name == "all" or marks & wanted]:
+            return name, chosen
+    return questions or "all", []
+
+
+def _numbered(items: Iterable[Item]) -> list[Item]:
+    return [replace(item, number=number) for number, item in enumerate(items)]
+
+
+def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
+    """{``Item.document_key``: the text} as far as the bundle has them.
+
+    Of a question whose document nobody knows (an import) it is the one that the bundle's question of that name and
+    wording has.
+    """
+    found: dict[str, str] = {}
+    for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):
+        wanted = {item.document for item in items if (item.benchmark, item.task) == (benchmark, task)} - {""}
+        unknown = {item.sample_id: item for item in items if item.task == task and not item.document}
+        family = BENCHMARKS[benchmark]
+        if not any(one.name == task for one in family.tasks(bundle, [task])):
+            continue
+        for sample in family.samples(bundle, task):
+            held = unknown.get(sample.sample_id)
+            if held and held.benchmark == benchmark and held.question == sample.question:
+                found[held.document_key] = sample.context
+            if wanted and (name := sha256_text(sample.context)) in wanted:
+                found[name] = sample.context
+    return found

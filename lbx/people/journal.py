@@ -1,0 +1,177 @@
+"""The journal of ratings: a line for each thing that was said, on the disk before anybody is told that it is saved.
+
+It lies beside the results file, RESULTS.ratings.jsonl, because that file has room for one process that writes, and none
+that reads meanwhile. A line is whole or it was never shown as saved: what a kill left of one is set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from lbx.errors import StoreError
+from lbx.store.rows import as_json
+
+
+def journal_of(results: Path) -> Path:
+    """Where the journal of a results file lies."""
+    return results.with_name(f"{results.name}.ratings.jsonl")
+
+
+class Journal:
+    """A journal, open for writing by this process alone. Use it as a context manager.
+
+    Args:
+        path: made where there is none.
+
+    Attributes:
+        records: its lines, what was appended included.
+        torn: where the piece of a line that a kill left was put; None without one.
+
+    Raises:
+        StoreError: another process writes it; a line is damaged; it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.torn: Path | None = None
+        self._lock = threading.Lock()
+        self._file = _locked(path)
+        try:
+            held = _all_of(self._file)
+            whole = held.rpartition(b"\n")[0] + b"\n" if b"\n" in held else b""
+            self.records = _records(whole, path)
+            if len(whole) < len(held):
+                self._set_aside(held[len(whole) :], len(whole))
+            self._size = len(whole)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _set_aside(self, piece: bytes, size: int) -> None:
+        self.torn = self.path.with_suffix(".torn")
+        with self.torn.open("ab") as file:
+            file.write(piece + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.ftruncate(self._file, size)
+        os.fsync(self._file)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a line. When this returns, it is on the disk.
+
+        Raises:
+            StoreError: it is not, and no piece of it.
+        """
+        line = as_json(record).encode() + b"\n"
+        with self._lock:
+            try:
+                _write(self._file, line)
+                os.fsync(self._file)
+            except OSError as exc:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, self._size)
+                raise StoreError(
+                    f"{self.path} could not be written: {exc.strerror}.",
+                    fix="Nothing of this was saved; all before it was. Make room on the disk, then do it again.",
+                ) from exc
+            self._size += len(line)
+            self.records.append(dict(record))
+
+    def remove(self) -> None:
+        """Away with it: what it holds is elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a journal from elsewhere, which is left as it is.
+
+    Raises:
+        StoreError: it cannot be read, or a line is damaged.
+    """
+    try:
+        held = path.read_bytes()
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+    return _records(held[: held.rfind(b"\n") + 1], path)
+
+
+def _locked(path: Path) -> int:
+    while True:
+        try:
+            file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise StoreError(
+                f"The journal {path} cannot be written: {exc.strerror}.",
+                fix="Ratings are kept beside the results file: copy it to a folder that you may write to.",
+            ) from exc
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _sync_folder(path.parent)
+            if path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
+                return file
+        except OSError as exc:
+            os.close(file)
+            if exc.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise StoreError(
+                f"Another `lbx rate` writes {path}.", fix="End that one first (Ctrl-C); it moves its ratings itself."
+            ) from exc
+        os.close(file)  # somebody removed it between the two
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name is on the disk only then."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(held)
+    finally:
+        os.close(held)
+
+
+def _all_of(file: int) -> bytes:
+    with os.fdopen(os.dup(file), "rb") as reader:
+        reader.seek(0)
+        return reader.read()
+
+
+def _write(file: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(file, line) :]
+
+
+def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
+    found = []
+    for number, line in enumerate(held.splitlines(), 1):
+        record = _record(line)
+        if record is None:
+            raise StoreError(
+                f"Line {number} of {path} is no line that lbx wrote: the file is damaged.",
+                fix="Put that line into another file; all other lines can be moved then.",
+            )
+        found.append(record)
+    return found
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and record.keys() & {"set", "ratings"} else None

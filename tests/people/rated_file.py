@@ -1,0 +1,71 @@
+"""Results files with answers to rate, and what people say of them, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lbx.people.book import Book, Said
+from lbx.people.choosing import rating_set
+from lbx.people.journal import Journal, journal_of
+from lbx.people.sets import SCORE, RatingSet
+from lbx.records import Sample
+from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.store.ratings import ratings_of
+
+RUNS = ("alpha", "beta")
+
+
+def answers_file(
+    path: Path,
+    runs: Sequence[str] = RUNS,
+    *,
+    questions: int = 10,
+    documents: int = 5,
+    output: str = "{run} says {n}",
+    question: str = "What of {n}?",
+    text: str = "Document {document}.",
+    marks: Sequence[str] = ("human",),
+) -> Path:
+    """Question n is about document n % documents. Where n is 3, all runs answer the same; run 0 fails at question 4."""
+    with Store(path) as store:
+        for at, run in enumerate(runs):
+            store.begin_run(RunRow(run, f"model-{run}", "scripted", "1", {"leval": 1}, "b" * 64, {}, {}, "1"))
+            samples, generations, scores = [], [], []
+            for n in range(questions):
+                sample = Sample(
+                    "leval", "narrative_qa", f"q{n:03d}", text.format(document=n % documents), question.format(n=n),
+                    (f"reference {n}",), meta={"judged_by": list(marks)},
+                )  # fmt: skip
+                samples.append(SampleRow(sample, n))
+                failed = n == 4 and at == 0
+                said = None if failed else "the same" if n == 3 else output.format(run=run, n=n)
+                generations.append(
+                    GenerationRow(run, "leval", "narrative_qa", f"q{n:03d}", 0, said, error="no" if failed else None)
+                )
+                if not failed:
+                    scores.append(ScoreRow(run, "leval", "narrative_qa", f"q{n:03d}", 0, "f1", 1, 0.5, None, True))
+            store.write(samples=samples, generations=generations, scores=scores)
+    return path
+
+
+def set_of(path: Path, kind: str = SCORE, **options: object) -> RatingSet:
+    with Store(path, read_only=True) as store:
+        return rating_set(store, (), kind=kind, **options)[0]  # type: ignore[arg-type]
+
+
+def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **options: object) -> Book:
+    """As `lbx rate` opens it."""
+    chosen = set_of(path, **options)  # type: ignore[arg-type]
+    with Store(path, read_only=True) as store:
+        held = ratings_of(store, chosen.set_id).dicts()
+    return Book(chosen, raters, journal, held)
+
+
+def rate_all(path: Path, rater: str, value: int) -> None:
+    """Everything that a rater is asked, and the journal left as it is."""
+    with Journal(journal_of(path)) as journal:
+        book = book_of(path, journal, (rater,))
+        for item in book.queue(rater):
+            for place in range(len(book.values(rater, item))):
+                book.say(rater, item, [Said(place, value)])

@@ -51,7 +51,7 @@ class Document:
 
     def __init__(self, key: str, text: str) -> None:
         self.key = key
-        self._shown = visible(text.replace("\r\n", "\n"))
+        self._shown = _shown(text)
         self.blocks = blocks_of(self._shown)
         self._starts = [0, *accumulate(map(len, self.blocks))]
         self._folded = _Folded(self._shown)  # now: the first search should take no longer than the second
@@ -59,7 +59,7 @@ class Document:
 
     def find(self, wanted: str) -> Hits:
         """All places where it stands, one behind the other, whatever its case and its compatible forms (NFKC)."""
-        total, found = self._folded.find(visible(wanted))
+        total, found = self._folded.find(_shown(wanted))
         return Hits(total, [(*self._place(start), *self._place(end - 1, 1)) for start, end in found])
 
     def _place(self, at: int, more: int = 0) -> tuple[int, int]:
@@ -68,6 +68,10 @@ class Document:
             return block, at + more - self._starts[block]
         before = self._shown[self._starts[block] : at + more]
         return block, len(before.encode("utf-16-le")) // 2
+
+
+def _shown(text: str) -> str:
+    return visible(text.replace("\r\n", "\n"))
 
 
 def blocks_of(text: str) -> list[str]:

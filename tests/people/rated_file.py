@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lbx.people.book import Book, Said
 from lbx.people.choosing import rating_set
@@ -16,9 +17,22 @@ from lbx.store.ratings import ratings_of
 RUNS = ("alpha", "beta")
 
 
-def answers_file(
+def answers_file(path: Path, runs: Sequence[str] = RUNS, **options: Any) -> Path:
+    """Question n is about document n % documents. Where n is 3, all runs answer the same; run 0 fails at question 4."""
+    key = repr((runs, sorted(options.items())))
+    if key not in _MADE:  # a file takes a second to make
+        _made(path, runs, **options)
+        _MADE[key] = path.read_bytes()
+    path.write_bytes(_MADE[key])
+    return path
+
+
+_MADE: dict[str, bytes] = {}
+
+
+def _made(
     path: Path,
-    runs: Sequence[str] = RUNS,
+    runs: Sequence[str],
     *,
     questions: int = 10,
     documents: int = 5,
@@ -26,8 +40,7 @@ def answers_file(
     question: str = "What of {n}?",
     text: str = "Document {document}.",
     marks: Sequence[str] = ("human",),
-) -> Path:
-    """Question n is about document n % documents. Where n is 3, all runs answer the same; run 0 fails at question 4."""
+) -> None:
     with Store(path) as store:
         for at, run in enumerate(runs):
             store.begin_run(RunRow(run, f"model-{run}", "scripted", "1", {"leval": 1}, "b" * 64, {}, {}, "1"))
@@ -46,7 +59,6 @@ def answers_file(
                 if not failed:
                     scores.append(ScoreRow(run, "leval", "narrative_qa", f"q{n:03d}", 0, "f1", 1, 0.5, None, True))
             store.write(samples=samples, generations=generations, scores=scores)
-    return path
 
 
 def set_of(path: Path, kind: str = SCORE, **options: object) -> RatingSet:

@@ -60,6 +60,7 @@ def test_everything_is_literal() -> None:
     assert found(document, "[x]") == ["[x]"]
     assert found(document, "\\d") == ["\\d"]
     assert found(document, "\x1b[31m") == ["\\x1b[31m"]
+    assert found(Document("d", "a\r\nb"), "A\r\n") == ["a\n"]
     assert found(document, "") == found(document, "  ") == []
 
 

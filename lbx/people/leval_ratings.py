@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.leval_tasks import KINDS, OPEN
+from lbx.benchmarks.leval_tasks import KINDS, NO_TASK, OPEN
 from lbx.benchmarks.prediction_lines import PredictionLine, read_bytes, split
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.layout import Bundle
@@ -38,7 +38,7 @@ from lbx.version import __version__
 
 FORMAT = "leval_ratings"
 _FAMILY = "leval"
-_NO_TASK = "judged"
+_PAGE_ROW = ""
 _GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
 
 
@@ -85,18 +85,17 @@ def import_ratings(
     store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples)])
     for key in _keys(pages):
         runs[key] = known.get(key) or _make_run(store, files, key, _rated(key, samples, pages), bundle)
-    items = [_item(store, name, place, sample, files.rater) for place, sample in enumerate(samples)]
-    notes, place = list(files.notes), 0
-    for page, questions in pages:
-        kept = _kept(page)
-        notes += [] if kept else [f"{page.line.where}: not as the page writes it, so it cannot be exported to the byte"]
-        items[place] = replace(items[place], meta=_with_page(items[place].meta, files.rater, kept))
-        place += len(questions)
+    items = [
+        RatingItemRow(name, place, sample.benchmark, sample.task, sample.sample_id, place)
+        for place, sample in enumerate(samples)
+    ]
+    kept = list(_kept_pages(name, files, pages))
+    notes = list(files.notes)
     ratings = list(_ratings(name, files, runs, pages, notes))
     made = RatingSetRow(
         name, "score", FORMAT, list(runs.values()), LOWEST, HIGHEST, bundle_digest=bundle.digest if bundle else None
     )
-    write_ratings(store, sets=[made], items=items, ratings=ratings)
+    write_ratings(store, sets=[made], items=items, ratings=[*kept, *ratings])
     new = [run for key, run in runs.items() if key not in known]
     return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
 
@@ -126,7 +125,7 @@ def _samples(pages: _Pages, bundle: Bundle | None) -> list[Sample]:
                 meta = {"evaluation": page.fields["evaluation"]}
                 length = len(page.document.split())
                 sample = Sample(
-                    _FAMILY, _NO_TASK, name, page.document, one.question, (one.reference,), length=length, meta=meta
+                    _FAMILY, NO_TASK, name, page.document, one.question, (one.reference,), length=length, meta=meta
                 )
             found.append(sample)
     return found
@@ -198,10 +197,12 @@ def _make_run(
     return run_id
 
 
-def _item(store: Store, set_id: str, place: int, sample: Sample, rater: str) -> RatingItemRow:
-    held = store.query("SELECT meta FROM rating_items WHERE set_id = ? AND item = ?", [set_id, place]).rows
-    meta = json.loads(held[0][0]) if held else {}
-    return RatingItemRow(set_id, place, sample.benchmark, sample.task, sample.sample_id, place, meta)
+def _kept_pages(set_id: str, files: RatingFiles, pages: _Pages) -> Iterable[RatingRow]:
+    """A page is a row of nobody's answer, at its first question: what one rater's file says beside the ratings."""
+    place = 0
+    for page, questions in pages:
+        yield RatingRow(set_id, place, files.rater, _PAGE_ROW, source_row=json.dumps(_kept(page)))
+        place += len(questions)
 
 
 def _kept(page: RatedDocument) -> dict[str, Any] | None:
@@ -214,15 +215,13 @@ def _kept(page: RatedDocument) -> dict[str, Any] | None:
     return None
 
 
-def _with_page(meta: Mapping[str, Any], rater: str, kept: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {**meta, "pages": {**meta.get("pages", {}), rater: kept}}
-
-
 def _ratings(
     set_id: str, files: RatingFiles, runs: Mapping[str, str], pages: _Pages, notes: list[str]
 ) -> Iterable[RatingRow]:
     place = 0
     for page, questions in pages:
+        if _kept(page) is None:
+            notes.append(f"{page.line.where}: not as the page writes it, so it cannot be exported to the byte")
         for one in questions:
             for answer in one.answers if page.rated else ():
                 where = f"{page.line.where}: {answer.key} #{one.number}"
@@ -255,17 +254,19 @@ def export_ratings(
     """
     chosen = _only(store, "set", "SELECT set_id FROM rating_sets WHERE kind = 'score' ORDER BY ALL", [], set_id)
     items = store.query("SELECT * FROM rating_items WHERE set_id = ? ORDER BY position, item", [chosen]).dicts()
-    metas = [json.loads(item["meta"]) for item in items]
-    names = sorted({name for meta in metas for name in meta.get("pages", {})})
-    if not names:
-        found = store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [chosen]).rows
-        names = [row[0] for row in found]
+    names = [
+        row[0] for row in store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [chosen]).rows
+    ]
     if rater not in names and not (rater is None and len(names) == 1):
         raise _choose("rater", names, rater, chosen)
     name = rater or names[0]
     find = _finder(_documents(bundle, documents), store)
-    if any("pages" in meta for meta in metas):
-        return _imported(store, chosen, name, metas, find)
+    kept = store.query(
+        "SELECT source_row FROM ratings WHERE set_id = ? AND rater = ? AND run_id = ? ORDER BY item, revision",
+        [chosen, name, _PAGE_ROW],
+    ).rows
+    if kept:
+        return _imported(store, chosen, name, [json.loads(row[0]) for row in kept], find)
     return _made(store, chosen, name, items, find)
 
 
@@ -308,9 +309,8 @@ def _finder(texts: Mapping[str, str], store: Store) -> Callable[[str], str]:
 
 
 def _imported(
-    store: Store, set_id: str, rater: str, metas: Sequence[Mapping[str, Any]], find: Callable[[str], str]
+    store: Store, set_id: str, rater: str, kept: Sequence[Mapping[str, Any]], find: Callable[[str], str]
 ) -> dict[str, str]:
-    kept = [meta["pages"][rater] for meta in metas if rater in meta.get("pages", {})]
     if not all(kept):
         raise StoreError(
             f"A page of {rater!r} in {set_id!r} was not as the official page writes it; it is not stored whole.",

@@ -12,9 +12,11 @@ shared=../shared/data
 
 # A document of L-Eval has many questions, which share what is read; one of LongBench v2 fills the whole window.
 runs=("leval/tpo 8" "longbench/multi_news,longbench_v2 1") compared="leval/tpo,longbench/multi_news 2"
+judging=(--calibrate --limit 1 --max-new-tokens 16)  # all 96 questions would take this model an hour
 calibrate=() bounds=() shorter=(--max-new-tokens 48)  # a summary's 512 tokens, one by one, would take minutes
 if [ "${2:-}" = short ]; then
     runs=("leval/tpo,longbench/multi_news,longbench_v2 1") compared=${runs[0]}
+    judging=(--run claude-100k --against turbo-16k-0613 --tasks leval/news_summ --max-new-tokens 4)
     calibrate=(--no-calibrate) bounds=(--max-prompt-tokens 192 --max-new-tokens 4) shorter=("${bounds[@]}")
 fi
 
@@ -65,5 +67,12 @@ for model in "$gguf" "$folder"; do
     done
 done
 step lbx report "$out/results.duckdb"
+# The same model as a judge of published answers, by a rubric that stands in for L-Eval's.
+for model in "$gguf" "$folder"; do
+    step "${offline[@]}" lbx judge "$out/judged.duckdb" --bundle "$out/bundle" --judge "$model" "${judging[@]}" --no-plan
+    judging=(--run claude-100k --against turbo-16k-0613 --tasks leval/news_summ --max-new-tokens 4)
+done
+step lbx sql "$out/judged.duckdb" \
+    "SELECT judge_id, state, count(*) AS rounds, sum(prompt_tokens)::BIGINT AS prompt_tokens FROM judgements GROUP BY ALL"
 step "${offline[@]}" lbx parity "$gguf" "$folder" --bundle "$out/bundle" --tasks "${compared% *}" \
     --limit "${compared#* }" "${shorter[@]}" --fail-above 4

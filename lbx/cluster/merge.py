@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.judging import Judging
 from lbx.benchmarks.summaries import Summaries
 from lbx.engine.adding_up import add_up
 from lbx.engine.planning.shards import ShardPlan
@@ -120,7 +121,7 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
             if name not in BENCHMARKS or name == Summaries.name:  # which nothing scores
                 continue
             add_up(store, run, BENCHMARKS[name])
-            if behind := _behind(store, run, name):
+            if name != Judging.name and (behind := _behind(store, run, name)):  # a text may hold no verdict
                 merged.notes.append(
                     f"{run}: {behind:,} answers of {name} have no score of metric version "
                     f"{BENCHMARKS[name].metric_version}; lbx score {merged.output} --run {run} adds it."

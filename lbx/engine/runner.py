@@ -211,7 +211,9 @@ class Runner:
         there = {
             f"{benchmark}/{task}": samples
             for benchmark, task, samples in self.store.query(
-                "SELECT benchmark, task, samples FROM coverage WHERE run_id = ?", [agenda.run_id]
+                "SELECT benchmark, task, count(DISTINCT sample_id) FROM generations WHERE run_id = ? AND error IS NULL "
+                "GROUP BY ALL",
+                [agenda.run_id],
             ).rows
         }
         outcome.samples = sum(there.get(task.full_name, 0) for task in agenda.tasks)

@@ -190,7 +190,8 @@ def _refuse_two_protocols(stores: Sequence[Store], spec: JudgeSpec) -> None:
 
 def _tell(found: Found, rubric: Rubric) -> None:
     rounds = f"{len(found.rounds):,} rounds" if rubric.kind == PAIR else f"{len(found.rounds):,} ratings"
-    log.info(f"{found.questions:,} questions, {rounds} by the rubric {rubric.name!r}.")
+    questions = f"{found.questions:,} question{'s' if found.questions > 1 else ''}"
+    log.info(f"{questions}, {rounds} by the rubric {rubric.name!r}.")
     for run_id, count in found.missing.items():
         what = "questions are left out" if count > 1 else "question is left out"
         log.info(f"{count:,} {what}: the answer of {run_id} failed, or is not there.")

@@ -17,6 +17,10 @@ from judge_parts import MODELS, ROWS, TALE, make_home, table
 from kill_parts import rows, wait_for_samples
 from profiles import kills
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+
+from endpoint_servers import ScriptedServer, closing_all
+
 from lbx.benchmarks.judging import Judging
 from lbx.engine.planning.run_plan import make_plan
 from lbx.runs.judge_spec import JudgeSpec
@@ -304,6 +308,8 @@ def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
     assert done.returncode == 0, done.stderr
     assert lbx(*judge(home, results, always_first, *more)).returncode == 0
     assert rows(merged, ROWS) == rows(results, ROWS)
+    rates = "SELECT run_id, name, n, score, low, high FROM group_results WHERE \"grouping\" = 'judge' ORDER BY ALL"
+    assert rows(merged, rates) == rows(results, rates) != []
 
 
 def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx, always_first: Path) -> None:
@@ -328,3 +334,48 @@ def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx
         loaded.backend.close()
     assert total.samples == 44
     assert total.distinct_tokens < total.prompt_tokens / 2
+
+
+def test_a_server_as_a_judge_gets_the_official_messages(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
+    def chatted(path: str, payload: Any, _before: int) -> tuple[int, dict[str, str], object]:
+        if path.endswith("/models"):
+            return 200, {}, {"object": "list", "data": [{"id": "served", "object": "model"}]}
+        if payload is None:
+            return 404, {}, {}
+        message = {"role": "assistant", "content": "So be it: [[C]]"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 5}}
+
+    with closing_all() as things:
+        things.append(server := ScriptedServer(chatted))
+        card = tmp_path / "served.toml"
+        card.write_text(f'backend = "endpoint"\n[options]\nurl = "{server.url}"\napi = "chat"\n')
+        more = ["--run", "x", "--against", "turbo-16k-0613", "--tasks", "leval/financial_qa", "--limit", 1]
+        done = lbx(*judge(home, results, card, *more))
+        assert done.returncode == 0, done.stderr
+        asked = [one for one in server.posts("/v1/chat/completions") if one.get("max_tokens") == 2048]
+    system = 'Weigh both; say "[[A]]", "[[B]]" or "[[C]]".'
+    said = ["x answers", "turbo-16k-0613 says Ann pays LLM"]
+    wanted = [f"Asked Who pays?\n\nTrue: Ann pays\n\nA said {a}\nB said {b}\n{{end}}" for a, b in (said, said[::-1])]
+    assert sorted(one["messages"][1]["content"] for one in asked) == sorted(wanted)
+    assert {one["messages"][0]["content"] for one in asked} == {system}
+    assert [[message["role"] for message in one["messages"]] for one in asked] == [["system", "user"]] * 2
+    assert {one["temperature"] for one in asked} == {0}
+    assert rows(results, WON) == [("x", 1.0, 2, 2)]
+
+
+def test_a_failed_round_is_said_and_asked_again(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
+    more = ["--run", "x", "--against", "turbo-16k-0613"]
+    model = table(tmp_path, "weak", {"*": "[[A]]"})
+    assert lbx(*judge(home, results, model, *more, "-o", tmp_path / "names.duckdb")).returncode == 0
+    names = rows(tmp_path / "names.duckdb", "SELECT min(sample_id) FROM samples WHERE benchmark = 'judge'")
+    broken: list[dict[str, Any]] = [
+        {"key": f"judge/leval/{names[0][0]}", "error": "out of order"},
+        {"key": "*", "text": "[[A]]"},
+    ]
+    model = table(tmp_path, "weak", broken)
+    done = lbx(*judge(home, results, model, *more, "--name", "weak"))
+    assert done.returncode == 3 and "21 answered, 1 failed" in done.stdout, done.stdout
+    assert "out of order" in lbx("report", results, "failures").stdout
+    again = lbx(*judge(home, results, model, *more, "--name", "weak", "--retry-failed"))
+    assert "0 answered, 1 failed, 21 found done" in again.stdout, again.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -138,7 +138,7 @@ def rate(
             held = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
         book = Book(chosen, people, journal, held)
-        _say_what(book, equal, len(texts) if opened else None)
+        _say_what(book, equal, texts if opened else None)
         pages = RatingPages(book, Documents(texts.get), reference_open=reference_open)
         try:
             open_site(pages.routes, people, host=host, port=port, uds=uds, others=others)
@@ -146,7 +146,7 @@ def rate(
             _keep(results, journal)
 
 
-def _say_what(book: Book, equal: int, documents: int | None) -> None:
+def _say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
     """What will be rated, before the links."""
     chosen = book.set
     for_all = sum(item.for_all for item in chosen.items)
@@ -157,8 +157,8 @@ def _say_what(book: Book, equal: int, documents: int | None) -> None:
         note(f"{equal:,} pairs are left out: both answers are equal.")
     if documents is None:
         note("Without --bundle there are no documents to see.")
-    elif lacking := len({item.document_key for item in chosen.items}) - documents:
-        note(f"The bundle lacks {lacking:,} documents of theirs.")
+    elif lacking := sum(item.document_key not in documents for item in chosen.items):
+        note(f"The bundle lacks the documents of {lacking:,} questions.")
     if book.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
     if done := sum(book.progress(rater).done for rater in book.raters):
@@ -175,7 +175,7 @@ def _keep(results: Path, journal: Journal) -> None:
         note(f"Every rating is safe in {journal.path}, and not yet in the results file: {error.cause}")
         note(f"Move them later: lbx rate {results} --collect")
     else:
-        note(f"{moved:,} ratings and revisions moved into {results}.")
+        note(f"{moved:,} ratings and revisions moved into {results}." if moved else "Nothing new was rated.")
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:
@@ -193,7 +193,7 @@ def _people(names: Sequence[str], raters: int | None) -> list[str]:
     people = list(names) or [f"rater-{number}" for number in range(1, (raters or 1) + 1)]
     for name in people:
         if not name.strip() or one_line(name) != name or len(name) > 80:
-            raise UsageError(f"{one_line(name)!r} is no name for a rater.", fix="Use letters and digits, say.")
+            raise UsageError(f"{name!r} is no name for a rater.", fix="Use letters and digits, say.")
     if len({*people}) < len(people):
         raise UsageError("Two raters have one name.", fix="Give each --rater a name of its own.")
     return people

@@ -96,6 +96,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not any("ratings" in record for record in self.records):
+            self.remove()  # nobody said anything
         os.close(self._file)
 
 

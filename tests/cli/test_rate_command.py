@@ -1,0 +1,113 @@
+"""`lbx rate` as a command: what it refuses in a sentence, what it says, what it leaves."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+from command_line import Lbx, fails
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
+from rated_file import answers_file, rate_all
+
+from lbx.people.journal import journal_of
+from lbx.store import Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return answers_file(tmp_path / "r.duckdb")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rater", "a", "--rater", "a"], "Two raters have one name"),
+        (["--rater", "a", "--raters", "2"], "--raters says 2, and 1 are named"),
+        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is no name for a rater"),
+        (["--scale", "5-1"], "'5-1' is no scale"),
+        (["--scale", "1-50"], "at most 20 apart"),
+        (["--run", "gamma"], "There is no run 'gamma'"),
+        (["--questions", "llm"], "no question of the kind 'llm'"),
+        (["--kind", "pair", "--run", "alpha"], "at least two runs"),
+        (["--journal", "x"], "--journal is for --collect"),
+        (["--host", "0.0.0.0"], "can be reached from other machines"),
+    ],
+)
+def test_bad_usage_is_a_sentence(path: Path, options: list[str], words: str) -> None:
+    fails(Lbx()("rate", path, *options), 2, words)
+    assert not journal_of(path).exists()
+
+
+def test_there_must_be_a_file(tmp_path: Path) -> None:
+    fails(Lbx()("rate", tmp_path / "none.duckdb"), 2, "There is no results file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_port_is_a_sentence(path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        fails(Lbx()("rate", path, "--port", port), 2, f"The port {port} is taken")
+
+
+def test_a_missing_bundle_is_a_sentence(path: Path, tmp_path: Path) -> None:
+    fails(Lbx()("rate", path, "--bundle", tmp_path / "none"), 1, "There is no bundle folder")
+
+
+def test_collecting(path: Path, tmp_path: Path) -> None:
+    other = answers_file(tmp_path / "other.duckdb")
+    rate_all(path, "ann", 4)
+    rate_all(other, "bob", 2)
+    done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
+    assert (done.returncode, done.stderr) == (0, f"36 ratings and revisions moved into {path}.\n")
+    fails(Lbx()("rate", path, "--collect", "--journal", tmp_path / "none"), 1, "cannot be read")
+    with journal_of(path).open("wb") as file:
+        file.write(b'{"ratings"')
+    done = Lbx()("rate", path, "--collect")
+    assert "never shown as saved, is now in" in done.stderr
+    assert "0 ratings" in done.stderr
+
+
+def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> None:
+    command = [Path(sys.executable).with_name("lbx"), "rate", path, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        link = process.stdout.readline().split()[-1]
+        place = link.partition("/?")[0]
+        with httpx2.Client(headers={"origin": place}, follow_redirects=True, timeout=60) as client:
+            assert client.get(link).status_code == 200
+            number = client.get(place).url.path
+            assert "Saved" in client.post(place + number, data={"do": "rate-0-4"}).text
+        fails(Lbx()("rate", path, "--port", "0"), 1, "Another `lbx rate` writes")
+        fails(Lbx()("rate", path, "--collect"), 1, "Another `lbx rate` writes")
+        with Store(path):  # as `lbx run` would
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    assert f"Every rating is safe in {journal_of(path)}" in said
+    assert f"lbx rate {path} --collect" in said
+    done = Lbx()("rate", path, "--collect")
+    assert done.stderr == f"1 ratings and revisions moved into {path}.\n"
+
+
+def test_help_and_version_import_no_server() -> None:
+    heavy = ("starlette", "uvicorn", "jinja2", "duckdb")
+    code = f"import sys; from lbx.cli.main import program; program(); print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_without_the_libraries_it_says_what_to_install(path: Path) -> None:
+    code = (
+        "import sys; sys.modules['starlette'] = None; sys.argv = ['lbx', 'rate', sys.argv[1]]\n"
+        "from lbx.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'lbx[web]'" in done.stderr
+    assert "Traceback" not in done.stderr

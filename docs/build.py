@@ -32,6 +32,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/results.md",
         "docs/report-page.md",
         "docs/cookbook.md",
+        "docs/browsing.md",
         "docs/annotating.md",
         "docs/python.md",
     ],

@@ -1,10 +1,11 @@
-"""Makes the pictures of docs/rating.md: a harbour's log, what three models say of it, and Chromium.
+"""Makes the pictures of rating, annotating and browsing: a harbour's log, what three models say of it, and Chromium.
 
 python docs/pictures.py            needs chromium and lbx[dev]; texts are of this file
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -16,10 +17,13 @@ from playwright.sync_api import Browser, sync_playwright
 
 from lbx.people.book import Book
 from lbx.people.choosing import rating_set
+from lbx.people.dataset import Dataset
 from lbx.people.journal import Journal
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
+from lbx.web.annotating import AnnotationPages
+from lbx.web.browsing import BrowsingPages
 from lbx.web.rating import RatingPages
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "web"))
@@ -100,9 +104,38 @@ def opened(folder: Path, kind: str) -> Iterator[str]:
             yield site.links["ann"]
 
 
-def shoot(browser: Browser, link: str, name: str, keys: str, searched: str, **options: object) -> None:
+class _WithLog(BrowsingPages):
+    """Shows the log without a bundle."""
+
+    def _text(self, key: str) -> str:
+        return LOG
+
+
+@contextmanager
+def browsed(path: Path) -> Iterator[str]:
+    """A link to the answers."""
+    with site_of(_WithLog(path).routes, ["you"]) as site, answered(site):
+        yield site.links["you"]
+
+
+@contextmanager
+def annotated(folder: Path) -> Iterator[str]:
+    """A link to a dataset of one document."""
+    rows = {"instructions": list(QUESTIONS), "outputs": [said[0] for said in QUESTIONS.values()], "input": LOG}
+    (folder / "logs.jsonl").write_text(json.dumps({**rows, "source": "harbour", "evaluation": "f1"}) + "\n")
+    with (
+        Dataset(folder / "logs.jsonl", folder / "logs.annotated.jsonl") as dataset,
+        site_of(AnnotationPages(dataset).routes, ["you"]) as site,
+        answered(site),
+    ):
+        yield site.links["you"]
+
+
+def shoot(browser: Browser, link: str, name: str, keys: str, searched: str, *, path: str = "", **options: object) -> None:
     page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
     page.goto(link)
+    if path:
+        page.goto(link.partition("/?")[0] + path)
     for key in keys:
         page.keyboard.press(key)
         page.wait_for_timeout(300)
@@ -124,6 +157,11 @@ def main() -> None:
         with opened(folder, "pair") as link:
             size = {"width": 400, "height": 900}
             shoot(browser, link, "rating-pair.png", "", "pane", viewport=size, color_scheme="dark")
+        wide = {"width": 1400, "height": 600}
+        with annotated(folder) as link:
+            shoot(browser, link, "annotating.png", "", "dredger", path="/document/1", viewport=wide)
+        with browsed(folder / "r.duckdb") as link:
+            shoot(browser, link, "browsing.png", "", "lamp", path="/answer?run=model-a&at=1", viewport=wide)
         browser.close()
 
 

@@ -59,13 +59,14 @@ _COMMANDS = {
     "sql": "sql_commands",
     "parity": "parity_commands",
     "annotate": "annotate_commands",
+    "browse": "browse_commands",
     "rate": "rate_commands",
     "merge": "cluster_commands",
     "status": "cluster_commands",
     "doctor": "doctor",
 }
 """Each command, and the module with the function of its name."""
-_LOAD_A_MODEL = ("plan", "prompts", "run", "judge", "show", "score", "parity")
+_LOAD_A_MODEL = ("plan", "prompts", "run", "judge", "show", "browse", "score", "parity")
 
 
 def program(*names: str) -> typer.Typer:

@@ -135,13 +135,13 @@ def show(
     from lbx.report import render
     from lbx.report.cells import plain_columns
     from lbx.store import Store
-    from lbx.store.answers import find_answers, list_answers
+    from lbx.store.answers import Choice, find_answers, list_answers
     from lbx.store.runs import check_runs
 
     with Store(results, read_only=True) as store:
         check_runs(store, runs or ())
         if sample is None:
-            table = list_answers(store, runs or (), pattern, limit)
+            table = list_answers(store, Choice(runs or (), pattern=pattern), limit)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             else:
@@ -162,13 +162,16 @@ def _told(
     """All of an answer, for JSON."""
     told = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
     if prompt:
-        told["prompts"] = [sent.to_json() for sent in _rebuilt(results, answer, bundle, model)]
+        told["prompts"] = [sent.to_json() for sent in rebuilt_prompts(results, answer, bundle, model)]
         rebuilt, sent = told["prompts"][0].get("prompt_sha256"), answer.values["prompt_sha256"]
         told["prompt_is_the_same"] = rebuilt == sent if sent else None
     return told
 
 
-def _rebuilt(results: Path, answer: StoredAnswer, bundle: Path | None, model: str | None) -> Sequence[SentPrompt]:
+def rebuilt_prompts(
+    results: Path, answer: StoredAnswer, bundle: Path | None, model: str | None
+) -> Sequence[SentPrompt]:
+    """What was asked, from the bundle and the model's tokenizer. Raises LbxError: one of them is not there any more."""
     from dataclasses import replace
 
     from lbx.runs.prompts import rebuilt

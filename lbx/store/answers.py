@@ -14,6 +14,9 @@ from lbx.store.store import Store
 
 _JSON = ("references", "meta", "steps")
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
+_COLUMNS = 'g.*, s.question, s."references", s.language, s.length, s.length_unit, s.meta, s.context_sha256'
+_SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM newest_scores WHERE headline) c USING ({_ANSWER})"
+_ORDER = "run_id, benchmark, task, position, iteration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +25,8 @@ class StoredAnswer:
 
     Attributes:
         key: of its sample and iteration.
-        values: columns of ``generations`` and, of its sample, question, references, language, length, length_unit and
-            meta.
+        values: columns of ``generations`` and, of its sample, question, references, language, length, length_unit,
+            meta and context_sha256.
         scores: rows of ``newest_scores``: metric, metric_version, score, extracted, headline, error, partial.
     """
 
@@ -51,28 +54,132 @@ class StoredAnswer:
         return [mark for mark, there in found.items() if there]
 
 
-def list_answers(store: Store, runs: Sequence[str], pattern: str, limit: int) -> Table:
-    """The first answers, in the data's order: run, sample, headline score, tokens, what may have spoilt it.
+MARKS: Mapping[str, str] = {
+    "failed": "g.error IS NOT NULL",
+    "cut": "g.truncated",
+    "reasoning unclosed": "g.reasoning_closed = false",
+    "out of tokens": "g.finish_reason = 'length' AND g.reasoning_closed IS DISTINCT FROM false",
+}
+"""What may have spoilt an answer, in a word, and how ``generations`` says so."""
 
-    Args:
-        runs: only these; () for all.
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which answers of a file.
+
+    Attributes:
+        runs, tasks: only these; () for all. A task is "benchmark/task".
         pattern: of "benchmark/task/sample_id", with * and ?.
+        mark: only those that bear this one of ``MARKS``; "any" for any of them, "" for all answers.
+        at_least, below: bounds of the headline score, 0 to 1; None for all answers.
+        text: only those with this in question, output or reasoning, whatever its case.
     """
+
+    runs: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    pattern: str = "*"
+    mark: str = ""
+    at_least: float | None = None
+    below: float | None = None
+    text: str = ""
+
+    def found(self) -> tuple[str, list[object]]:
+        """SQL from FROM on, of answers ``g`` and their samples ``s``, and its parameters."""
+        marks = [rule for mark, rule in MARKS.items() if self.mark in (mark, "any")]
+        texts = ("s.question", "g.output", "g.reasoning")
+        rules: dict[str, tuple[bool, Sequence[object]]] = {
+            "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
+            "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
+            "(g.benchmark || '/' || g.task || '/' || g.sample_id) GLOB ?": (self.pattern != "*", [self.pattern]),
+            f"({' OR '.join(f'({rule})' for rule in marks)})": (bool(marks), []),
+            "c.score >= ?": (self.at_least is not None, [self.at_least]),
+            "c.score < ?": (self.below is not None, [self.below]),
+            f"({' OR '.join(f'contains(lower({name}), lower(?))' for name in texts)})": (
+                bool(self.text),
+                [self.text] * len(texts),
+            ),
+        }
+        asked = {rule: values for rule, (wanted, values) in rules.items() if wanted}
+        score = "" if self.at_least is None and self.below is None else _SCORE
+        return (
+            f"FROM generations g JOIN samples s USING (benchmark, task, sample_id) {score} "
+            f"WHERE {' AND '.join(asked) or 'true'}",
+            [value for values in asked.values() for value in values],
+        )
+
+
+def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:
+    """Answers in the data's order: run, sample, headline score, tokens, what may have spoilt it."""
+    found, parameters = choice.found()
+    marks = ", ".join(f"CASE WHEN {rule} THEN '{mark}' END" for mark, rule in MARKS.items())
     return store.query(
         f"""
-        SELECT g.run_id, g.benchmark || '/' || g.task || '/' || g.sample_id
-                   || CASE WHEN g.iteration > 0 THEN '#' || g.iteration ELSE '' END AS sample,
-               c.score, g.prompt_tokens, g.output_tokens,
-               concat_ws(', ', CASE WHEN g.error IS NOT NULL THEN 'failed' END, CASE WHEN g.truncated THEN 'cut' END,
-                   CASE WHEN g.reasoning_closed = false THEN 'reasoning unclosed'
-                        WHEN g.finish_reason = 'length' THEN 'out of tokens' END) AS marks
-        FROM generations g JOIN samples s USING (benchmark, task, sample_id)
-        LEFT JOIN (SELECT {_ANSWER}, score FROM newest_scores WHERE headline) c USING ({_ANSWER})
-        WHERE (len(?) = 0 OR list_contains(?, g.run_id)) AND (g.benchmark || '/' || g.task || '/' || g.sample_id) GLOB ?
-        ORDER BY g.run_id, g.benchmark, g.task, s.position, g.iteration LIMIT ?
+        WITH page AS (
+            SELECT g.*, s.position, concat_ws(', ', {marks}) AS marks {found}
+            ORDER BY {_ORDER} LIMIT ? OFFSET ?
+        )
+        SELECT run_id, benchmark || '/' || task || '/' || sample_id
+                   || CASE WHEN iteration > 0 THEN '#' || iteration ELSE '' END AS sample,
+               c.score, prompt_tokens, output_tokens, marks
+        FROM page {_SCORE} ORDER BY {_ORDER}
         """,
-        [list(runs), list(runs), pattern, limit],
+        [*parameters, limit, skip],
     )
+
+
+def count_answers(store: Store, choice: Choice) -> int:
+    """How many there are."""
+    found, parameters = choice.found()
+    return int(store.query(f"SELECT count(*) {found}", parameters).rows[0][0])
+
+
+def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
+    """The answer at a place of the list, from 0, or None behind its end."""
+    found, parameters = choice.found()
+    keys = store.query(f"SELECT {_ANSWER} {found} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, place]).rows
+    if not keys:
+        return None
+    (row,) = store.query(
+        f"SELECT {_COLUMNS} FROM generations g JOIN samples s USING (benchmark, task, sample_id) "
+        "WHERE (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration) = (?, ?, ?, ?, ?)",
+        list(keys[0]),
+    ).dicts()
+    return _answer(store, row)
+
+
+def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What judges and people said of an answer, alone or beside another: rows of ``judgements``, and of ``ratings``
+    with their sets' kinds, each with ``is_subject``: false where the verdict is told from the other answer's side.
+    """
+    key, run = answer.key, answer.run_id
+    sides = [run, key.iteration, key.benchmark, key.task, key.sample_id, run, key.iteration, run, key.iteration]
+    judged = store.query(
+        """
+        SELECT judge_id, rubric, CASE WHEN is_subject THEN against_run_id ELSE run_id END AS other, answer_first,
+               verdict, rating, state, output, reasoning, error, is_subject
+        FROM (SELECT *, (run_id, iteration) = (?, ?) AS is_subject FROM judgements
+              WHERE (benchmark, task, sample_id) = (?, ?, ?)
+                AND ((run_id, iteration) = (?, ?) OR (against_run_id, against_iteration) = (?, ?)))
+        ORDER BY judge_id, other, answer_first DESC
+        """,
+        sides,
+    ).dicts()
+    rated = store.query(
+        """
+        SELECT set_id, rater, CASE WHEN is_subject THEN against_run_id ELSE run_id END AS other, verdict, score,
+               comment, is_subject
+        FROM (SELECT l.*, (l.run_id, l.iteration) = (?, ?) AS is_subject
+              FROM ratings l JOIN rating_items i USING (set_id, item)
+              WHERE (i.benchmark, i.task, i.sample_id) = (?, ?, ?)
+                AND ((l.run_id, l.iteration) = (?, ?) OR (l.against_run_id, l.against_iteration) = (?, ?))
+              QUALIFY row_number() OVER (PARTITION BY set_id, item, rater, l.run_id, l.iteration, against_run_id,
+                                         against_iteration ORDER BY revision DESC) = 1)
+        WHERE score IS NOT NULL OR verdict IS NOT NULL OR comment <> ''
+        ORDER BY set_id, rater, other
+        """,
+        sides,
+    ).dicts()
+    return judged, rated
 
 
 def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
@@ -87,7 +194,7 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     """
     found = store.query(
         f"""
-        SELECT g.*, s.question, s."references", s.language, s.length, s.length_unit, s.meta
+        SELECT {_COLUMNS}
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         WHERE (len(?) = 0 OR list_contains(?, g.run_id)) AND ? IN (
             g.sample_id, g.benchmark || '/' || g.task || '/' || g.sample_id,

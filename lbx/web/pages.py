@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from lbx.errors import UsageError
 from lbx.visible import one_line, visible
+from lbx.web.documents import blocks_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,6 +44,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["line"] = one_line
+    made.filters["blocks"] = lambda text: blocks_of(visible(text)) if text else []
     return made
 
 

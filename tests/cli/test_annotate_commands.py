@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx2
 import pytest
 from command_line import Lbx
+from page_process import page_process
 
 PAGES = Path(__file__).parents[1] / "people/leval_pages/annotated"
 
@@ -25,30 +20,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@contextmanager
-def _started(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
-    command = [Path(sys.executable).with_name("lbx"), "annotate", *map(str, arguments), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\?token=\S+)", line)
-            assert found, line
-            here = {"base_url": found[1], "headers": {"origin": found[1]}, "follow_redirects": True}
-            with httpx2.Client(**here, trust_env=False) as client:
-                assert client.get(found[2]).status_code == 200
-                yield process, client
-        finally:
-            process.kill()
-
-
 def test_edits_survive_a_kill_and_the_end_writes(file: Path, tmp_path: Path, only_loopback: None) -> None:
     out = tmp_path / "notes.annotated.jsonl"
-    with _started(file) as (process, client):
+    with page_process("annotate", file) as (process, client):
         assert "is saved" in client.post("/document/1/pair/0", data={"shape": "0", "outputs": "In 1951."}).text
         process.send_signal(signal.SIGKILL)
     assert not out.exists()
-    with _started(file) as (process, client):
+    with page_process("annotate", file) as (process, client):
         assert "In 1951." in client.get("/document/1").text
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)

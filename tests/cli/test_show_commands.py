@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import Lbx, fails
 from leval_scripts import CONFIG_PY, SCRIPT_PY
+from page_process import page_process
 
 SCI_FI = "leval/sci_fi/000-00"
 RECIPE = """
@@ -184,3 +185,22 @@ def test_the_first_of_each_task_is_shown_where_none_is_chosen(lbx: Lbx, bundle: 
     done = lbx("prompts", "-b", bundle, "-m", answers, "-t", "needle/single_en,needle/single_zh")
     assert done.stdout.count("== needle/") == 2
     assert lbx("prompts", "-b", bundle, "-m", answers, "-t", "needle/single_en", "--limit", "3").stdout.count("==") == 3
+
+
+def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: Path, only_loopback: None) -> None:
+    with page_process("browse", results, "--bundle", fiction / "b") as (_, client):
+        assert "leval/sci_fi/000-00" in client.get("/").text
+        plain = client.get("/answer?at=1").text
+        assert "word02999" in plain
+        page = client.get("/answer?at=1&show=prompt").text
+        assert "It is the prompt that was answered: the hashes are the same." in page
+        assert "&lt;|system|&gt;Choose." in page
+        assert "[step 2]" in page
+        assert "word02999" not in page  # the prompt was cut
+        key = page.partition('data-document="')[2].partition('"')[0]
+        assert client.get(f"/documents/{key}/find", params={"q": "WORD00010"}).json()["total"] == 1
+    moved = tmp_path / "moved.duckdb"
+    moved.write_bytes(results.read_bytes())
+    with page_process("browse", moved, "--bundle", fiction / "b", "--model", tmp_path / "gone.toml") as (_, client):
+        assert "The prompt cannot be rebuilt" in client.get("/answer?at=1&show=prompt").text
+        assert client.get("/answer?at=1").status_code == 200

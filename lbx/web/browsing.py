@@ -1,0 +1,215 @@
+"""The pages of `lbx browse`: a results file's answers, listed and one by one.
+
+The file is opened to read for each page, and closed: what writes to it is not held up, and what it writes is seen.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.errors import LbxError
+from lbx.layout import Bundle
+from lbx.records import sha256_text
+from lbx.store import Store
+from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
+from lbx.store.rows import NO_DOCUMENT
+from lbx.web.documents import Documents
+from lbx.web.pages import page
+
+SHOWN = 50
+"""Answers on a page of the list."""
+_PROMPTS_KEPT = 16
+_FILTERS = ("run", "task", "mark", "least", "below", "q")
+_SAME = {
+    True: "It is the prompt that was answered: the hashes are the same.",
+    False: "It is NOT the prompt that was answered: the hashes differ.",
+    None: "There is no hash to hold it against.",
+}
+
+Prompts = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
+"""An answer's prompts, made again: ``text``, ``prompt_sha256``, ``error`` of each step. Raises LbxError."""
+
+
+class BrowsingPages:
+    """Routes for a results file.
+
+    Args:
+        results: the file.
+        bundle: where documents are; None shows none.
+        prompts: makes an answer's prompts again; None where nobody can.
+        runs, tasks: only these; () for all.
+    """
+
+    def __init__(
+        self,
+        results: Path,
+        *,
+        bundle: Bundle | None = None,
+        prompts: Prompts | None = None,
+        runs: Sequence[str] = (),
+        tasks: Sequence[str] = (),
+    ) -> None:
+        self._results, self._bundle, self._make_prompts = results, bundle, prompts
+        self._runs, self._tasks = runs, tasks
+        self._prompts: OrderedDict[str, str] = OrderedDict()
+        self._documents = Documents(self._text)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return [Route("/", self._list), Route("/answer", self._answer), *self._documents.routes]
+
+    def _store(self) -> Store:
+        return Store(self._results, read_only=True)
+
+    # Texts for the pane
+
+    def _text(self, key: str) -> str | None:
+        if key in self._prompts:
+            return self._prompts[key]
+        if self._bundle is None:
+            return None
+        with self._store() as store:
+            names = store.query(
+                "SELECT benchmark, task, min(sample_id) FROM samples WHERE context_sha256 = ? GROUP BY ALL", [key]
+            ).rows
+        for benchmark, task, _ in names:
+            family = BENCHMARKS[benchmark]
+            if any(one.name == task for one in family.tasks(self._bundle, [task])):
+                for sample in family.samples(self._bundle, task):
+                    if sha256_text(sample.context) == key:
+                        return sample.context
+        return None
+
+    def _rebuilt(self, answer: StoredAnswer) -> tuple[str, str]:
+        """The key of the prompt's text for the pane, and how it compares; "" where it cannot be made."""
+        if self._make_prompts is None:
+            return "", "Prompts are made again from a bundle: name it with --bundle DIR."
+        try:
+            made = self._make_prompts(answer)
+        except LbxError as error:
+            return "", str(error)
+        steps = [str(one.get("text") or one["error"]) for one in made]
+        text = steps[0] + "".join(f"\n\n[step {step}]\n{said}" for step, said in enumerate(steps[1:], 2))
+        key = f"prompt-{sha256_text(text)[:24]}"
+        self._prompts[key] = text
+        while len(self._prompts) > _PROMPTS_KEPT:
+            self._prompts.popitem(last=False)
+        sent = answer.values["prompt_sha256"]
+        return key, _SAME[made[0].get("prompt_sha256") == sent if sent else None]
+
+    # The list
+
+    def _choice(self, request: Request) -> Choice:
+        asked = request.query_params
+        runs = [asked["run"]] if asked.get("run") else list(self._runs)
+        tasks = [asked["task"]] if asked.get("task") else list(self._tasks)
+        mark = asked.get("mark", "")
+        return Choice(
+            runs=runs,
+            tasks=tasks,
+            mark=mark if mark in (*MARKS, "any") else "",
+            at_least=_share(asked.get("least", "")),
+            below=_share(asked.get("below", "")),
+            text=asked.get("q", "").strip(),
+        )
+
+    def _list(self, request: Request) -> Response:
+        choice = self._choice(request)
+        first = _number(request.query_params.get("from", "")) or 1
+        with self._store() as store:
+            found = count_answers(store, choice)
+            rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
+            runs = self._runs or [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+            tasks = self._tasks or [
+                row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
+            ]
+        asked = _asked(request)
+        return page(
+            "answers.html",
+            told="",
+            file=self._results.name,
+            document=None,
+            has_document=None,
+            found=found,
+            first=first,
+            step=SHOWN,
+            rows=[{**row, "link": _link("/answer", asked, at=first + place)} for place, row in enumerate(rows)],
+            before=_link("/", asked, **{"from": max(1, first - SHOWN)}) if first > 1 else "",
+            after=_link("/", asked, **{"from": first + SHOWN}) if first + SHOWN <= found else "",
+            asked={name: asked.get(name, "") for name in _FILTERS},
+            choices={"run": runs, "task": tasks, "mark": [*MARKS, "any"]},
+        )
+
+    # An answer
+
+    def _answer(self, request: Request) -> Response:
+        choice, asked = self._choice(request), _asked(request)
+        at = _number(request.query_params.get("at", "")) or 1
+        with self._store() as store:
+            found = count_answers(store, choice)
+            answer = answer_at(store, choice, at - 1)
+            judged, rated = opinions(store, answer) if answer else ([], [])
+        if answer is None:
+            return page("refused.html", status=404, cause="There is no such answer.", fix=f"The list has {found:,}.")
+        shows_prompt = request.query_params.get("show") == "prompt"
+        digest = answer.values["context_sha256"]
+        key, compared = self._rebuilt(answer) if shows_prompt else ("", "")
+        document = self._documents.get(key or ("" if digest == NO_DOCUMENT else digest))
+        return page(
+            "answer.html",
+            told="",
+            answer=answer,
+            row=answer.values,
+            marks=answer.marks,
+            judged=[{**one, "said": _said(one)} for one in judged],
+            rated=[{**one, "said": _said(one)} for one in rated],
+            at=at,
+            found=found,
+            back=_link("/", asked, **{"from": (at - 1) // SHOWN * SHOWN + 1}),
+            before=_link("/answer", asked, at=at - 1) if at > 1 else "",
+            after=_link("/answer", asked, at=at + 1) if at < found else "",
+            other=_link("/answer", asked, at=at, **({} if shows_prompt else {"show": "prompt"})),
+            shows_prompt=shows_prompt,
+            compared=compared,
+            document=document,
+            has_document=request.headers.get("lbx-document"),
+        )
+
+
+def _said(opinion: Mapping[str, Any]) -> str:
+    """What a judge or a rater said of the answer that is shown."""
+    number = opinion.get("rating", opinion.get("score"))
+    if opinion["verdict"] is None:
+        return "" if number is None else f"{number:g}"
+    won = {"answer": "better", "against": "worse"}
+    lost = {"answer": "worse", "against": "better"}
+    words = won if opinion["is_subject"] else lost
+    return words.get(opinion["verdict"], str(opinion["verdict"]).replace("_", " "))
+
+
+def _asked(request: Request) -> dict[str, str]:
+    return {name: value for name in _FILTERS if (value := request.query_params.get(name, "").strip())}
+
+
+def _link(path: str, asked: Mapping[str, str], **more: object) -> str:
+    return f"{path}?{urlencode({**asked, **more})}"
+
+
+def _number(text: str) -> int:
+    return min(int(text), 1 << 40) if text.isdecimal() and len(text) < 16 else 0
+
+
+def _share(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -131,7 +131,9 @@ def annotated(folder: Path) -> Iterator[str]:
         yield site.links["you"]
 
 
-def shoot(browser: Browser, link: str, name: str, keys: str, searched: str, *, path: str = "", **options: object) -> None:
+def shoot(
+    browser: Browser, link: str, name: str, keys: str, searched: str, *, path: str = "", **options: object
+) -> None:
     page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
     page.goto(link)
     if path:

@@ -62,6 +62,10 @@ class Benchmark(ABC):
     retrieval: ClassVar[RetrievalRules] = RetrievalRules()
     """What its authors retrieve with."""
 
+    def knows(self, task: str) -> bool:
+        """Whether it has such a task: a file from elsewhere may hold others."""
+        return not self.known_tasks or task in self.known_tasks
+
     def bundled(self, bundle: Bundle) -> bool:
         """Whether "all" means this family's tasks, too; not where it makes its samples, and nobody bundled it."""
         return True

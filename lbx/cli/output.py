@@ -255,6 +255,9 @@ class RunBar(_Watched, Listener):
             self._last = time.monotonic()
             note(str(progress))
 
+    def said(self, text: str) -> None:
+        note(text)
+
     def counted(self, what: str, done: int, total: int) -> None:
         if self._bar:
             self._show(what, one_line(what), done, total, f"{done:,} of {total:,}")

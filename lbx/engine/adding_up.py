@@ -69,7 +69,7 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
         if lacks:
             partial.add((task, sample_id, iteration))
     tasks: dict[str, Answers] = {}
-    for task in in_order(benchmark, {task for task, _, _ in scores}):
+    for task in in_order(benchmark, {task for task, _, _ in scores if benchmark.knows(task)}):
         answers = Answers(failed=failed_rows(store, run_id, benchmark, task))
         for row in store.samples(run_id, benchmark.name, task):
             key = (task, row["sample_id"], row["iteration"])
@@ -102,7 +102,7 @@ class AddingUp:
             self._names,
         ).rows
         self._asked: dict[str, int] = {task: count for task, count, _ in counts}
-        self._lost = [task for task, _, all_failed in counts if all_failed]
+        self._lost = [task for task, _, all_failed in counts if all_failed and benchmark.knows(task)]
         self._unnamed: dict[str, list[tuple[str, int]]] = {}
         for task, sample_id, iteration in store.query(
             "SELECT task, sample_id, iteration FROM generations ANTI JOIN samples USING (benchmark, task, sample_id) "

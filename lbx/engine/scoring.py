@@ -44,11 +44,19 @@ class Rescoring:
     workers: int = 0
 
 
-def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, _total: None) -> int:
+def rescore(
+    store: Store,
+    wanted: Rescoring,
+    progress: Progress = lambda _done, _total: None,
+    said: Callable[[str], None] = lambda _: None,
+) -> int:
     """Score stored outputs with today's metrics, beside the older versions' scores.
 
     Each task's scores and numbers are committed as soon as it is done, so that an interrupted call loses only one
     task, and the numbers over several.
+
+    Args:
+        said: called with a sentence for each task that its benchmark does not have.
 
     Returns:
         How many outputs were scored.
@@ -66,6 +74,9 @@ def rescore(store: Store, wanted: Rescoring, progress: Progress = lambda _done, 
         ).rows
         if name in wanted.benchmarks
     }
+    for run, name, task in [key for key in counts if not wanted.benchmarks[key[1]].knows(key[2])]:
+        outputs = counts.pop((run, name, task))
+        said(f"{name}/{task}: {name} has no such task, so its {outputs:,} outputs are left alone.")
     done, total = 0, sum(counts.values())
     progress(done, total)
     with ScoringPool(total, wanted.workers) as pool:

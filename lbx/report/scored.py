@@ -195,7 +195,7 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
     family = known(benchmark)
     if not rows:
         return None
-    if family and task in (family.known_tasks or (task,)):
+    if family and family.knows(task):
         return family.headline(task, rows)
     head = next(iter(rows[0].scores))
     return next(iter(task_score(head, rows, head, None)))

@@ -58,6 +58,9 @@ class Listener:
     def progress(self, progress: RunProgress) -> None:
         """Called every second, and when the run has ended."""
 
+    def said(self, text: str) -> None:
+        """A sentence about what is left undone, and why."""
+
     def counted(self, what: str, done: int, total: int) -> None:
         """What is done before and after the questions are asked: files checked, tokens counted, texts embedded.
 

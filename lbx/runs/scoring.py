@@ -63,14 +63,15 @@ def score_with(
     store: Store, embedding: Embedding | None, *, run_ids: Sequence[str], workers: int, listener: Listener | None = None
 ) -> int:
     """The same in an open results file."""
-    told = (listener or Listener()).counted
+    listener = listener or Listener()
+    told = listener.counted
     known = embedding is not None and embedding.name in embedding_models(store)
     embedder = load_embedding_model(*embedding) if embedding and not known else None
     stored = embedding.name if embedding and known else None
     try:
         similarities = Similarities(embedder, model=stored, progress=functools.partial(told, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
-        return rescore(store, rescoring, functools.partial(told, "outputs scored"))
+        return rescore(store, rescoring, functools.partial(told, "outputs scored"), listener.said)
     finally:
         if embedder:
             embedder.close()

@@ -165,6 +165,26 @@ def test_only_named_runs_and_known_benchmarks(tmp_path: Path, store: Store) -> N
     assert store.query("SELECT DISTINCT run_id FROM scores").rows == [("r2",)]
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_task_that_its_benchmark_has_not_is_left_alone(failed: bool, tmp_path: Path, store: Store) -> None:
+    answered(store, tmp_path / "a", "qasper", 3, "r")
+    with store.transaction() as connection:
+        for table in ("samples", "generations", "scores"):
+            connection.execute(
+                f"INSERT INTO {table} SELECT * REPLACE ('foreign' AS task) FROM {table} WHERE task = 'qasper'"
+            )
+        if failed:
+            connection.execute("UPDATE generations SET error = 'no', output = NULL WHERE task = 'foreign'")
+    said: list[str] = []
+    assert rescore(store, Rescoring(BENCHMARKS), said=said.append) == 3
+    assert said == (
+        [] if failed else ["longbench/foreign: longbench has no such task, so its 3 outputs are left alone."]
+    )
+    assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
+    add_up(store, "r", BENCHMARKS["longbench"])
+    assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
+
+
 # Metric versions
 
 

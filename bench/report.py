@@ -5,12 +5,14 @@
 The file has 100,377 answers of 36 runs, from a fixed seed (``bench.report_file``); FILE keeps it, or is another one to
 measure. Each thing is done N times in processes of its own: printed are the medians of their CPU seconds (all threads,
 user and system) and peaks of memory, what of them is beyond start-up (`lbx report` of an empty file), the targets, and
-how many times as much pandas takes beyond its own start-up, where a Python that has it is found.
+how many times as much pandas takes beyond its own start-up, where a Python that has it is found. Bytecode is there, as
+in an installed lbx, whatever the environment says of writing it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -168,11 +170,12 @@ def _pandas(python: Path) -> list[str]:
 
 
 def taken(command: Sequence[str], times: int) -> Taken:
-    """Medians over so many runs.
+    """Medians over so many runs, after one that is not counted.
 
     Raises:
         subprocess.CalledProcessError: the command failed.
     """
+    _once(command)
     laps = [_once(command) for _ in range(times)]
     return Taken(*(statistics.median(column) for column in zip(*laps, strict=True)))
 
@@ -194,11 +197,16 @@ def _once(command: Sequence[str]) -> tuple[float, float]:
         subprocess.run(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, str(told.fileno()), *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=REPOSITORY, check=True,
-            pass_fds=[told.fileno()],
+            pass_fds=[told.fileno()], env=_environment(),
         )  # fmt: skip
         told.seek(0)
         seconds, kilobytes = told.read().split()
     return float(seconds), float(kilobytes) / 1024
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "lbx-bench-bytecode")}
 
 
 if __name__ == "__main__":

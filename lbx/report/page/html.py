@@ -109,9 +109,8 @@ def table(
 
 
 def _cell(value: str, kind: str) -> str:
-    if "number" not in kind and any(
-        len(word) > _LONG_WORD for word in ("" if isinstance(value, Html) else value).split()
-    ):
+    words = "number" not in kind and not isinstance(value, Html) and len(value) > _LONG_WORD
+    if words and any(len(word) > _LONG_WORD for word in value.split()):
         kind = f"long {kind}".strip()
     if isinstance(value, Best):
         kind = f"{kind} best"

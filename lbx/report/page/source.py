@@ -57,6 +57,7 @@ class Source:
     wanted: Wanted
     runs: dict[str, Run] = field(default_factory=dict)
     _read: dict[str, Table] = field(default_factory=dict)
+    _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _refused: dict[str, UsageError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,8 +92,10 @@ class Source:
         return replace(self.wanted, baseline=best["run_id"] if best else "")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        found = self.table(name)
-        return found.dicts() if found else []
+        if name not in self._rows:
+            found = self.table(name)
+            self._rows[name] = found.dicts() if found else []
+        return self._rows[name]
 
     def failures(self) -> list[dict[str, Any]]:
         """What failed, by run, benchmark and message, whatever its numbers: the most frequent first."""

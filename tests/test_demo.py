@@ -66,6 +66,12 @@ def test_a_real_model_on_real_data(
     tasks = [("leval", "tpo"), ("longbench", "multi_news"), ("longbench_v2", "mcq")]
     assert rows == [(backend, *task, 1, True, True, True, 1, True) for backend in ("hf", "llamacpp") for task in tasks]
     assert scored == [(6,)]
+    with duckdb.connect(str(tmp_path / "real" / "judged.duckdb"), read_only=True) as connection:
+        rounds = connection.execute(
+            "SELECT backend, count(*), count(DISTINCT prompt_sha256), bool_and(error IS NULL) FROM generations g "
+            "JOIN runs USING (run_id) WHERE g.benchmark = 'judge' GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    assert rounds == [("hf", 2, 2, True), ("llamacpp", 2, 2, True)]
 
 
 def test_without_real_data_the_job_says_so(tmp_path: Path) -> None:

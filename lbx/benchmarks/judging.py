@@ -191,7 +191,7 @@ class Round:
     def fields(self) -> dict[str, str]:
         """What a rubric's template is filled with, but for the document."""
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
-        asked = {"question": self.question, "reference": "\n".join(self.references)}
+        asked = {"question": self.question, "reference": "\n".join(map(str, self.references))}
         return {**asked, "answer": self.answer, "a": first, "b": second}
 
 

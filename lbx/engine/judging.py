@@ -44,7 +44,8 @@ class Question:
     @property
     def marks(self) -> tuple[str, ...]:
         """Who is to judge it."""
-        said = (self.sample.meta.get("evaluation"), *(self.sample.meta.get("judged_by") or ()))
+        copies = self.sample.meta.get("judged_by")
+        said = [self.sample.meta.get("evaluation"), *(copies if isinstance(copies, list) else ())]
         return tuple(mark for mark in MARKS if mark in said)
 
 
@@ -238,8 +239,8 @@ def _means(name: str, sample: Sample) -> bool:
     if name == "all":
         return True
     if benchmark != sample.benchmark:
-        family = BENCHMARKS[sample.benchmark]
-        return not task and sample.task in family.selections.get(benchmark, ())
+        family = BENCHMARKS.get(sample.benchmark)
+        return family is not None and not task and sample.task in family.selections.get(benchmark, ())
     return not task or fnmatchcase(sample.task, task)
 
 
@@ -251,7 +252,7 @@ def _in_order(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def _task_order(task: tuple[str, str]) -> tuple[int, str, int, str]:
     family, name = task
     families = list(BENCHMARKS)
-    known = BENCHMARKS[family].known_tasks
+    known = benchmark.known_tasks if (benchmark := BENCHMARKS.get(family)) else ()
     return (
         families.index(family) if family in families else len(families), family,
         known.index(name) if name in known else len(known), name,

@@ -80,6 +80,8 @@ class JudgeSpec(RunSpec):
             answers.append(f"answers-{number}.duckdb")
             with Store(Path(path), read_only=True):  # nobody writes to it meanwhile
                 shutil.copyfile(path, folder / answers[-1])
+                if Path(f"{path}.wal").is_file():  # rows that a killed run has not taken into the file
+                    shutil.copyfile(f"{path}.wal", folder / f"{answers[-1]}.wal")
         rubric = self.rubric
         if rubric != OFFICIAL:
             shutil.copyfile(rubric, folder / Path(rubric).name)

@@ -95,7 +95,7 @@ def by_an_older_lbx(path: Path) -> None:
                 connection.execute(step)
             connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM held_{table}")
             assert connection.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall() == rows
-        for table in ("benchmark_results", "length_results"):
+        for table in ("benchmark_results", "length_results", "ratings", "rating_items", "rating_sets"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("DELETE FROM lbx_schema WHERE version > ?", [len(steps)])
 

@@ -1,0 +1,150 @@
+"""Stored answers as rounds: which are paired and in which order, what is said of those that are not; a judge's kin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from lbx.backends.scripted import ByteTokenizer
+from lbx.benchmarks.judging import Rubric
+from lbx.engine.judging import Answered, Found, Question, Wanted, make_rounds, protocol
+from lbx.engine.kinship import Judged, same_family, tokenizer_sha256
+from lbx.errors import UsageError
+from lbx.records import Sample
+from lbx.store import RunRow
+
+PAIRS = Rubric("ours", "pair", "", "{question} {a} {b}", (("A", "first"), ("B", "second")))
+RATINGS = Rubric("stars", "score", "", "{answer}", pattern="{rating}", low=1, high=5)
+BOTH = {"evaluation": "f1", "judged_by": ["LLM", "human"]}
+
+
+def question(name: str, task: str = "financial_qa", benchmark: str = "leval", **meta: Any) -> Question:
+    return Question(Sample(benchmark, task, name, "", f"{name}?", ("r",), meta=meta), f"document of {name}")
+
+
+def answered(run_id: str, answers: Mapping[Question, Sequence[str]]) -> Answered:
+    return Answered(
+        run_id,
+        {one.place: one for one in answers},
+        {one.place: dict(enumerate(texts)) for one, texts in answers.items()},
+    )
+
+
+class Q(Question):
+    """A question that can be a key."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(self.place)
+
+
+def asked(name: str, *args: Any, **meta: Any) -> Q:
+    one = question(name, *args, **meta)
+    return Q(one.sample, one.document)
+
+
+def told(found: Found) -> list[tuple[str, str, int, int, bool, tuple[str, ...]]]:
+    return [
+        (one.sample_id, one.run_id, one.iteration, one.against_iteration, one.answer_first, one.marks)
+        for one in found.rounds
+    ]
+
+
+def test_rounds_that_begin_with_the_opponent_come_first() -> None:
+    one, two = asked("1", judged_by=["LLM"]), asked("2", judged_by=["LLM"])
+    runs = [answered(name, {one: ["a"], two: ["a"]}) for name in ("x", "y")]
+    found = make_rounds(PAIRS, runs, answered("z", {one: ["b"], two: ["b"]}), Wanted("llm"))
+    marks = ("LLM",)
+    assert told(found) == [
+        (name, run, 0, 0, first, marks) for name in "12" for first in (False, True) for run in "xy"
+    ]  # fmt: skip
+    assert found.questions == 2 and not +found.missing and not +found.empty
+    given = make_rounds(PAIRS, runs, answered("z", {one: ["b"]}), Wanted("llm", both_orders=False))
+    assert [one.answer_first for one in given.rounds] == [True, True] and given.missing == {"z": 1}
+
+
+@pytest.mark.parametrize(
+    "mine, theirs, questions, pairs",
+    [
+        (["a"], ["b"], "both", [(0, 0, ("LLM", "human"))]),
+        (["a"], ["b"], "llm", [(0, 0, ("LLM", "human"))]),
+        (["a"], ["b", "c"], "both", [(0, 0, ("LLM",)), (0, 1, ("human",))]),
+        (["a"], ["b", "c"], "llm", [(0, 0, ("LLM",))]),
+        (["a", "d"], ["b", "c"], "human", [(1, 1, ("human",))]),
+        (["a", "d"], ["b"], "both", [(0, 0, ("LLM",)), (1, 0, ("human",))]),
+    ],
+)
+def test_a_question_for_both_is_two_pairs_where_there_are_two_answers(
+    mine: list[str], theirs: list[str], questions: str, pairs: list[tuple[int, int, tuple[str, ...]]]
+) -> None:
+    one = asked("1", **BOTH)
+    wanted = Wanted(questions, both_orders=False)
+    found = make_rounds(PAIRS, [answered("x", {one: mine})], answered("z", {one: theirs}), wanted)
+    assert [(round_[2], round_[3], round_[5]) for round_ in told(found)] == pairs
+
+
+def test_a_run_that_asks_everything_several_times_is_paired_time_by_time() -> None:
+    one, two = asked("1", **BOTH), asked("2", judged_by=["LLM"])
+    run = answered("x", {one: ["a", "b", "c"], two: ["a", "b", "c"]})
+    wanted = Wanted("llm", both_orders=False)
+    same = make_rounds(PAIRS, [run], answered("z", {one: ["d", "e", "f"], two: ["d", "e", "f"]}), wanted)
+    assert [(one.sample_id, one.iteration, one.against_iteration) for one in same.rounds] == [
+        (name, i, i) for name in "12" for i in range(3)
+    ]
+    rated = make_rounds(RATINGS, [run], None, wanted)
+    assert [one.iteration for one in rated.rounds] == [0, 1, 2] * 2
+    assert {one.against_run_id for one in rated.rounds} == {None}
+
+
+def test_tasks_limits_and_open_questions() -> None:
+    closed = asked("1", "tpo")
+    every = [asked("1"), asked("2"), closed, asked("1", "narrativeqa", "longbench"), asked("7", "odd", "../strange")]
+    run, against = (answered(name, {one: ["a"] for one in every}) for name in "xz")
+
+    def judged(*tasks: str, limit: int | None = None) -> list[str]:
+        found = make_rounds(PAIRS, [run], against, Wanted("open", tasks, limit, both_orders=False))
+        return [f"{one.benchmark}/{one.task}/{one.sample_id}" for one in found.rounds]
+
+    assert judged("all", limit=1) == [
+        "longbench/narrativeqa/1", "leval/financial_qa/1", "../strange/odd/7"
+    ]  # fmt: skip
+    assert judged("leval") == ["leval/financial_qa/1", "leval/financial_qa/2"]
+    assert judged("longbench/narr*", "leval/financial_qa", limit=1) == [
+        "longbench/narrativeqa/1",
+        "leval/financial_qa/1",
+    ]
+    for tasks, questions in ((("leval/tpo",), "open"), (("all",), "human")):
+        with pytest.raises(UsageError, match="There is nothing to judge: x and z have no answer to the same question"):
+            make_rounds(PAIRS, [run], against, Wanted(questions, tasks))
+
+
+def test_strange_rows_of_somebodys_file_are_questions_like_others() -> None:
+    for meta in ({"judged_by": 3, "evaluation": ["LLM"]}, {"judged_by": [["LLM"], None]}, {"evaluation": None}):
+        assert question("1", **meta).marks == ()
+    assert (protocol({}), protocol('{"length_hint": false}'), protocol({"length_hint": None})) == (True, False, True)
+
+
+def test_the_judges_kin() -> None:
+    digest = tokenizer_sha256(ByteTokenizer())
+    assert len(digest) == 64
+    row = RunRow(
+        "judge",
+        "m",
+        "hf",
+        "1",
+        {},
+        "b",
+        {"backend.weights": "w"},
+        {"architecture": "llama", "tokenizer_sha256": digest},
+        "",
+    )
+    models = [
+        Judged("same name", "m"), Judged("same weights", "n", '"w"'), Judged("kin", "n", "", "llama", digest),
+        Judged("other tokenizer", "n", "", "llama", "0"), Judged("other architecture", "n", "", "gemma", digest),
+        Judged("nobody knows", "n"),
+    ]  # fmt: skip
+    assert same_family(row, models) == ["same name", "same weights", "kin"]
+    assert same_family(RunRow("judge", "m", "hf", "1", {}, "b", {}, {}, ""), models[2:]) == []

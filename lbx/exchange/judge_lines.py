@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +29,7 @@ TIE, ERROR = "tie", "error"
 _NUMBERS = re.compile(r"n_draws = (\d+) n_error = (\d+)|win rate of (.*) = (\d+(?:\.\d+)?(?:e-\d+)?)")
 _SIDES = ("model_1", "model_2")
 _WINNERS = ("g1_winner", "g2_winner")
+_LONGEST_NAME = 200
 _FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
 
 
@@ -91,19 +92,14 @@ def _fastchat_row(line: PredictionLine) -> JudgedPair:
     judge = line.need("judge")
     if not isinstance(judge, list) or len(judge) != 2 or not all(isinstance(text, str) for text in judge):
         raise wrong(line.where, "'judge' should be a list of two texts: the judge's name, and its prompt's")
-    question, turn = (line.need(key) for key in ("question_id", "turn"))
-    for key, value in (("question_id", question), ("turn", turn)):
-        if not isinstance(value, int | str) or isinstance(value, bool) or not str(value).strip():
-            raise wrong(line.where, f"{key!r} should be a number or a text")
-    names = _text(line, "model_1"), _text(line, "model_2")
-    if not all(map(str.strip, names)):
-        raise wrong(line.where, "a model has no name")
+    question, turn = (_number_or_name(line, key) for key in ("question_id", "turn"))
+    names = _name(line, "model_1", line.text("model_1")), _name(line, "model_2", line.text("model_2"))
     row = replace(
-        _row(line, _whole(judge[0])),
+        _row(line, judge[0]),
         prompt_name=judge[1],
         names=names,
-        question=_whole(str(question)),
-        task=_whole(f"turn_{turn}"),
+        question=question,
+        task=f"turn_{turn}",
     )
     for key in _WINNERS:
         if (said := line.text(key)) not in (*_SIDES, TIE, ERROR):
@@ -112,7 +108,7 @@ def _fastchat_row(line: PredictionLine) -> JudgedPair:
 
 
 def _leval_rows(path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]:
-    rows = [_row(line, _text(line, "judge")) for line in lines]
+    rows = [_row(line, line.text("judge")) for line in lines]
     winners: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for row in rows:
         for key, winner in zip(_WINNERS, row.winners, strict=True):
@@ -130,10 +126,9 @@ def _leval_rows(path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]
 
 
 def _row(line: PredictionLine, judge: str) -> JudgedPair:
-    if not judge.strip():
-        raise wrong(line.where, "'judge' is blank")
+    judge = _name(line, "judge", judge)
     for key in _WINNERS:
-        line.text(key)
+        _name(line, key, line.text(key))
     said = _text(line, "g1_judgment"), _text(line, "g2_judgment")
     prompts = _text(line, "g1_user_prompt"), _text(line, "g2_user_prompt")
     return JudgedPair(line, judge, prompts, said, (winner_in(said[0], first=0), winner_in(said[1], first=1)))
@@ -151,6 +146,19 @@ def _checked(row: JudgedPair, names: tuple[str, str]) -> JudgedPair:
 def _text(line: PredictionLine, key: str) -> str:
     """As the results file can hold it: without lone surrogates."""
     return _whole(line.text(key))
+
+
+def _number_or_name(line: PredictionLine, key: str) -> str:
+    value = line.need(key)
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise wrong(line.where, f"{key!r} should be a number or a text")
+    return _name(line, key, str(value))
+
+
+def _name(line: PredictionLine, key: str, text: str) -> str:
+    if not text.strip() or len(text) > _LONGEST_NAME:
+        raise wrong(line.where, f"{key!r} is {'longer than 200 characters' if text.strip() else 'blank'}, and no name")
+    return _whole(text)
 
 
 def _whole(text: str) -> str:
@@ -179,28 +187,31 @@ def _numbers_behind(row: JudgedPair) -> list[re.Match[str]]:
 
 def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
     """The script numbers what it judged since its start: rows before are of one that was killed, and began alike."""
-    told = _numbers_behind(rows[-1])
-    starts = [place for place, row in enumerate(rows) if row.prompts == rows[0].prompts]
-    for start in starts if told else ():
-        if told_as(rows[start:], told):
-            return [part for part in (rows[:start], rows[start:]) if part]
-    return [rows]
+    told = {match[0] for match in _numbers_behind(rows[-1])}
+    begin, counts = 0, Counter({TIE: 0, ERROR: 0})
+    for place in reversed(range(len(rows)) if told else ()):
+        counts.update(_won(rows[place]))
+        if rows[place].prompts == rows[0].prompts and told <= set(_number_lines(counts)):
+            begin = place
+    return [part for part in (rows[:begin], rows[begin:]) if part]
 
 
-def told_as(rows: Sequence[JudgedPair], told: Sequence[re.Match[str]]) -> bool:
-    """Whether lines of numbers are what the script writes of these rows."""
-    wanted = number_lines(rows)
-    return [match[0] for match in told] == wanted[: len(told)]
+def _won(row: JudgedPair) -> Iterator[str]:
+    return (row.names[winner] if isinstance(winner, int) else winner for winner in row.winners)
 
 
-def number_lines(rows: Sequence[JudgedPair]) -> list[str]:
+def number_lines(rows: Iterable[JudgedPair]) -> list[str]:
     """The lines that L-Eval's script writes behind its rows. A model without a win has none.
 
     Rounds count each for itself; errors leave the total.
     """
-    counts: Counter[str] = Counter({TIE: 0, ERROR: 0})
+    counts = Counter({TIE: 0, ERROR: 0})
     for row in rows:
-        counts.update(row.names[winner] if isinstance(winner, int) else winner for winner in row.winners)
+        counts.update(_won(row))
+    return _number_lines(counts)
+
+
+def _number_lines(counts: Counter[str]) -> list[str]:
     total = sum(counts.values()) - counts[ERROR]
     lines = [f"n_draws = {counts[TIE]} n_error = {counts[ERROR]}"]
     rates = {name: (0.5 * counts[TIE] + count) / total for name, count in counts.items() if name not in (TIE, ERROR)}

@@ -13,7 +13,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.own import own_names
 from lbx.benchmarks.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.errors import StoreError, UsageError
-from lbx.exchange.judged import holds_judged, match_judged, read_judged
+from lbx.exchange.judged import holds_judged, match_judged, read_judged, told_no_length
 from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
 from lbx.layout import Bundle
@@ -98,7 +98,8 @@ def understand(
     if bundle is not None:
         reading = (match_judged if judged else match)(form, bundle, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
-    return Understood(form, reading, name, model, bundle, metadata)
+    protocol = {"length_hint": False} if judged and told_no_length(reading) else {}
+    return Understood(form, reading, name, model, bundle, metadata, protocol)
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,6 +88,15 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         times.update([sample.key, (sample.key, mark)])
     refuse_strangers(bundle, found)
     return replace(reading, tasks=by_task(found))
+
+
+def told_no_length(reading: PredictionFiles) -> bool:
+    """Whether every row has its prompt, and none of them tells how many words its reference has."""
+    prompts = [(row.line.values.get("prompt"), row.line.values.get("gt")) for row in reading.rows]
+    return all(
+        isinstance(prompt, str) and not re.search(rf"(?<!\d){len(str(gt).split())}(?!\d)", prompt)
+        for prompt, gt in prompts
+    )
 
 
 def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:

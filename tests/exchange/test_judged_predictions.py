@@ -114,6 +114,19 @@ def test_answers_for_a_judge_are_scored_by_no_metric(store: Store, tmp_path: Pat
     assert store.query("SELECT * FROM scores").rows == []
 
 
+def test_the_prompts_tell_by_which_protocol_answers_were_asked(store: Store, write_lines: Callable) -> None:
+    for name, rows, hint in (
+        ("no number", [ROW, {**ROW, "gt": "two words"}], False),
+        ("another number", [{**ROW, "prompt": "in 2012 words {} {}"}], False),
+        ("a number", [ROW, {**ROW, "gt": "two words", "prompt": "about 2 words {} {}"}], None),
+        ("no prompt", [ROW, {**ROW, "prompt": None}], None),
+    ):
+        file = write_lines(f"{name}/m.pred.jsonl", rows)
+        run = import_predictions(store, "leval", file, model="m", run_id=name).run_id
+        ((settings,),) = store.query("SELECT settings FROM runs WHERE run_id = ?", [run]).rows
+        assert json.loads(settings).get("length_hint") is hint, name
+
+
 def test_what_the_judge_would_be_given_for_no_text(store: Store, write_lines: Callable) -> None:
     rows = [{**ROW, "m_pred": 7, "query": None}, {**ROW, "m_pred": None, "gt": 2.0}, {**ROW, "other_pred": "?"}]
     done = import_predictions(store, "leval", write_lines("m.pred.jsonl", rows), model="m")

@@ -16,7 +16,7 @@ from lbx.engine.adding_up import add_up
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import StoreError, UsageError
 from lbx.records import SampleKey
-from lbx.store import Store
+from lbx.store import Store, opinions
 from lbx.store.merging import Merging, merge_files
 
 
@@ -126,6 +126,7 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
                     f"{run}: {behind:,} answers of {name} have no score of metric version "
                     f"{BENCHMARKS[name].metric_version}; lbx score {merged.output} --run {run} adds it."
                 )
+    opinions.add_up_all(store)  # a run and its judges, or raters, may have lain in different files
 
 
 def _behind(store: Store, run: str, name: str) -> int:

@@ -383,6 +383,7 @@ REPORTS: dict[str, Report] = {
             Column("win_rate", "win rate", "percent", interval=True, optional=True),
             Column("rating", "rating", "number", interval=True, of="rating_", optional=True),
             Column("win_rate_agreeing", "both orders agreeing", "percent", optional=True, rank=2),
+            Column("against_win_rate", "the other's", "percent", optional=True, rank=8),
             Column("n_wins", "wins", "count", optional=True, rank=7),
             Column("n_draws", "ties", "count", optional=True, rank=7),
             Column("n_losses", "losses", "count", optional=True, rank=7),

@@ -151,7 +151,11 @@ JUDGING_VIEWS: dict[str, str] = {
                n_errors > 0.05 * t.n_rounds AS many_errors,
                list_contains(coalesce(try_cast(j.hardware->'same_family_as' AS VARCHAR[]), []), t.run_id)
                    AS same_family,
-               t.scale_low, t.scale_high
+               t.scale_low, t.scale_high,
+               CASE WHEN t.kind = 'pair'
+                    THEN (0.5::DOUBLE * t.n_draws + t.n_losses) / nullif(t.n_wins + t.n_draws + t.n_losses, 0) END
+                   AS against_win_rate,
+               1 - t.win_rate_agreeing AS against_win_rate_agreeing
         FROM told t LEFT JOIN runs r USING (run_id) LEFT JOIN runs j ON j.run_id = t.judge_id
     """.format(
         of_pairs=_OF_PAIRS,

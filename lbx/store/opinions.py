@@ -84,6 +84,9 @@ def sureness(made: Estimate) -> dict[str, Any]:
 
 def add_up(store: Store, run_ids: Collection[str]) -> None:
     """Write what judges and people say of these runs' answers into ``group_results``, in place of what stands there."""
+    ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
+    if not somebody:
+        return
     rows: dict[tuple[str, str], list[GroupRow]] = {}
     for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
@@ -101,6 +104,22 @@ def add_up_judge(store: Store, judge_id: str) -> None:
     """The same of all runs that a judge has judged."""
     add_up(store, [run for (run,) in store.query(
         "SELECT DISTINCT run_id FROM judgements WHERE judge_id = ? ORDER BY ALL", [judge_id]
+    ).rows])  # fmt: skip
+
+
+def add_up_all(store: Store) -> None:
+    """The same of all runs that anybody has spoken of."""
+    add_up(store, [run for (run,) in store.query(
+        "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
+        "SELECT run_id FROM group_results WHERE \"grouping\" IN ('judge', 'people') ORDER BY ALL"
+    ).rows])  # fmt: skip
+
+
+def add_up_sets(store: Store, set_ids: Collection[str]) -> None:
+    """The same of all runs that people have rated in some sets."""
+    add_up(store, [run for (run,) in store.query(
+        "SELECT DISTINCT run_id FROM rated_answers WHERE list_contains(?::VARCHAR[], set_id) ORDER BY ALL",
+        [list(set_ids)],
     ).rows])  # fmt: skip
 
 

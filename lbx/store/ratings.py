@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 
 from lbx.errors import StoreError
+from lbx.store import opinions
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, Table
 from lbx.store.store import Store
@@ -45,6 +46,7 @@ def write_ratings(
         insert(connection, "rating_sets", sets)
         insert(connection, "rating_items", items)
         insert(connection, "ratings", ratings)
+    opinions.add_up_sets(store, {row.set_id for row in ratings})
 
 
 def add_ratings(
@@ -58,7 +60,9 @@ def add_ratings(
     with store.transaction() as connection:
         insert(connection, "rating_sets", sets, replace=False)
         insert(connection, "rating_items", items, replace=False)
-        return _add(connection, rows_of_json(connection, "ratings"), [as_parameter(ratings)]) if ratings else 0
+        added = _add(connection, rows_of_json(connection, "ratings"), [as_parameter(ratings)]) if ratings else 0
+    opinions.add_up_sets(store, {row.set_id for row in ratings})
+    return added
 
 
 def take_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:

@@ -61,9 +61,8 @@ def test_fastchats_file(tmp_path: Path, shared: Callable[[str], Path]) -> None:
 def test_the_other_models_side_is_the_rest(store: Store, shared: Callable[[str], Path]) -> None:
     add_judge(store, "g", fastchat_rounds(shared("data/judgements/fastchat/gpt-4_pair.jsonl"), second=False))
     row = only(store)
-    assert row["win_rate"] == (60 + 0.5 * 25) / 147 and row["win_rate_agreeing"] == pytest.approx(
-        1 - 0.513699, abs=1e-6
-    )
+    assert row["win_rate"] == (60 + 0.5 * 25) / 147 and row["against_win_rate"] == (62 + 0.5 * 25) / 147
+    assert row["against_win_rate_agreeing"] == pytest.approx(0.513699, abs=1e-6)
 
 
 def test_states_hide_nothing(store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from judged_rounds import (
 from made_runs import add_run, trec
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.cluster.merge import merge
 from lbx.engine.scoring import Rescoring, add_up, rescore, score_rows
 from lbx.errors import UsageError
 from lbx.records import Sample
@@ -247,6 +249,25 @@ def test_scored_again_where_an_opponent_changed(store: Store) -> None:
     rescore(store, Rescoring(BENCHMARKS))
     counts = store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows
     assert counts == [(190,)] * 3
+
+
+def test_merged_files_have_all_that_was_said(tmp_path: Path) -> None:
+    """Two halves of a judge's work, and two raters, each in a file of their own."""
+    said, paths = list(calibration(like_gpt4)), [tmp_path / "a.duckdb", tmp_path / "b.duckdb"]
+    for half, path in enumerate(paths):
+        with Store(path) as store:
+            published(store)
+            add_judge(store, "j", said[half::2])
+            rating = RatingRow("s", 0, f"rater {half}", CLAUDE, score=3.0 + half)
+            add_ratings(store, "s", "score", [replace(rating, created_at=datetime(2026, 1, 1, tzinfo=UTC))])
+            assert {row[0] for row in store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows} == {
+                96
+            }
+    merge(paths, tmp_path / "all.duckdb", None, force=False)
+    with Store(tmp_path / "all.duckdb", read_only=True) as store:
+        assert {row[0] for row in store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows} == {192}
+        assert numbers(store)[CLAUDE, "s"] == 3.5
+        assert fitness(store, "j").verdict == "fit"
 
 
 # Agreement

@@ -175,7 +175,7 @@ def _keep(results: Path, journal: Journal) -> None:
         note(f"Every rating is safe in {journal.path}, and not yet in the results file: {error.cause}")
         note(f"Move them later: lbx rate {results} --collect")
     else:
-        note(f"{moved:,} ratings and revisions moved into {results}." if moved else "Nothing new was rated.")
+        note(f"Moved into {results}: {moved:,} ratings and revisions." if moved else "Nothing new was rated.")
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:
@@ -184,7 +184,7 @@ def _collect(results: Path, journals: Sequence[Path]) -> None:
     found = collect(results, journals)
     if found.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {found.torn}.")
-    note(f"{found.ratings:,} ratings and revisions moved into {results}.")
+    note(f"Moved into {results}: {found.ratings:,} ratings and revisions.")
 
 
 def _people(names: Sequence[str], raters: int | None) -> list[str]:

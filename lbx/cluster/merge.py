@@ -15,6 +15,7 @@ from lbx.benchmarks.summaries import Summaries
 from lbx.engine.adding_up import add_up
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import StoreError, UsageError
+from lbx.people.journal import journal_of
 from lbx.records import SampleKey
 from lbx.store import Store, opinions
 from lbx.store.merging import Merging, merge_files
@@ -98,6 +99,11 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
                 merged.gaps = gaps(store, plan)
             _close_runs(store, merged)
             merged.rows = merging.rows
+            merged.notes += [
+                f"{journal_of(source)} has ratings that were not taken in; lbx rate {source} --collect moves them."
+                for source in sources
+                if journal_of(source).exists()
+            ]
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(output)

@@ -64,13 +64,13 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     rate_all(path, "ann", 4)
     rate_all(other, "bob", 2)
     done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
-    assert (done.returncode, done.stderr) == (0, f"36 ratings and revisions moved into {path}.\n")
+    assert (done.returncode, done.stderr) == (0, f"Moved into {path}: 36 ratings and revisions.\n")
     fails(Lbx()("rate", path, "--collect", "--journal", tmp_path / "none"), 1, "cannot be read")
     with journal_of(path).open("wb") as file:
         file.write(b'{"ratings"')
     done = Lbx()("rate", path, "--collect")
     assert "never shown as saved, is now in" in done.stderr
-    assert "0 ratings" in done.stderr
+    assert ": 0 ratings" in done.stderr
 
 
 def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> None:
@@ -92,7 +92,7 @@ def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> Non
     assert f"Every rating is safe in {journal_of(path)}" in said
     assert f"lbx rate {path} --collect" in said
     done = Lbx()("rate", path, "--collect")
-    assert done.stderr == f"1 ratings and revisions moved into {path}.\n"
+    assert done.stderr == f"Moved into {path}: 1 ratings and revisions.\n"
 
 
 def test_help_and_version_import_no_server() -> None:

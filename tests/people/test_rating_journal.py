@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import Lbx
 from hypothesis import given
 from hypothesis import strategies as st
 from rated_file import answers_file, book_of, rate_all, set_of
@@ -24,6 +25,8 @@ from lbx.people.collecting import collect
 from lbx.people.journal import Journal, journal_of, read_journal
 from lbx.people.sets import PAIR, RatingSet
 from lbx.store import Store
+from lbx.store.ratings import write_ratings
+from lbx.store.rows import RatingRow
 
 HERE = Path(__file__).parent
 
@@ -221,12 +224,12 @@ def test_two_machines_become_one(path: Path, tmp_path: Path) -> None:
 
 
 def test_results_files_are_merged(path: Path, tmp_path: Path) -> None:
-    from command_line import Lbx
-
     other = answers_file(tmp_path / "other.duckdb")
     rate_all(path, "ann", 4)
     rate_all(other, "ann", 3)
     rate_all(other, "bob", 2)
+    early = Lbx()("merge", path, other, "-o", tmp_path / "early.duckdb")
+    assert early.stderr.count("has ratings that were not taken in") == 2
     for file in (path, other):
         collect(file)
     merged, again = tmp_path / "m.duckdb", tmp_path / "n.duckdb"
@@ -242,6 +245,19 @@ def test_results_files_are_merged(path: Path, tmp_path: Path) -> None:
     done = Lbx()("merge", path, other, "-o", tmp_path / "o.duckdb")
     assert done.returncode == 1
     assert "two different sets of ratings" in done.stderr
+
+
+def test_what_two_files_imported_is_one(path: Path, tmp_path: Path) -> None:
+    """A line of an official file, read at two times."""
+    other = answers_file(tmp_path / "other.duckdb")
+    chosen, items = set_of(path).rows()
+    for file in (path, other):
+        with Store(file) as store:
+            row = RatingRow(chosen.set_id, 0, "Cy", "alpha", score=3.0, source_row="3")
+            write_ratings(store, sets=[chosen], items=items, ratings=[row])
+    done = Lbx()("merge", path, other, "-o", tmp_path / "m.duckdb")
+    assert done.returncode in (0, 3), done.stderr
+    assert table(tmp_path / "m.duckdb", "rater, revision, score, source_row") == [("Cy", 0, 3.0, "3")]
 
 
 WRITER = """

@@ -28,9 +28,19 @@ function then(act) {
     if (done === false) keys.length = 0;
   }).finally(() => {
     waiting--;
-    while (keys.length && !waiting) press(keys.shift());
+    while (keys.length && !waiting) {
+      if (isField(document.activeElement)) type(document.activeElement, keys.splice(0));
+      else press(keys.shift());
+    }
   });
   return turn;
+}
+
+// Into a field that one of the waiting keys led to.
+function type(field, letters) {
+  field.setRangeText(letters.filter(each => each.length === 1).join(""), field.selectionStart, field.selectionEnd, "end");
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  if (letters.includes("Enter")) field.form.requestSubmit();
 }
 
 async function swap(address, options) {

@@ -95,6 +95,9 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
             merging = merge_files(store, sources)
             merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
             _add_up(store, merging, merged)
+            opinions.add_up(
+                store, [run for (run,) in store.query("SELECT DISTINCT run_id FROM ratings ORDER BY 1").rows]
+            )
             if plan is not None:
                 merged.gaps = gaps(store, plan)
             _close_runs(store, merged)

@@ -64,6 +64,22 @@ def test_what_is_said_is_in_the_tables(path: Path) -> None:
     assert collect(path).ratings == 0, "there is nothing left to move"
 
 
+def test_what_is_said_is_added_up(path: Path, tmp_path: Path) -> None:
+    other = answers_file(tmp_path / "other.duckdb")
+    rate_all(path, "ann", 4)
+    rate_all(other, "bob", 2)
+    for file in (path, other):
+        collect(file)
+    assert Lbx()("merge", path, other, "-o", tmp_path / "m.duckdb").returncode in (0, 3)
+    name = set_of(path).set_id
+    for file, mean in ((path, 4.0), (other, 2.0), (tmp_path / "m.duckdb", 3.0)):
+        with Store(file, read_only=True) as store:
+            said = store.query(
+                "SELECT run_id, name, metric, official FROM group_results WHERE \"grouping\" = 'people' ORDER BY ALL"
+            ).rows
+        assert said == [(run, name, "rating", mean) for run in ("alpha", "beta")]
+
+
 def test_equal_answers_are_rated_for_all(path: Path) -> None:
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal)

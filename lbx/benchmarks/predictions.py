@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lbx.benchmarks.prediction_lines import PredictionLine
-from lbx.records import Sample, canonical_json
+from lbx.records import Sample, canonical_json, sha256_text
 
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
+
+UNMATCHED = "unmatched-"
+"""What names of samples begin with that a file tells of and its bundle does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,12 @@ class PredictionFormat(ABC):
     def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """Such a file's rows, as ``read``; a sample's ``meta["evaluation"]`` says who judges it."""
         raise NotImplementedError
+
+    def unmatched_name(self, sample: Sample) -> str:
+        """Of a sample that the bundle does not have: the same for equal ones, whatever file tells of them."""
+        scored = [sample.meta.get(key) for key in self.scored]
+        content = [self.identity(sample), sample.question, sample.references, sample.length, scored]
+        return f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
 
     def free_standing(self, prediction: Prediction) -> bool:
         """Whether a row that answers no sample of the bundle is taken nevertheless."""

@@ -16,15 +16,13 @@ from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import Content, read_bytes, split, wrong
-from lbx.benchmarks.predictions import Prediction, PredictionFormat, differences
+from lbx.benchmarks.predictions import UNMATCHED, Prediction, PredictionFormat, differences
 from lbx.errors import BundleError, StoreError, UsageError
 from lbx.layout import Bundle
-from lbx.records import Sample, canonical_json, sha256_text
+from lbx.records import Sample
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
-UNMATCHED = "unmatched-"
-"""What names of samples begin with that a file tells of and its bundle does not have."""
 _AS_IT_STANDS = ": taken as it stands, and compared with nothing"
 
 
@@ -261,9 +259,7 @@ class Alone:
         sample, form = prediction.sample, self._form
         if sample is None or not form.stands_alone:
             raise wrong(prediction.line.where, why)
-        scored = [sample.meta.get(key) for key in form.scored]
-        content = [form.identity(sample), sample.question, sample.references, sample.length, scored]
-        name = f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
+        name = form.unmatched_name(sample)
         self._times[name, prediction.iteration] += 1
         if (times := self._times[name, prediction.iteration]) > 1:
             name += f"-{times}"

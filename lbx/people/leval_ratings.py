@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +118,23 @@ def _samples(pages: _Pages, bundle: Bundle | None) -> list[Sample]:
             same = held.get((one.question, one.reference), {})
             sample = same.get(document) or next(iter(same.values()), None)
             if sample is None:
-                content = [one.question, one.reference, page.fields["evaluation"], None]
-                name = sha256_text(canonical_json(content))[:16]
-                times[name] += 1
-                name += f"-{times[name]}" if times[name] > 1 else ""
-                meta = {"evaluation": page.fields["evaluation"]}
-                length = len(page.document.split())
-                sample = Sample(
-                    _FAMILY, NO_TASK, name, page.document, one.question, (one.reference,), length=length, meta=meta
-                )
+                sample = _own_sample(page, one, in_bundle=bundle is not None)
+                times[sample.sample_id] += 1
+                if times[sample.sample_id] > 1:
+                    sample = replace(sample, sample_id=f"{sample.sample_id}-{times[sample.sample_id]}")
             found.append(sample)
     return found
+
+
+def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> Sample:
+    """A question that no bundle has, under the name that a row of a prediction file with it has."""
+    mark = page.fields["evaluation"]
+    name = sha256_text(canonical_json([one.question, one.reference, mark, None]))[:16]
+    sample = Sample(_FAMILY, NO_TASK, name, "", one.question, (one.reference,), meta={"evaluation": mark})
+    form = BENCHMARKS[_FAMILY].predictions
+    if in_bundle and form is not None:
+        sample = replace(sample, sample_id=form.unmatched_name(sample))
+    return replace(sample, context=page.document, length=len(page.document.split()))
 
 
 def _bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:

@@ -158,3 +158,24 @@ def test_by_command(tmp_path: Path, results: Path) -> None:
     assert _official(tmp_path / "out", *OFFICIAL) == _official(
         PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*"
     )
+
+
+def test_two_raters_on_two_machines_are_merged(tmp_path: Path) -> None:
+    lbx = Lbx()
+    other = tmp_path / "other"
+    shutil.copytree(PAGES / "jsons", other / "jsons")
+    text = (other / "jsons/3_evaled.json").read_text("utf-8")
+    (other / "jsons/3_evaled.json").write_text(text.replace('----\\n3.5"', '----\\n1"'), "utf-8")
+    assert lbx("import", "leval_ratings", PAGES, "-o", tmp_path / "a.duckdb").returncode == 0
+    assert lbx("import", "leval_ratings", other, "--rater", "Bo", "-o", tmp_path / "b.duckdb").returncode == 0
+    done = lbx("merge", tmp_path / "a.duckdb", tmp_path / "b.duckdb", "-o", tmp_path / "all.duckdb")
+    assert done.returncode == 0, done.stderr
+    with Store(tmp_path / "all.duckdb", read_only=True) as store:
+        assert store.query("SELECT rater, count(score) FROM ratings GROUP BY ALL ORDER BY ALL").rows == [
+            ("Annotator.1", 64),
+            ("Bo", 64),
+        ]
+        ours = export_ratings(store, None, "Annotator.1", documents=GOLD)
+        theirs = export_ratings(store, None, "Bo", documents=GOLD)
+    assert ours == _official(PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*")
+    assert theirs["jsons/3_evaled.json"] == (other / "jsons/3_evaled.json").read_text("utf-8")

@@ -1,0 +1,45 @@
+"""People's ratings beside predictions: they belong to the runs that gave the answers, on the bundle's questions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from import_parts import import_predictions, real_bundle
+
+from lbx.layout import FILES
+from lbx.people.leval_files import read
+from lbx.people.leval_ratings import export_ratings, import_ratings
+from lbx.store import Store
+
+KEYS = {
+    "turbo-16k-0613": "turbo-16k-0613_pred",
+    "gpt4-32k": "gpt4_outputs",
+    "llama2-13b-chat-4k": "llama2-13b-chat-4k_pred",
+}
+
+
+def test_ratings_belong_to_the_runs_of_the_answers(shared: Callable, store: Store, tmp_path: Path) -> None:
+    judged = shared("data/judgements/leval/human_eval")
+    bundle = real_bundle(shared, tmp_path / "bundle")
+    gold = bundle.root / FILES / "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
+    gold.parent.mkdir(parents=True)
+    shutil.copyfile(judged / gold.name, gold)
+    runs = {
+        key: import_predictions(store, "leval", judged / f"{model}.pred.jsonl", model=model, bundle=bundle).run_id
+        for model, key in KEYS.items()
+    }
+    done = import_ratings(store, read(judged / "jsons", "author"), bundle=bundle)
+    assert {key: done.runs[key] for key in runs} == runs
+    assert len(done.made) == 4
+    assert (done.questions, done.ratings) == (85, 21)
+    tasks = dict(store.query("SELECT task, count(*) FROM rating_items GROUP BY ALL").rows)
+    assert tasks["judged"] == 10  # narrative_qa, whose data are not in ../shared
+    assert tasks["paper_assistant"] == 3
+    (rated,) = store.query("SELECT DISTINCT task FROM rated_answers").rows
+    assert rated == ("paper_assistant",)
+    made = export_ratings(store, None, None, bundle=bundle)
+    assert len(made) == 12
+    for name, text in made.items():
+        assert text.encode() == (judged / name).read_bytes()

@@ -94,15 +94,18 @@ def cells(view: Report, table: Table) -> Cells:
 
 
 def _pivoted(view: Report, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
-    """What a pivot has columns of, the unknown last; and for each of its lines {such a value: its row}."""
+    """What a pivot has columns of, the unknown last; and for each of its lines {such a value: its row}. What is unknown
+    is a column where any line has a number there.
+    """
     assert view.pivot is not None
-    across = view.pivot[0]
+    across, number = view.pivot
     keys = [column.name for column in view.columns]
     lines: dict[tuple[Any, ...], dict[Any, Mapping[str, Any]]] = {}
     for row in rows:
         line = (None if across == "run" else row["run_id"], *(row.get(name) for name in keys))
         lines.setdefault(line, {})[row[across]] = row
-    values = sorted({row[across] for row in rows}, key=lambda value: (value is None, value))
+    held = {row[across] for row in rows if row[across] is not None or row.get(number.name) is not None}
+    values = sorted(held, key=lambda value: (value is None, value))
     return values, list(lines.values())
 
 

@@ -44,7 +44,7 @@ def truncation_effect(made: Table) -> list[str]:
     if "whole less cut, unpaired" in parts:
         found.append("Prompts that are cut are the longer ones: whole less cut is not all the cut's doing.")
     if "unknown" in parts:
-        found.append("Whether prompts were cut is unknown of imported answers.")
+        found.append("Unknown: neither a file that was imported nor the backend said whether a prompt was cut.")
     if "second less first, paired" in parts:
         found.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
     return found
@@ -73,7 +73,7 @@ def guards(made: Table) -> list[str]:
     """What the rates are of."""
     found = ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if "failed_low" in made.columns else []
     if any(row["truncated"] is None for row in made.dicts()):
-        found.append("Unknown: imported files do not say.")
+        found.append("Unknown: neither a file that was imported nor the backend said so.")
     return found
 
 

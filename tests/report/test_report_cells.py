@@ -70,6 +70,11 @@ def test_a_pivot_has_a_column_for_what_is_unknown() -> None:
     columns, body = cells(view, Table(["run_id", "task", "length", "score"], [("r", "t", None, 0.5), ("r", "t", 8, 1)]))
     assert [column.heading for column in columns] == ["task", "8", "unknown"]
     assert body == [["t", "100.00", "50.00"]]
+    columns, body = cells(
+        view, Table(["run_id", "task", "length", "score"], [("r", "t", None, None), ("r", "u", 8, 1)])
+    )
+    assert [column.heading for column in columns] == ["task", "8"], "nothing is known of the unknown"
+    assert body == [["t", ""], ["u", "100.00"]]
 
 
 def test_kinds() -> None:

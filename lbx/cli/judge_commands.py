@@ -102,11 +102,11 @@ def _show(fit: Fitness) -> None:
     from lbx.report.cells import plain_columns
     from lbx.store import Table
 
-    by_judge = sorted(fit.rows, key=lambda row: -row.win_rate)
     rows = [
         (
             row.model, *(f"{100 * one:.2f}" for one in (row.gpt4, row.win_rate)),
-            f"{100 * row.low:.2f} to {100 * row.high:.2f}", 1 + by_judge.index(row), row.rounds, row.errors,
+            f"{100 * row.low:.2f} to {100 * row.high:.2f}", 1 + sum(one.win_rate > row.win_rate for one in fit.rows),
+            row.rounds, row.errors,
         )
         for row in fit.rows
     ]  # fmt: skip

@@ -71,17 +71,14 @@ def annotate(
     with Dataset(file, out) as dataset:
         if take is not None:
             note(f"{take_pages(dataset, take):,} documents taken over from {take}")
-        try:
-            if not write:
-                from lbx.web.annotating import AnnotationPages
+        if not write:
+            from lbx.web.annotating import AnnotationPages
 
-                note(f"{len(dataset):,} documents; {dataset.changed:,} of them edited")
-                open_site(
-                    AnnotationPages(dataset, new_pairs).routes, [_YOU], host=host, port=port, uds=uds, others=others
-                )
-        finally:
-            if out is not None:
-                _write(dataset, official, new_pairs)
+            note(f"{len(dataset):,} documents; {dataset.changed:,} of them edited")
+            routes = AnnotationPages(dataset, new_pairs).routes
+            open_site(routes, [_YOU], host=host, port=port, uds=uds, others=others)
+        if out is not None:
+            _write(dataset, official, new_pairs)
 
 
 def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:

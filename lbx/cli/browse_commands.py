@@ -12,6 +12,7 @@ from lbx.cli.options import Host, Others, Port, Results, Uds
 from lbx.cli.output import note
 from lbx.cli.show_commands import rebuilt_prompts
 from lbx.cli.sites import check_web, open_site
+from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.store.answers import StoredAnswer
@@ -52,6 +53,12 @@ def browse(
 
     with Store(results, read_only=True) as store:
         check_runs(store, runs or ())
+        held = [
+            row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
+        ]
+    for task in tasks or ():
+        if task not in held:
+            raise UsageError(f"{results} has no task {task!r}.", fix=f"It has {', '.join(held) or 'none'}.")
     opened = Bundle(bundle) if bundle else None
 
     def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:

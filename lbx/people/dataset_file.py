@@ -63,7 +63,6 @@ def _checked(path: Path, number: int, data: bytes) -> int:
         if number == 1 and line.raw.lstrip("\ufeff \t\r").startswith("["):
             why = "it begins a JSON array, and a dataset has an object on each line"
             raise UsageError(f"{path}, line 1: {why}.", fix=_CORRECT, command=f"jq -c '.[]' {path} > {path.stem}.jsonl")
-        line.checked()
         return len(line.pairs())
     except UnicodeDecodeError as exc:
         why = f"it is not UTF-8 ({exc.reason} at byte {exc.start + 1})"

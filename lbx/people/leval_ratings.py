@@ -190,7 +190,7 @@ def _make_run(
 ) -> str:
     content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in rated]]))
     run_id = f"{_model(key)}-{FORMAT}-{content[:8]}"
-    settings = {"imported": FORMAT, "content_sha256": content, "key": key}
+    settings = {"imported": FORMAT, "content_sha256": content, "key": key, "judged": True}
     digest = bundle.digest if bundle else ""
     versions = {_FAMILY: BENCHMARKS[_FAMILY].metric_version}
     store.begin_run(RunRow(run_id, _model(key), "import", "", versions, digest, settings, {}, __version__))

@@ -22,7 +22,7 @@ def page_process(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], ht
             found = re.search(r"(http://127\.0\.0\.1:\d+)(/\?token=\S+)", line)
             assert found, line
             here = {"base_url": found[1], "headers": {"origin": found[1]}, "follow_redirects": True}
-            with httpx2.Client(**here, trust_env=False) as client:
+            with httpx2.Client(**here, trust_env=False, timeout=60) as client:
                 assert client.get(found[2]).status_code == 200
                 yield process, client
         finally:

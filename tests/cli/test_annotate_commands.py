@@ -62,3 +62,4 @@ def test_what_cannot_be(lbx: Lbx, file: Path, arguments: tuple[str, ...], said: 
     done = lbx("annotate", *arguments, cwd=file.parent)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
+    assert not file.with_name("notes.annotated.jsonl").exists()

@@ -204,3 +204,8 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
     with page_process("browse", moved, "--bundle", fiction / "b", "--model", tmp_path / "gone.toml") as (_, client):
         assert "The prompt cannot be rebuilt" in client.get("/answer?at=1&show=prompt").text
         assert client.get("/answer?at=1").status_code == 200
+
+
+def test_browse_knows_runs_and_tasks(lbx: Lbx, results: Path) -> None:
+    fails(lbx("browse", results, "--task", "leval/tpo"), 2, "It has leval/sci_fi.")
+    fails(lbx("browse", results, "--run", "nobody"), 2, "There is no run")

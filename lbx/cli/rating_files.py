@@ -48,7 +48,7 @@ def export_ratings(
     """Raises UsageError: no such set or rater, a document is nowhere, a file is there already."""
     from lbx.exchange import write_files
     from lbx.layout import Bundle
-    from lbx.people.leval_ratings import export_ratings as made
+    from lbx.people.leval_export import export_ratings as made
     from lbx.store import Store
 
     opened = Bundle(bundle) if bundle else None

@@ -9,8 +9,9 @@ from pathlib import Path
 from import_parts import import_predictions, real_bundle
 
 from lbx.layout import FILES
+from lbx.people.leval_export import export_ratings
 from lbx.people.leval_files import read
-from lbx.people.leval_ratings import export_ratings, import_ratings
+from lbx.people.leval_ratings import import_ratings
 from lbx.store import Store
 
 KEYS = {

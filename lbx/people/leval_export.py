@@ -1,0 +1,188 @@
+"""People's ratings out of the results file, as L-Eval's rating page writes them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lbx.benchmarks.prediction_lines import PredictionLine, read_bytes, split
+from lbx.errors import LbxError, StoreError, UsageError
+from lbx.layout import Bundle
+from lbx.people.leval_files import RatedDocument, fields, official_files, page_of, rated_page
+from lbx.people.leval_ratings import PAGE_ROW, bundled
+from lbx.records import sha256_text
+from lbx.store import Store
+from lbx.store.rows import stored_sample
+
+_GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
+
+
+def export_ratings(
+    store: Store, set_id: str | None, rater: str | None, *, bundle: Bundle | None = None, documents: Path | None = None
+) -> dict[str, str]:
+    """One rater's files: {place in the folder: text}.
+
+    An imported page comes back to the byte; a set of ``lbx rate`` is written as the page would have written it.
+
+    Args:
+        set_id, rater: may be None where there is one.
+        bundle, documents: where the documents are: a bundle with L-Eval, a file of lines with "input".
+
+    Raises:
+        UsageError: no such set or rater, or a document is nowhere.
+    """
+    chosen = _only(store, "set", "SELECT set_id FROM rating_sets WHERE kind = 'score' ORDER BY ALL", [], set_id)
+    items = store.query("SELECT * FROM rating_items WHERE set_id = ? ORDER BY position, item", [chosen]).dicts()
+    names = [
+        row[0] for row in store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [chosen]).rows
+    ]
+    if rater not in names and not (rater is None and len(names) == 1):
+        raise _choose("rater", names, rater, chosen)
+    name = rater or names[0]
+    find = _finder(_documents(bundle, documents), store)
+    kept = store.query(
+        "SELECT source_row FROM ratings WHERE set_id = ? AND rater = ? AND run_id = ? ORDER BY item, revision",
+        [chosen, name, PAGE_ROW],
+    ).rows
+    if kept:
+        return _imported(store, chosen, name, [json.loads(row[0]) for row in kept], find)
+    return _made(store, chosen, name, items, find)
+
+
+def _only(store: Store, kind: str, sql: str, parameters: Sequence[object], name: str | None) -> str:
+    known = [row[0] for row in store.query(sql, parameters).rows]
+    if name in known:
+        return str(name)
+    if name is None and len(known) == 1:
+        return str(known[0])
+    raise _choose(kind, known, name, str(store.path))
+
+
+def _choose(kind: str, known: Sequence[str], name: str | None, place: str) -> UsageError:
+    told = f"Name one with --{kind}: {', '.join(known)}." if known else "There is none to export."
+    cause = f"{place} holds {len(known)} of {kind}s with ratings" if name is None else f"{place} has no {kind} {name!r}"
+    return UsageError(f"{cause}.", fix=told)
+
+
+def _documents(bundle: Bundle | None, path: Path | None) -> dict[str, str]:
+    """Documents by their hashes."""
+    files = [path] if path else []
+    if bundle and (gold := bundle.file(_GOLD)):
+        files.append(gold)
+    texts = [line.text("input") for file in files for line in split(file, read_bytes(file)).lines]
+    if bundle:
+        texts += [sample.context for same in bundled(bundle).values() for sample in same.values()]
+    return {sha256_text(text): text for text in texts}
+
+
+def _finder(texts: Mapping[str, str], store: Store) -> Callable[[str], str]:
+    def find(digest: str) -> str:
+        if digest not in texts:
+            raise UsageError(
+                f"A rated document is not here (SHA-256 {digest[:12]}...); {store.path} holds none.",
+                fix="Name the bundle with --bundle DIR, or the file that the pages were made of: --documents FILE.",
+            )
+        return texts[digest]
+
+    return find
+
+
+def _imported(
+    store: Store, set_id: str, rater: str, kept: Sequence[Mapping[str, Any]], find: Callable[[str], str]
+) -> dict[str, str]:
+    if not all(kept):
+        raise StoreError(
+            f"A page of {rater!r} in {set_id!r} was not as the official page writes it; it is not stored whole.",
+            fix=f"Its ratings are in the table `ratings` of {store.path}.",
+        )
+    lines = []
+    for page in kept:
+        document = json.dumps(find(page["input_sha256"]), ensure_ascii=page["ascii"])
+        lines.append((page["name"], page["before"] + document + page["after"]))
+    pages = [_as_page(text, name) for name, text in lines]
+    made = official_files(pages, rater)
+    if all(name for name, _ in lines):
+        return {f"jsons/{name}": text for name, text in lines} | made
+    return made | {f"files_from_{rater}.jsonl": "".join(f"{text}\n" for _, text in lines)}
+
+
+def _as_page(text: str, name: str) -> RatedDocument:
+    return RatedDocument(PredictionLine("", 1, text, {}), name, fields(json.loads(text)))
+
+
+def _made(
+    store: Store, set_id: str, rater: str, items: Sequence[Mapping[str, Any]], find: Callable[[str], str]
+) -> dict[str, str]:
+    """Pages of a set of ``lbx rate``: a document each, in the questions' order; rated where every answer is."""
+    answers = store.query(
+        """
+        SELECT i.item, r.model, g.output, x.score, g.run_id
+        FROM rating_sets s JOIN rating_items i USING (set_id)
+        JOIN generations g ON (g.benchmark, g.task, g.sample_id, g.iteration) = (i.benchmark, i.task, i.sample_id, 0)
+             AND list_contains(s.runs::VARCHAR[], g.run_id) AND g.error IS NULL
+        JOIN runs r USING (run_id)
+        LEFT JOIN (SELECT * FROM ratings WHERE rater = ? AND iteration = 0
+                   QUALIFY row_number() OVER (PARTITION BY set_id, item, run_id ORDER BY revision DESC) = 1) x
+             ON (x.set_id, x.item, x.run_id) = (i.set_id, i.item, g.run_id)
+        WHERE s.set_id = ? ORDER BY i.position, i.item, list_position(s.runs::VARCHAR[], g.run_id)
+        """,
+        [rater, set_id],
+    ).rows
+    by_item: dict[int, list[tuple[str, str, float | None]]] = defaultdict(list)
+    for item, model, output, score, run_id in answers:
+        key = f"{model}_pred"
+        key = f"{run_id}_pred" if any(key == known for known, _, _ in by_item[item]) else key
+        by_item[item].append((key, output or "", score))
+    documents: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for item, row in zip(items, _sample_rows(store, set_id), strict=True):
+        documents[row["context_sha256"]].append({**item, **row})
+    files, pages = {}, []
+    for number, (digest, rows) in enumerate(documents.items()):
+        name, page = _page(number, rows, by_item, find(digest))
+        text = json.dumps(page)
+        files[f"jsons/{name}"] = text
+        pages.append(_as_page(text, name))
+    return files | official_files(pages, rater)
+
+
+def _sample_rows(store: Store, set_id: str) -> list[dict[str, Any]]:
+    return store.query(
+        "SELECT a.* FROM rating_items i JOIN samples a USING (benchmark, task, sample_id) WHERE i.set_id = ? "
+        "ORDER BY i.position, i.item",
+        [set_id],
+    ).dicts()
+
+
+def _page(
+    number: int,
+    rows: Sequence[Mapping[str, Any]],
+    by_item: Mapping[int, Sequence[tuple[str, str, float | None]]],
+    document: str,
+) -> tuple[str, dict[str, Any]]:
+    samples = [stored_sample(row["benchmark"], row["task"], dict(row)) for row in rows]
+    source = samples[0].meta.get("source") or samples[0].task
+    gold = {
+        "instructions": [sample.question for sample in samples],
+        "outputs": [sample.references[0] if sample.references else "" for sample in samples],
+        "input": document,
+        "source": source,
+        "evaluation": "human",
+    }
+    given: dict[str, list[str]] = defaultdict(list)
+    typed: dict[tuple[str, int], str] = {}
+    for place, row in enumerate(rows):
+        for key, text, score in by_item[row["item"]]:
+            given[key].append(text)
+            if score is not None:
+                typed[key, place] = f"{score:g}"
+    if any(len(texts) != len(rows) for texts in given.values()):
+        raise LbxError(
+            f"Not every run has answered every question on document {number}: the official page has no gaps.",
+            fix="Finish the runs, or rate a set of those that are whole.",
+        )
+    page = page_of(gold, given)
+    rated = len(typed) == len(rows) * len(given)
+    return f"{number}_{'evaled' if rated else 'example'}.json", rated_page(page, typed) if rated else page

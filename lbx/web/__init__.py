@@ -11,7 +11,8 @@ here needs lbx[web]; commands import it when they run.
 
 from lbx.web.documents import Document, Documents
 from lbx.web.pages import page, saving
-from lbx.web.serving import Place, listening, serve
+from lbx.web.place import Place
+from lbx.web.serving import listening, serve
 from lbx.web.site import Site
 
 __all__ = ["Document", "Documents", "Place", "Site", "listening", "page", "saving", "serve"]

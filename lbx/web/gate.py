@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lbx.web.pages import page
-from lbx.web.serving import Place
+from lbx.web.place import Place
 
 _log = logging.getLogger("lbx.web")
 

@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from lbx.errors import LbxError, UsageError
 from lbx.web.gate import Gate, Person
 from lbx.web.pages import HERE, page
-from lbx.web.serving import Place
+from lbx.web.place import Place
 
 
 class Site:

@@ -102,14 +102,13 @@ def _show(fit: Fitness) -> None:
     from lbx.report.cells import plain_columns
     from lbx.store import Table
 
-    rows = [
-        (
-            row.model, *(f"{100 * one:.2f}" for one in (row.gpt4, row.win_rate)),
-            f"{100 * row.low:.2f} to {100 * row.high:.2f}", 1 + sum(one.win_rate > row.win_rate for one in fit.rows),
-            row.rounds, row.errors,
-        )
-        for row in fit.rows
-    ]  # fmt: skip
+    rows = []
+    for row in fit.rows:
+        said = [f"{100 * row.win_rate:.2f}", f"{100 * row.low:.2f} to {100 * row.high:.2f}"]
+        said.append(str(1 + sum(one.win_rate > row.win_rate for one in fit.rows)))
+        if row.errors == row.rounds:
+            said = ["–"] * len(said)
+        rows.append((row.model, f"{100 * row.gpt4:.2f}", *said, row.rounds, row.errors))
     columns = ["answers of", "GPT-4", "this judge", "95% interval", "place", "rounds", "no verdict"]
     show_table("Win rates against turbo-16k-0613", plain_columns(Table(columns, rows)))
     answer(f"This judge is {fit}.")

@@ -80,8 +80,23 @@ class Fitness:
 
 def fitness(store: Store, judge_id: str) -> Fitness:
     """What a judge, or another run of the same judge, made of the published answers."""
-    made = [_calibration(store, judge) for judge in _same_judges(store, judge_id)]
-    known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()), default={})
+    return fitness_of(store).get(judge_id) or _fitness({})
+
+
+def fitness_of(store: Store) -> dict[str, Fitness]:
+    """The same of every judge of the file."""
+    judges = store.query("FROM judges ORDER BY judge_id").dicts()
+    made = _calibrations(store) if judges else {}
+    who = {row["judge_id"]: (row["model"], row["backend"], _settings(row["settings"])) for row in judges}
+    return {
+        judge: _fitness(*(made.get(other, {}) for other, same in who.items() if same == one))
+        for judge, one in who.items()
+    }
+
+
+def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
+    """By whichever calibration is of the most questions."""
+    known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in known.values()]
     if lacking := [model for model in GPT4 if model not in known]:
         return Fitness(UNKNOWN, f"it has not judged the published answers of {_and(lacking)}", rows)
@@ -93,12 +108,6 @@ def fitness(store: Store, judge_id: str) -> Fitness:
         return Fitness(UNFIT, "; ".join(why), rows)
     said = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
     return Fitness(FIT, f"its win rates of {_and(list(known))}, {said}, hold GPT-4's", rows)
-
-
-def fitness_of(store: Store, judge_ids: Sequence[str] = ()) -> dict[str, Fitness]:
-    """The same of several judges, of all without any."""
-    held = [judge for (judge,) in store.query("SELECT judge_id FROM judges ORDER BY ALL").rows]
-    return {judge: fitness(store, judge) for judge in held if not judge_ids or judge in judge_ids}
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
@@ -115,35 +124,30 @@ def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterato
             yield f"it puts {worse} above {better}"
 
 
-def _calibration(store: Store, judge_id: str) -> dict[str, tuple[Calibrated, Estimate]]:
-    """Of the published models that a judge has compared with turbo: the row, and the estimate behind it."""
-    found = {}
-    for model, figure in GPT4.items():
-        rounds = store.query(
-            "SELECT * FROM judged_rounds WHERE judge_id = ? AND kind = 'pair' AND run_id = ? AND against_run_id = ? "
-            "AND (len(marks) = 0 OR list_contains(marks, 'LLM'))",
-            [judge_id, _PUBLISHED + model, _PUBLISHED + BASELINE],
-        ).dicts()
-        if not rounds:
-            continue
-        made = opinions.estimate(rounds)
-        said = [row["score"] for row in rounds if row["score"] is not None]
-        rate = sum(said) / len(said) if said else 0.0
-        sure = opinions.sureness(made)
-        low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
-        questions = len({(row["task"], row["sample_id"]) for row in rounds})
-        errors = len(rounds) - len(said)
-        found[model] = (Calibrated(model, figure / 100, rate, low, high, questions, len(rounds), errors), made)
+def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:
+    """{judge: {published model that it has compared with turbo: the row, and the estimate behind it}}."""
+    rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in store.query(
+        "SELECT * FROM judged_rounds WHERE kind = 'pair' AND against_run_id = ? "
+        "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, 'LLM'))",
+        [_PUBLISHED + BASELINE, [_PUBLISHED + model for model in GPT4]],
+    ).dicts():
+        rounds.setdefault((row["judge_id"], row["run_id"].removeprefix(_PUBLISHED)), []).append(row)
+    found: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
+    for judge, model in sorted(rounds, key=lambda key: list(GPT4).index(key[1])):
+        found.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
     return found
 
 
-def _same_judges(store: Store, judge_id: str) -> list[str]:
-    """The judge, and runs of the same model, asked the same way by the same rubric."""
-    what = {
-        row["judge_id"]: (row["model"], row["backend"], _settings(row["settings"]))
-        for row in store.query("FROM judges ORDER BY judge_id").dicts()
-    }
-    return [judge for judge, one in what.items() if one == what.get(judge_id)]
+def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibrated, Estimate]:
+    made = opinions.estimate(rounds)
+    said = [row["score"] for row in rounds if row["score"] is not None]
+    rate = sum(said) / len(said) if said else 0.0
+    sure = opinions.sureness(made)
+    low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
+    questions = len({(row["task"], row["sample_id"]) for row in rounds})
+    row = Calibrated(model, GPT4[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(said))
+    return row, made
 
 
 def _settings(text: str) -> dict[str, Any]:

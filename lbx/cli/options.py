@@ -385,5 +385,5 @@ Uds = Annotated[
     _web("--uds", metavar="FILE", help="Listen at a Unix socket instead: the way into a container without network."),
 ]
 Others = Annotated[
-    bool, _web("--yes-others-can-reach-this", help="Allow a --host that other machines can reach, unencrypted.")
+    bool, _web("--others-may-reach-it", help="Allow a --host that other machines can reach, unencrypted.")
 ]

@@ -55,7 +55,7 @@ def _bound(host: str, port: int, others: bool) -> Place:
         raise UsageError(
             f"{host} can be reached from other machines, and what they send travels unencrypted.",
             fix="Leave --host out and use the `ssh -L` line that is printed; or, in a network that you trust, add "
-            "--yes-others-can-reach-this.",
+            "--others-may-reach-it.",
         )
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

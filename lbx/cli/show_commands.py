@@ -174,11 +174,11 @@ def rebuilt_prompts(
     """What was asked, from the bundle and the model's tokenizer. Raises LbxError: one of them is not there any more."""
     from dataclasses import replace
 
+    from lbx.runs.judge_spec import spec_of
     from lbx.runs.prompts import rebuilt
-    from lbx.runs.spec import RunSpec
     from lbx.store.sessions import newest_spec
 
-    spec = RunSpec.from_json(newest_spec(results, answer.run_id), str(results))
+    spec = spec_of(newest_spec(results, answer.run_id), str(results))
     there = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)
     try:
         outputs = [step["output"] for step in answer.values.get("steps") or ()]

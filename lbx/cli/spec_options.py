@@ -162,13 +162,13 @@ def _plain(name: str, value: Any) -> Any:
 
 def _read(file: Path, run: str | None) -> RunSpec:
     """A spec from its own file, or that of a results file's run."""
-    from lbx.runs.spec import RunSpec
+    from lbx.runs.judge_spec import read_spec, spec_of
     from lbx.store import is_results_file
     from lbx.store.sessions import newest_spec
 
     if not is_results_file(file):
-        return RunSpec.read(file)
-    return RunSpec.from_json(newest_spec(file, run), str(file))
+        return read_spec(file)
+    return spec_of(newest_spec(file, run), str(file))
 
 
 def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:

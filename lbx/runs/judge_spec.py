@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lbx.engine.selection import SampleChoice
 from lbx.errors import UsageError
-from lbx.runs.spec import JUDGE_MARK, RunSpec
+from lbx.runs.spec import JUDGE_MARK, RunSpec, read_values
 from lbx.store import Store
 
 OFFICIAL = "leval"
@@ -102,3 +103,14 @@ class JudgeSpec(RunSpec):
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults, and that this is a judge."""
         return {JUDGE_MARK: _FORMAT, **RunSpec.to_json(self)}
+
+
+def spec_of(values: object, source: str) -> RunSpec:
+    """A run's spec or a judge's, from what ``to_json`` gave. Raises UsageError as ``RunSpec.from_json``."""
+    kind = JudgeSpec if isinstance(values, Mapping) and JUDGE_MARK in values else RunSpec
+    return kind.from_json(values, source)
+
+
+def read_spec(path: Path) -> RunSpec:
+    """The same from a JSON file. Raises UsageError: it cannot be read, or is no spec."""
+    return spec_of(read_values(path), str(path))

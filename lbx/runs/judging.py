@@ -22,7 +22,7 @@ from lbx.layout import Bundle
 from lbx.records import Sample
 from lbx.report.fitness import BASELINE, GPT4
 from lbx.runs.judge_spec import OFFICIAL, JudgeSpec
-from lbx.runs.preparing import ResolvedRun
+from lbx.runs.resolved import ResolvedRun
 from lbx.store import Store
 
 log = logging.getLogger("lbx")

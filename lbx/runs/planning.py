@@ -25,7 +25,8 @@ from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, load_model, load_to_count
 from lbx.runs.outlook_text import brief
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.runs.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history

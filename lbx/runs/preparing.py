@@ -3,86 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lbx.backends.base import AnsweringBackend
-from lbx.benchmarks import BENCHMARKS, beside
-from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.summaries import Summaries
-from lbx.engine.kinship import Judged, same_family, tokenizer_sha256
+from lbx.engine.kinship import same_family, tokenizer_sha256
 from lbx.engine.offline import block_network
-from lbx.engine.selection import EVERYTHING, Selection, select_samples
+from lbx.engine.selection import EVERYTHING, select_samples
 from lbx.engine.settings import RunSettings
 from lbx.engine.summarizing import settings_of_summaries, summaries_of
-from lbx.engine.work import Agenda, Prepared, Work, not_shared, nothing_retrieved, whole_document
+from lbx.engine.work import Prepared, Work, not_shared
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter, knows_switch
-from lbx.records import Chunk, Sample, Task, canonical_json, key_values, sha256_text
+from lbx.records import canonical_json, key_values, sha256_text
 from lbx.runs.judge_spec import JudgeSpec
 from lbx.runs.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
+from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow
 from lbx.version import __version__
 
 log = logging.getLogger("lbx")
 
-Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
-"""A sample's retrieved chunks, in document order."""
-
 _SWITCHES = ("enable_thinking", "thinking")
 """What chat templates call the switch between reasoning first and answering at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedRun:
-    """A spec whose names have been looked up in its bundle. It travels to worker processes.
-
-    Attributes:
-        names, settings: of each of the runs that are made together, one row in the results file each.
-        own: a benchmark that only this run has: parts of documents that are to be summed up, or a judge's rounds.
-        told: what makes the run beside its settings: of a judge its rubric.
-        judged: whose answers are judged.
-        document: what stands in place of a sample's document.
-        server: the one address that may be reached.
-        network: how the run is kept offline, in words.
-        checked: how the bundle was held against its manifest, in words.
-    """
-
-    spec: RunSpec
-    bundle: Bundle
-    tasks: Sequence[Task]
-    selection: Selection
-    names: Sequence[str | None]
-    settings: Sequence[RunSettings]
-    chunks: Chunks = nothing_retrieved
-    own: Benchmark | None = None
-    told: Mapping[str, str] = field(default_factory=dict)
-    judged: Sequence[Judged] = ()
-    document: Callable[[Sample], Sample] = whole_document
-    server: tuple[str, int] | None = None
-    network: str = ""
-    checked: str = ""
-
-    @property
-    def benchmarks(self) -> Mapping[str, Benchmark]:
-        """By name."""
-        return beside(self.own)
-
-    def reading(self, retriever: str, chunks: Chunks) -> ResolvedRun:
-        """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
-        return replace(self, settings=[replace(one, retriever=retriever) for one in self.settings], chunks=chunks)
-
-    def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
-        """What each of the runs asks."""
-        return [
-            Agenda(run_id, self.bundle, self.tasks, self.benchmarks, settings, self.selection)
-            for run_id, settings in zip(run_ids, self.settings, strict=True)
-        ]
 
 
 def resolve(spec: RunSpec) -> ResolvedRun:

@@ -18,7 +18,8 @@ from lbx.prompts import ReadPrompt
 from lbx.records import Prompt, Sample, SampleKey
 from lbx.runs.judge_spec import JudgeSpec
 from lbx.runs.loading import card_of, load_to_count
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.runs.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
 from lbx.store import Store
 

@@ -31,7 +31,8 @@ from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
-from lbx.runs.preparing import ResolvedRun, prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.runs.preparing import prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.runs.resolved import ResolvedRun
 from lbx.runs.scoring import Embedding, score_with
 from lbx.runs.spec import RunSpec
 from lbx.runs.watching import Watch, log_beside, watched

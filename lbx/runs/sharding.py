@@ -29,7 +29,8 @@ from lbx.errors import BackendError, DoesNotFitError, UsageError
 from lbx.runs.listening import Listener
 from lbx.runs.loading import LoadedModel, card_of, load_model, load_to_count
 from lbx.runs.planning import known_costs
-from lbx.runs.preparing import ResolvedRun, make_works, resolve, retrieving, run_row
+from lbx.runs.preparing import make_works, resolve, retrieving, run_row
+from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
 from lbx.store import Store
 

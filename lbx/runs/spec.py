@@ -165,9 +165,7 @@ class RunSpec:
         if values[_MARK] != FORMAT:
             raise UsageError(f"{source} is of a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
         if JUDGE_MARK in values and cls is RunSpec:
-            from lbx.runs.judge_spec import JudgeSpec
-
-            return JudgeSpec.from_json(values, source)
+            raise UsageError(f"{source} is the spec of a judge, not of a run.", fix="lbx.runs.judge_spec reads both.")
         given = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(map(str, given.keys() - known)):
@@ -186,13 +184,17 @@ class RunSpec:
         Raises:
             UsageError: it cannot be read, or is no spec.
         """
-        try:
-            values = json.loads(read_input(path, _MOST_BYTES))
-        except OSError as exc:
-            raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.", fix=_FIX) from exc
-        except (ValueError, RecursionError) as exc:
-            raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
-        return cls.from_json(values, str(path))
+        return cls.from_json(read_values(path), str(path))
+
+
+def read_values(path: Path) -> object:
+    """What a spec's file says. Raises UsageError: it cannot be read, or is no JSON."""
+    try:
+        return json.loads(read_input(path, _MOST_BYTES))
+    except OSError as exc:
+        raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.", fix=_FIX) from exc
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
 
 
 def _tuple(given: object, between: str | None = None) -> object:

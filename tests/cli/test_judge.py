@@ -23,10 +23,9 @@ from endpoint_servers import ScriptedServer, closing_all
 
 from lbx.benchmarks.judging import Judging
 from lbx.engine.planning.run_plan import make_plan
-from lbx.runs.judge_spec import JudgeSpec
+from lbx.runs.judge_spec import JudgeSpec, spec_of
 from lbx.runs.loading import card_of, load_model
 from lbx.runs.preparing import make_works, resolve
-from lbx.runs.spec import RunSpec
 
 OWN = """
 name = "faithful"
@@ -329,7 +328,7 @@ def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx
         runs=["x", "y"],
         against="published-turbo-16k-0613",
     )
-    run = resolve(RunSpec.from_json(json.loads(json.dumps(spec.to_json())), "here"))
+    run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
     assert isinstance(run.own, Judging)
     loaded = load_model(card_of(spec, run.bundle), run.bundle)
     try:

@@ -29,7 +29,8 @@ from lbx.engine.workers.pool import WorkerPool
 from lbx.errors import BackendError, InterruptedByUserError, LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.records import SampleKey, Task
-from lbx.runs.preparing import ResolvedRun, prepare_worker
+from lbx.runs.preparing import prepare_worker
+from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
 
 QUESTIONS = 120

@@ -1,0 +1,66 @@
+"""A run whose names have been looked up: what there is to ask, before there is a model to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lbx.benchmarks import beside
+from lbx.benchmarks.base import Benchmark
+from lbx.engine.kinship import Judged
+from lbx.engine.selection import Selection
+from lbx.engine.settings import RunSettings
+from lbx.engine.work import Agenda, nothing_retrieved, whole_document
+from lbx.layout import Bundle
+from lbx.records import Chunk, Sample, Task
+from lbx.runs.spec import RunSpec
+
+Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
+"""A sample's retrieved chunks, in document order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A spec whose names have been looked up in its bundle. It travels to worker processes.
+
+    Attributes:
+        names, settings: of each of the runs that are made together, one row in the results file each.
+        own: a benchmark that only this run has: parts of documents that are to be summed up, or a judge's rounds.
+        told: what makes the run beside its settings: of a judge its rubric.
+        judged: whose answers are judged.
+        document: what stands in place of a sample's document.
+        server: the one address that may be reached.
+        network: how the run is kept offline, in words.
+        checked: how the bundle was held against its manifest, in words.
+    """
+
+    spec: RunSpec
+    bundle: Bundle
+    tasks: Sequence[Task]
+    selection: Selection
+    names: Sequence[str | None]
+    settings: Sequence[RunSettings]
+    chunks: Chunks = nothing_retrieved
+    own: Benchmark | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
+    judged: Sequence[Judged] = ()
+    document: Callable[[Sample], Sample] = whole_document
+    server: tuple[str, int] | None = None
+    network: str = ""
+    checked: str = ""
+
+    @property
+    def benchmarks(self) -> Mapping[str, Benchmark]:
+        """By name."""
+        return beside(self.own)
+
+    def reading(self, retriever: str, chunks: Chunks) -> ResolvedRun:
+        """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
+        return replace(self, settings=[replace(one, retriever=retriever) for one in self.settings], chunks=chunks)
+
+    def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
+        """What each of the runs asks."""
+        return [
+            Agenda(run_id, self.bundle, self.tasks, self.benchmarks, settings, self.selection)
+            for run_id, settings in zip(run_ids, self.settings, strict=True)
+        ]

@@ -60,7 +60,9 @@ def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
     board = read(store, "leaderboard", wanted)
     more = _more(results, board, _opinions(store))
     if not board.rows:
-        return [sheet(REPORTS["leaderboard"], board), *([more] if _opinions(store) else [])]
+        said = [(name, read(store, name, wanted)) for name in _opinions(store)]
+        opinions = [sheet(REPORTS[name], found) for name, found in said if found.rows]
+        return [*opinions, *_failures(store, wanted.runs), more] if opinions else [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(read(store, "paper", wanted))
     rest = [*_marks(counts(store, wanted)), *_failures(store, wanted.runs), more]
     for most, most_averages in _SHARES:

@@ -225,6 +225,7 @@ VIEWS: dict[str, str] = {
             SELECT b.* FROM benchmark_results b WHERE {_newest("benchmark_results", "b", "run_id", "benchmark")}
         ) b USING (run_id, benchmark)
         JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
+        WHERE coalesce(r.settings->>'judged' <> 'true', true)
     """,
     # Lengths fall into bins by powers of two: 1,000 stands under "up to 1,024", and what nobody knows under NULL. A
     # task that is still being answered has a plain mean by the documents' lengths.

@@ -48,6 +48,8 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     said = lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4").stdout
     assert "gpt-4: 10 rounds about ours-7b-leval_judge-" in said
     assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
+    screen = lbx("report", out).stdout  # no metric scores what is judged: no place on a leaderboard
+    assert "What judges say" in screen and "Leaderboard" not in screen
     told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4", "--json").stdout)
     assert [run["failed"] for run in told["runs"]] == [0, 1]
     back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout

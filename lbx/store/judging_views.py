@@ -190,10 +190,19 @@ JUDGING_VIEWS: dict[str, str] = {
         GROUP BY GROUPING SETS ((judge_id, judge, rubric, benchmark), (judge_id, judge, rubric, benchmark, run_id,
                                                                        against_run_id))
     """,
-    # What people last said of an answer. Of two answers the verdict is about both: a row each.
+    # What people last said of an answer that is still the same. Of two answers the verdict is about both: a row each.
     "rated_answers": f"""
-        WITH last AS (
-            SELECT * FROM ratings
+        WITH asked AS (
+            SELECT set_id, item, benchmark, task, sample_id, unnest(try_cast(meta->'answers' AS JSON[])) AS one
+            FROM rating_items
+        ), changed AS (
+            SELECT DISTINCT set_id, item, g.run_id, g.iteration
+            FROM asked a JOIN generations g ON g.run_id = a.one->>'run_id' AND g.benchmark = a.benchmark
+                AND g.task = a.task AND g.sample_id = a.sample_id
+                AND g.iteration = try_cast(a.one->>'iteration' AS INTEGER)
+            WHERE g.error IS NOT NULL OR sha256(coalesce(g.output, '')) <> a.one->>'sha256'
+        ), last AS (
+            SELECT * FROM ratings r ANTI JOIN changed USING (set_id, item, run_id, iteration)
             QUALIFY row_number() OVER (PARTITION BY {_RATER} ORDER BY revision DESC) = 1
         ), said AS (
             SELECT s.set_id, s.kind, s.scale_low, s.scale_high, l.item, i.position, i.benchmark, i.task, i.sample_id,
@@ -201,6 +210,8 @@ JUDGING_VIEWS: dict[str, str] = {
                    CASE WHEN s.kind = 'score' THEN l.score END AS rating,
                    CASE WHEN s.kind = 'pair' THEN l.verdict END AS verdict, l.created_at
             FROM last l JOIN rating_sets s USING (set_id) JOIN rating_items i USING (set_id, item)
+            ANTI JOIN changed c ON c.set_id = l.set_id AND c.item = l.item AND c.run_id = l.against_run_id
+                AND c.iteration = l.against_iteration
             WHERE rating IS NOT NULL OR verdict IS NOT NULL
         ), sides AS (
             FROM said UNION ALL BY NAME

@@ -22,6 +22,7 @@ _FIRST = 1000
 _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
+_GROUPINGS = "\"grouping\" IN ('judge', 'people')"
 _SURE = ("low", "high", "se", "df", "clusters", "method", "within")
 
 
@@ -83,21 +84,43 @@ def sureness(made: Estimate) -> dict[str, Any]:
 
 
 def add_up(store: Store, run_ids: Collection[str]) -> None:
-    """Write what judges and people say of these runs' answers into ``group_results``, in place of what stands there."""
+    """Write what judges and people say of these runs' answers into ``group_results``, in place of what stands there;
+    and of the runs that were compared with these.
+    """
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
         return
+    if run_ids:
+        run_ids = sorted({*run_ids, *_compared_with(store, run_ids)})
     rows: dict[tuple[str, str], list[GroupRow]] = {}
     for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
         of_run.append(_group(row, _FIRST + len(of_run)))
     held = store.query(
-        "SELECT DISTINCT run_id, benchmark FROM group_results "
-        "WHERE \"grouping\" IN ('judge', 'people') AND list_contains(?::VARCHAR[], run_id)",
+        f"SELECT DISTINCT run_id, benchmark FROM group_results WHERE {_GROUPINGS} "
+        "AND list_contains(?::VARCHAR[], run_id)",
         [list(run_ids)],
     )
     for run_id, benchmark in dict.fromkeys([*rows, *held.rows]):
         store.write_opinions(run_id, benchmark, rows.get((run_id, benchmark), []))
+
+
+def add_up_all(store: Store) -> None:
+    """The same of all runs of the file."""
+    add_up(store, [run for (run,) in store.query(
+        "SELECT run_id FROM judgements UNION SELECT run_id FROM ratings JOIN rating_items USING (set_id, item) "
+        f"UNION SELECT run_id FROM group_results WHERE {_GROUPINGS} ORDER BY ALL"
+    ).rows if run])  # fmt: skip
+
+
+def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:
+    found = store.query(
+        "SELECT run_id FROM judgements WHERE list_contains($1::VARCHAR[], against_run_id) UNION "
+        "SELECT run_id FROM ratings WHERE list_contains($1::VARCHAR[], against_run_id) UNION "
+        "SELECT against_run_id FROM ratings WHERE list_contains($1::VARCHAR[], run_id)",
+        [list(run_ids)],
+    )
+    return [run for (run,) in found.rows if run]
 
 
 def add_up_judge(store: Store, judge_id: str) -> None:

@@ -316,6 +316,12 @@ class Store:
                 "WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
                 [judge],
             )
+        for opponent in {name[0] for name in answered if name[1] != "judge"}:
+            connection.execute(
+                f"DELETE FROM group_results WHERE {_OPINIONS} "
+                "AND (ends_with(name, ' vs ' || $1) OR contains(name, ' vs ' || $1 || ', '))",
+                [opponent],
+            )
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Hold new samples against those of the same names, and complete these."""

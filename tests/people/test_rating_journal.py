@@ -19,12 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rated_file import answers_file, book_of, rate_all, set_of
 
+from lbx.benchmarks import BENCHMARKS
+from lbx.engine.adding_up import add_up
 from lbx.errors import StoreError, UsageError
 from lbx.people.book import Book, Said
 from lbx.people.collecting import collect
 from lbx.people.journal import Journal, journal_of, read_journal
 from lbx.people.sets import PAIR, RatingSet
-from lbx.store import Store
+from lbx.store import GenerationRow, Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingRow
 
@@ -78,6 +80,37 @@ def test_what_is_said_is_added_up(path: Path, tmp_path: Path) -> None:
                 "SELECT run_id, name, metric, official FROM group_results WHERE \"grouping\" = 'people' ORDER BY ALL"
             ).rows
         assert said == [(run, name, "rating", mean) for run in ("alpha", "beta")]
+
+
+def people(path: Path) -> list[tuple[object, ...]]:
+    with Store(path, read_only=True) as store:
+        return store.query(
+            "SELECT run_id, metric, n, official FROM group_results WHERE \"grouping\" = 'people' ORDER BY ALL"
+        ).rows
+
+
+def test_ratings_of_an_answer_that_has_changed_are_kept_and_count_no_more(path: Path) -> None:
+    rate_all(path, "ann", 4)
+    collect(path)
+    with Store(path) as store:
+        store.write(generations=[GenerationRow("beta", "leval", "narrative_qa", "q000", 0, "quite another")])
+        add_up(store, "beta", BENCHMARKS["leval"])
+    assert people(path) == [("alpha", "rating", 9, 4.0), ("beta", "rating", 8, 4.0)]
+    assert len(last(path)) == 18
+
+
+def test_a_pair_counts_no_more_where_either_answer_has_changed(path: Path) -> None:
+    with Journal(journal_of(path)) as journal:
+        book = book_of(path, journal, kind=PAIR)
+        for item in book.queue("ann"):
+            book.say("ann", item, [Said(0, "tie")])
+    collect(path)
+    assert [row[2] for row in people(path)] == [8, 8]
+    for run, name in (("beta", "q000"), ("alpha", "q001")):
+        with Store(path) as store:
+            store.write(generations=[GenerationRow(run, "leval", "narrative_qa", name, 0, "quite another")])
+            add_up(store, run, BENCHMARKS["leval"])
+    assert [row[2] for row in people(path)] == [6, 6]
 
 
 def test_equal_answers_are_rated_for_all(path: Path) -> None:
@@ -253,6 +286,7 @@ def test_results_files_are_merged(path: Path, tmp_path: Path) -> None:
     assert done.returncode in (0, 3), done.stderr
     assert len(table(merged)) == 54
     assert {key[1]: score for key, score in last(merged).items()} == {"ann": 3.0, "bob": 2.0}
+    assert people(merged) == [("alpha", "rating", 18, 2.5), ("beta", "rating", 18, 2.5)]
     done = Lbx()("merge", merged, path, other, "-o", again)
     assert done.returncode in (0, 3), done.stderr
     assert table(again) == table(merged)

@@ -270,6 +270,16 @@ def test_merged_files_have_all_that_was_said(tmp_path: Path) -> None:
         assert fitness(store, "j").verdict == "fit"
 
 
+def test_an_opponents_changed_answer_counts_no_more_in_anybodys_numbers(store: Store) -> None:
+    """`lbx run --retry-empty` adds up the opponent alone."""
+    published(store)
+    add_judge(store, "j", calibration(like_gpt4))
+    store.write(generations=[GenerationRow(BASELINE, "leval", "narrative_qa", "q0", 0, output="quite another")])
+    assert not store.query("SELECT * FROM group_results WHERE \"grouping\" = 'judge'").rows
+    add_up(store, BASELINE, BENCHMARKS["leval"])
+    assert store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows == [(190,)] * 3
+
+
 # Agreement
 
 

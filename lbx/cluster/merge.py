@@ -95,7 +95,6 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
             merging = merge_files(store, sources)
             merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
             _add_up(store, merging, merged)
-            opinions.add_up_all(store)  # a judge, raters, and whom they speak of may lie in several files
             if plan is not None:
                 merged.gaps = gaps(store, plan)
             _close_runs(store, merged)

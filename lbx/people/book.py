@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lbx.errors import UsageError
-from lbx.people.journal import Journal
+from lbx.errors import StoreError, UsageError
+from lbx.people.journal import Journal, row_of
 from lbx.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet, by_number
 from lbx.store.rows import RatingRow
 
@@ -66,7 +66,14 @@ class Book:
         self._done: dict[str, list[list[tuple[Key, RatingRow | None]]]] = {}
         self._places: dict[tuple[str, int], list[list[Key]]] = {}
         self._last = datetime.min.replace(tzinfo=UTC)
-        for row in sorted(map(row_of, held), key=lambda one: (one.created_at, one.revision)):
+        try:
+            rows = sorted(map(row_of, held), key=lambda one: (one.created_at, one.revision))
+        except (TypeError, ValueError) as exc:
+            raise StoreError(
+                f"The results file holds ratings of {rating_set.set_id} that lbx did not write.",
+                fix="Rate in a results file that nothing but lbx has written to.",
+            ) from exc
+        for row in rows:
             self._enter([row])
         self._read(list(journal.records))
         self._queues = {rater: self._queue(rater) for rater in raters}
@@ -249,14 +256,3 @@ class Book:
 
 def _same(one: Answer, other: Answer) -> bool:
     return (one.run_id, one.iteration) == (other.run_id, other.iteration)
-
-
-_COLUMNS = {column.name for column in fields(RatingRow)}
-
-
-def row_of(values: Mapping[str, Any]) -> RatingRow:
-    """A row as a journal or a table has it. Raises TypeError, ValueError, KeyError: it is none."""
-    created = values["created_at"]
-    time = created if isinstance(created, datetime) else datetime.fromisoformat(created)
-    kept = {name: value for name, value in values.items() if name in _COLUMNS}
-    return RatingRow(**{**kept, "created_at": time.replace(tzinfo=UTC)})

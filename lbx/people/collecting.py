@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.errors import StoreError
-from lbx.people.book import row_of
-from lbx.people.journal import Journal, journal_of, read_journal
+from lbx.people.journal import Journal, journal_of, read_journal, row_of
 from lbx.store import Store, opinions
 from lbx.store.ratings import add_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow

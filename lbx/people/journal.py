@@ -10,15 +10,27 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
+import stat
 import threading
 from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from lbx.errors import StoreError
-from lbx.store.rows import as_json
+from lbx.people.sets import VERDICTS
+from lbx.store.rows import RatingRow, as_json
+
+_OWN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+"""A link in a shared folder might lead what people say into a file of somebody's choice."""
+_COLUMNS = {column.name for column in fields(RatingRow)}
+_TEXTS = ("set_id", "rater", "run_id", "against_run_id")
+_COUNTS = ("item", "iteration", "against_iteration", "revision")
+_MOST = 2**31
 
 
 def journal_of(results: Path) -> Path:
@@ -57,13 +69,20 @@ class Journal:
             raise
 
     def _set_aside(self, piece: bytes, size: int) -> None:
-        self.torn = self.path.with_suffix(".torn")
-        with self.torn.open("ab") as file:
-            file.write(piece + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.ftruncate(self._file, size)
-        os.fsync(self._file)
+        torn = self.path.with_suffix(".torn")
+        try:
+            with os.fdopen(os.open(torn, os.O_WRONLY | os.O_APPEND | _OWN, 0o600), "wb") as file:
+                file.write(piece + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.ftruncate(self._file, size)
+            os.fsync(self._file)
+        except OSError as exc:
+            raise StoreError(
+                f"The piece of a line that a kill left in {self.path} cannot be put into {torn}: {exc.strerror}.",
+                fix="Nothing has changed. Make room on the disk, then do it again.",
+            ) from exc
+        self.torn = torn
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a line. When this returns, it is on the disk.
@@ -117,7 +136,10 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 def _locked(path: Path) -> int:
     while True:
         try:
-            file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(path, os.O_RDWR | os.O_APPEND | _OWN, 0o600)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                os.close(file)
+                raise StoreError(f"{path} is no file.", fix="It is where ratings are kept: move it away.")
         except OSError as exc:
             raise StoreError(
                 f"The journal {path} cannot be written: {exc.strerror}.",
@@ -174,6 +196,31 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+        if not record.keys() & {"set", "ratings"}:
+            return None
+        for row in record.get("ratings", ()):
+            row_of(row)
+        if "set" in record and not isinstance(record["set"]["set_id"], str):
+            return None
+        return record if all(isinstance(item["item"], int) for item in record.get("items", ())) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return record if isinstance(record, dict) and record.keys() & {"set", "ratings"} else None
+
+
+def row_of(values: Mapping[str, Any]) -> RatingRow:
+    """A row as a journal or a table has it. Raises TypeError, ValueError, KeyError: it is none."""
+    created = values["created_at"]
+    time = created if isinstance(created, datetime) else datetime.fromisoformat(created)
+    kept = {name: value for name, value in values.items() if name in _COLUMNS}
+    row = RatingRow(**{**kept, "created_at": (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)})
+    counts = [getattr(row, name) for name in _COUNTS] + ([] if row.shown_at is None else [row.shown_at])
+    texts = [*(getattr(row, name) for name in _TEXTS), row.comment or ""]
+    numbers = [one for one in (row.score, row.seconds) if one is not None]
+    if not (
+        all(type(one) is int and 0 <= one < _MOST for one in counts)
+        and all(type(one) is str for one in texts)
+        and row.verdict in (None, *VERDICTS)
+        and all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
+    ):
+        raise ValueError("no rating")
+    return row

@@ -25,7 +25,6 @@ from lbx.people.leval_files import (
 )
 from lbx.records import Sample, canonical_json, sha256_text
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.opinions import add_up
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.version import __version__
@@ -87,7 +86,6 @@ def import_ratings(
         name, "score", FORMAT, list(runs.values()), LOWEST, HIGHEST, bundle_digest=bundle.digest if bundle else None
     )
     write_ratings(store, sets=[made], items=items, ratings=[*kept, *ratings])
-    add_up(store, runs.values())
     new = [run for key, run in runs.items() if key not in known]
     return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
 

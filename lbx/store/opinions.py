@@ -105,14 +105,6 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
         store.write_opinions(run_id, benchmark, rows.get((run_id, benchmark), []))
 
 
-def add_up_all(store: Store) -> None:
-    """The same of all runs of the file."""
-    add_up(store, [run for (run,) in store.query(
-        "SELECT run_id FROM judgements UNION SELECT run_id FROM ratings JOIN rating_items USING (set_id, item) "
-        f"UNION SELECT run_id FROM group_results WHERE {_GROUPINGS} ORDER BY ALL"
-    ).rows if run])  # fmt: skip
-
-
 def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:
     found = store.query(
         "SELECT run_id FROM judgements WHERE list_contains($1::VARCHAR[], against_run_id) UNION "
@@ -134,7 +126,7 @@ def add_up_all(store: Store) -> None:
     """The same of all runs that anybody has spoken of."""
     add_up(store, [run for (run,) in store.query(
         "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
-        "SELECT run_id FROM group_results WHERE \"grouping\" IN ('judge', 'people') ORDER BY ALL"
+        f"SELECT run_id FROM group_results WHERE {_GROUPINGS} ORDER BY ALL"
     ).rows])  # fmt: skip
 
 

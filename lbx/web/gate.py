@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -66,6 +66,8 @@ class Gate:
         answer = self._refused(request) or self._unknown(request)
         try:
             await (answer or self._app)(scope, receive, sending)
+        except ClientDisconnect:  # the browser is gone, and nobody is left to be told
+            return
         except Exception as error:  # of ours; the browser has been told
             if os.environ.get("LBX_DEBUG"):
                 raise
@@ -82,7 +84,10 @@ class Gate:
         own = origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
         if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return _refusal("This was sent from another page than lbx's own.", "Nothing was saved.")
-        if int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES:
+        if (
+            "transfer-encoding" in request.headers
+            or int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES
+        ):
             return _refusal("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
         return None
 

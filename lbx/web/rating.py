@@ -104,7 +104,7 @@ class RatingPages:
             found.append(
                 {
                     "place": at,
-                    "letter": LETTERS[at],
+                    "letter": letter(at),
                     "blocks": blocks_of(visible(group[0].text)) if group[0].text.strip() else [],
                     "same": len(group),
                     "value": value,
@@ -195,7 +195,7 @@ class RatingPages:
         rated, place = self._rated(done), self._place_of(rater, item)
         if rated is None:
             return "Saved."
-        what = f"{LETTERS[rated[0]]}: {rated[1]}" if self._book.set.kind == SCORE else _VERDICTS[str(rated[1])]
+        what = f"{letter(rated[0])}: {rated[1]}" if self._book.set.kind == SCORE else _VERDICTS[str(rated[1])]
         return f"Saved: question {place}, {what}. u takes it back."
 
     def _undone(self, rater: str, item: Item) -> str:
@@ -228,6 +228,11 @@ class RatingPages:
     def _before(self, rater: str, item: Item) -> str:
         queue = self._book.queue(rater)
         return _place(queue[max(0, queue.index(item) - 1)])
+
+
+def letter(place: int) -> str:
+    """What an answer is called: A to Z, then AA, AB ..."""
+    return (letter(place // 26 - 1) if place >= 26 else "") + LETTERS[place % 26]
 
 
 def _place(item: Item) -> str:

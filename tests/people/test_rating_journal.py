@@ -202,6 +202,50 @@ def test_a_damaged_line_is_named(path: Path) -> None:
     assert journal_of(path).exists()
 
 
+RATED = {"set_id": "s", "item": 0, "rater": "ann", "run_id": "r", "iteration": 0, "against_run_id": "",
+         "against_iteration": 0, "revision": 0, "score": 3.0, "created_at": "2026-01-01T00:00:00"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"set":[1],"items":[]}', '{"set":null}', '{"set":{"set_id":["a"]},"items":[]}', '{"ratings":5}',
+        '{"ratings":[5]}', '{"ratings":' + "[" * 100_000, '{"ratings":' + "9" * 5000 + "}",
+        *(
+            json.dumps({"ratings": [{**RATED, **wrong}]})
+            for wrong in (
+                {"item": "x"}, {"item": 10**30}, {"rater": ["a"]}, {"rater": None}, {"revision": -1},
+                {"score": "abc"}, {"score": float("nan")}, {"score": float("inf")}, {"verdict": "zzz"},
+                {"created_at": 5}, {"shown_at": 1e30}, {"seconds": "x"}, {"set_id": ["s"]},
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_lbx_wrote_is_named_wherever_it_is_read(path: Path, tmp_path: Path, line: str) -> None:
+    journal_of(path).write_text(f"{line}\n")
+    with pytest.raises(StoreError, match=r"Line 1 of .* is no line that lbx wrote"):
+        Journal(journal_of(path))
+    with pytest.raises(StoreError, match=r"Line 1 of .* is no line that lbx wrote"):
+        read_journal(journal_of(path))
+
+
+def test_a_journal_and_its_torn_piece_lead_nowhere_else(path: Path, tmp_path: Path) -> None:
+    victim, journal = tmp_path / "victim", journal_of(path)
+    journal.symlink_to(victim)
+    with pytest.raises(StoreError, match="cannot be written"):
+        Journal(journal)
+    journal.unlink()
+    os.mkfifo(journal)
+    with pytest.raises(StoreError, match="is no file"):
+        Journal(journal)
+    journal.unlink()
+    journal.write_text('{"ratings": [')
+    journal.with_suffix(".torn").symlink_to(victim)
+    with pytest.raises(StoreError, match="cannot be put into"):
+        Journal(journal)
+    assert not victim.exists() and journal.read_text() == '{"ratings": ['
+
+
 def test_one_process_writes(path: Path) -> None:
     with Journal(journal_of(path)):
         with pytest.raises(StoreError, match="Another `lbx rate`"):

@@ -134,6 +134,9 @@ def test_a_form_is_saved_for_whom_it_is(site: Site) -> None:
     assert broken.status_code == 400
     long = client_of(site).post("/save", content=b"a", headers={"content-length": str(1 << 30)})
     assert long.status_code == 413
+    # With both headers a server reads on for as long as pieces come.
+    endless = client_of(site).post("/save", content=b"a=1", headers={"transfer-encoding": "chunked"})
+    assert endless.status_code == 413
     assert len(SAVED) == 1
 
 

@@ -197,3 +197,13 @@ def test_scales_have_keys(tmp_path: Path) -> None:
         assert 'value="rate-0-10" data-key="0"' in text
         press(client, 0, "rate-0-10")
         assert book.values("ann", book.set.items[0])[0] == 10.0
+
+
+def test_more_answers_than_letters(tmp_path: Path) -> None:
+    path = answers_file(tmp_path / "many.duckdb", runs=[f"run{n:02d}" for n in range(30)], questions=1)
+    with Journal(journal_of(path)) as journal:
+        pages = RatingPages(book_of(path, journal), Documents({}.get))
+        with site_of(pages.routes, ("ann",)) as site:
+            shown = client_of(site).get("/item/0")
+    assert shown.status_code == 200
+    assert "Answer Z<" in shown.text and "Answer AA<" in shown.text and "Answer AD<" in shown.text

@@ -85,8 +85,15 @@ class LEvalQuestion(NamedTuple):
 
 def marks(sample: Sample) -> tuple[str, ...]:
     """Who judges a question: "LLM", "human", both or nobody."""
-    own = sample.meta.get("evaluation")
-    return (*((own,) if own in JUDGED else ()), *sample.meta.get("judged_by", ()))
+    return marks_in(sample.meta)
+
+
+def marks_in(meta: object) -> tuple[str, ...]:
+    """The same of what a results file says of a sample, be it what it may."""
+    told = meta if isinstance(meta, dict) else {}
+    copies = told.get("judged_by")
+    said = [told.get("evaluation"), *(copies if isinstance(copies, list | tuple) else ())]
+    return tuple(mark for mark in said if mark in JUDGED)
 
 
 def read_questions(source: Source) -> list[LEvalQuestion]:

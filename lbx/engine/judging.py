@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import NAME, PAIR, Round, Rubric
 from lbx.benchmarks.leval_tasks import KINDS, OPEN
+from lbx.benchmarks.leval_tasks import marks as marks_of
 from lbx.benchmarks.summaries import Summaries
 from lbx.errors import UsageError
 from lbx.records import Sample
@@ -44,8 +45,7 @@ class Question:
     @property
     def marks(self) -> tuple[str, ...]:
         """Who is to judge it."""
-        copies = self.sample.meta.get("judged_by")
-        said = [self.sample.meta.get("evaluation"), *(copies if isinstance(copies, list) else ())]
+        said = marks_of(self.sample)
         return tuple(mark for mark in MARKS if mark in said)
 
 

@@ -118,11 +118,17 @@ def _pairs(
     for row in store.query(
         'SELECT a.meta, a.question, a."references", g.output, g.error, g.created_at FROM generations g '
         "JOIN samples a USING (benchmark, task, sample_id) WHERE g.run_id = ? AND g.benchmark = ? AND g.iteration = 0 "
-        "ORDER BY a.position",
-        [run["run_id"], NAME],
+        # What was said of an answer that is another one now makes room for what is said of that.
+        "ORDER BY g.sample_id IN (SELECT round_id FROM judgements WHERE judge_id = ? AND current), a.position",
+        [run["run_id"], NAME, run["run_id"]],
     ).dicts():
         meta = json.loads(row["meta"])
-        key = (*(meta.get(name) for name in _COMPARED), *meta.get("marks", ()))
+        key = _key(meta)
+        if key is None:
+            raise StoreError(
+                f"{store.path} holds a round of {run['run_id']} that lbx did not write.",
+                fix="Give the file as lbx wrote it.",
+            )
         rounds.setdefault(key, {})[meta.get("answer_first") is not False] = {**row, "meta": meta}
     # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
     asked = {marks[0] for key in rounds if len(marks := key[len(_COMPARED) :]) == 1}
@@ -137,6 +143,14 @@ def _pairs(
             lines.append(f"{pair.line.raw}\n")
             held.append(pair)
     return found, len(rounds) - len(whole)
+
+
+def _key(meta: Any) -> tuple[Any, ...] | None:
+    """Which question and whose answers; None where it is no round of two answers."""
+    if not isinstance(meta, dict) or not isinstance(marks := meta.get("marks", []), list):
+        return None
+    key = (*(meta.get(name) for name in _COMPARED), *marks)
+    return key if all(isinstance(one, str | int) for one in key) else None
 
 
 def _labels(store: Store, runs: set[str]) -> dict[str, str]:

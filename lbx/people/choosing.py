@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.leval_tasks import marks_in
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
@@ -103,8 +104,8 @@ def _answered(store: Store, runs: Sequence[str], pattern: str) -> list[tuple[fro
 
 def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
     row = rows[0]
-    meta = json.loads(row["meta"])
-    marks = {*meta.get("judged_by", ()), meta.get("evaluation")}
+    marks = {*marks_in(json.loads(row["meta"]))}
+    references = json.loads(row["references"])
     if row["metric"] in OPEN_METRICS or marks & _MARKS["both"]:
         marks.add("open")
     item = Item(
@@ -113,11 +114,11 @@ def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
         row["task"],
         row["sample_id"],
         row["question"],
-        tuple(map(str, json.loads(row["references"]))),
+        tuple(map(str, references)) if isinstance(references, list) else (),
         "" if row["document"] == NO_DOCUMENT else row["document"] or "",
         tuple(Answer(one["run_id"], one["iteration"], one["output"]) for one in rows),
     )
-    return frozenset(map(str, marks)), item
+    return frozenset(marks), item
 
 
 def _chosen(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:

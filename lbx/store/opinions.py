@@ -90,8 +90,7 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
         return
-    if run_ids:
-        run_ids = sorted({*run_ids, *_compared_with(store, run_ids)})
+    run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may name nobody
     rows: dict[tuple[str, str], list[GroupRow]] = {}
     for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])

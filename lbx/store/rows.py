@@ -392,16 +392,17 @@ class Table:
 
 
 def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
-    """A stored sample, without its document: no metric needs it."""
+    """A stored sample, without its document: no metric needs it. What has not the form that lbx writes is left out."""
+    references, meta = json.loads(row["references"]), json.loads(row["meta"])
     return Sample(
         benchmark=benchmark,
         task=task,
         sample_id=row["sample_id"],
         context="",
         question=row["question"],
-        references=tuple(json.loads(row["references"])),
+        references=tuple(references) if isinstance(references, list) else (),
         language=row["language"],
         length=row["length"],
         length_unit=row["length_unit"],
-        meta=json.loads(row["meta"]),
+        meta=meta if isinstance(meta, dict) else {},
     )

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from import_parts import bundle_of, import_predictions
 
-from lbx.benchmarks.judging import Round
+from lbx.benchmarks.judging import Judging, Round
 from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
+from lbx.engine.scoring import Rescoring, add_up, rescore
 from lbx.errors import BundleError, StoreError, UsageError
 from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
 from lbx.exchange.judge_files import JudgeRun
@@ -335,6 +336,37 @@ def test_a_judge_of_lbx_goes_out_as_the_script_writes_it(store: Store, tmp_path:
         assert run.numbers[2:] == (numbers, rate_a, rate_b) and run.failed == 2
         ((settings,),) = other.query("SELECT settings FROM runs WHERE run_id = ?", [run.run_id]).rows
         assert json.loads(settings)["rubric_sha256"] == rubric.sha256
+
+
+def test_a_judge_of_lbx_goes_out_with_what_it_says_of_todays_answers(
+    store: Store, tmp_path: Path, write_lines: Callable
+) -> None:
+    bundle = _judged_here(store, tmp_path / "bundle", write_lines)
+    store.query("UPDATE samples SET position = 9 WHERE benchmark = 'judge'")
+    store.write(generations=[GenerationRow("ours", "leval", "narrative_qa", "000-00", 0, output="another one")])
+    rubric = official_rubric(bundle.root / FILES / SCRIPT)
+    for first, said in ((True, "[[C]]"), (False, "[[C]] now")):
+        sample = Round(
+            "leval", "narrative_qa", "000-00", "Who paid?", ("True: Who paid?",), "ours", "another one",
+            against_run_id="base", against="base {} Who paid?", answer_first=first, marks=("LLM", "human"),
+        ).sample(rubric)  # fmt: skip
+        answer = GenerationRow("judge", "judge", "leval", sample.sample_id, 0, output=said)
+        store.write(samples=[SampleRow(sample, 0)], generations=[answer])
+    (file,) = export_judgements(store, "leval_judge", ["judge"], tmp_path / "out", bundle=bundle).files
+    rows = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+    assert [row["g2_judgment"] for row in rows].count("[[C]] now") == 2 and len(rows) == 4
+
+
+@pytest.mark.parametrize("meta", ["[1]", "7", "null", '{"marks": 5}', '{"run_id": ["a"]}', '{"marks": [{}]}'])
+def test_rounds_that_lbx_did_not_write_are_named(
+    meta: str, store: Store, tmp_path: Path, write_lines: Callable
+) -> None:
+    bundle = _judged_here(store, tmp_path / "bundle", write_lines)
+    store.query("UPDATE samples SET meta = ?::JSON WHERE benchmark = 'judge'", [meta])
+    with pytest.raises(StoreError, match="a round of judge that lbx did not write"):
+        export_judgements(store, "leval_judge", ["judge"], tmp_path / "out", bundle=bundle)
+    add_up(store, "judge", Judging())
+    rescore(store, Rescoring({"judge": Judging()}))
 
 
 def test_a_judge_of_lbx_without_what_the_file_needs(store: Store, tmp_path: Path, write_lines: Callable) -> None:

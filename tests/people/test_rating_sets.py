@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rated_file import RUNS, answers_file, set_of
 
+from lbx.engine.judging import read_answers
 from lbx.errors import UsageError
-from lbx.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.people.choosing import rating_set
+from lbx.people.sets import PAIR, SCORE, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.store import Store
 
 
 def made(questions: int, documents: int, runs: int = 3, seed: int = 0, each: int | None = 1) -> RatingSet:
@@ -51,6 +54,19 @@ def test_marks_choose_first_then_words(tmp_path: Path) -> None:
     assert len(set_of(path, pattern="leval/*/q00[12]").items) == 2
     with pytest.raises(UsageError, match="no question"):
         set_of(path, pattern="longbench/*")
+
+
+@pytest.mark.parametrize(
+    "meta", ["[1]", "7", "null", '{"judged_by": 5, "evaluation": [1]}', '{"judged_by": [{}, "human"]}']
+)
+def test_what_a_sample_says_of_itself_may_be_anything(tmp_path: Path, meta: str) -> None:
+    path = answers_file(tmp_path / "r.duckdb")
+    with Store(path) as store:
+        store.query('UPDATE samples SET meta = ?::JSON, "references" = ?::JSON', [meta, "7"])
+        chosen, _ = rating_set(store, (), kind=SCORE)
+        assert chosen.source == ("human" if "human" in meta else "open")
+        assert not chosen.items[0].references
+        assert len(read_answers(store, "beta").questions) == 10
 
 
 def test_pairs_leave_out_equal_answers(tmp_path: Path) -> None:

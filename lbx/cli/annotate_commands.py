@@ -65,6 +65,8 @@ def annotate(
 
     if read_only and (output or take or official or write):
         raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder.", fix="Give a file with a JSON object a line, as L-Eval's are.")
     out = None if read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
     if not write:
         check_web()

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -252,6 +253,8 @@ class Dataset:
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a place that you may write to: -o OUT."
             ) from exc
         self._log = FileIO(handle, "r+b")
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{log} is no file.", fix="Move it away, or choose another place: -o OUT.")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -276,7 +279,10 @@ class Dataset:
                     self._check(path, told)
                 else:
                     self._repeat(told, by_number)
-            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as exc:
+                if number == len(lines) - 1:
+                    for place in self._changed:
+                        self.line(place).checked()
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as exc:
                 raise StoreError(
                     f"{path}, line {number}: it is not what lbx wrote there ({type(exc).__name__}: {exc}).",
                     fix="Nothing was changed. Take this file elsewhere to begin anew, or put back the one that was.",
@@ -295,7 +301,9 @@ class Dataset:
         if "written" in told:
             self._written.add(str(told["written"]))
         elif "undo" in told:
-            self._take_back(int(told["undo"]))
+            if not 0 < told["undo"] <= len(self._edits):
+                raise ValueError("it takes back what is not there")
+            self._take_back(told["undo"])
         else:
             place = by_number[told["line"]]
             edit = Edit(place, tuple(Splice(*one) for one in told["splices"]), str(told["what"]), bool(told["more"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
@@ -62,7 +63,8 @@ def _checked(path: Path, number: int, data: bytes) -> int:
         line = Line(data.decode())
         if number == 1 and line.raw.lstrip("\ufeff \t\r").startswith("["):
             why = "it begins a JSON array, and a dataset has an object on each line"
-            raise UsageError(f"{path}, line 1: {why}.", fix=_CORRECT, command=f"jq -c '.[]' {path} > {path.stem}.jsonl")
+            command = f"jq -c '.[]' {shlex.quote(str(path))} > {shlex.quote(f'{path.stem}.lines.jsonl')}"
+            raise UsageError(f"{path}, line 1: {why}.", fix=_CORRECT, command=command)
         return len(line.pairs())
     except UnicodeDecodeError as exc:
         why = f"it is not UTF-8 ({exc.reason} at byte {exc.start + 1})"

@@ -24,6 +24,7 @@ from lbx.people.dataset import Dataset
 from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
+_MOST_DIGITS = 4300
 _NO_ANSWER = "pad"
 """What the tool puts where a row has fewer answers than questions."""
 
@@ -107,7 +108,7 @@ def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
 
 def _official_page(dataset: Dataset, place: int, new_pairs: int) -> dict[str, str]:
     line = dataset.line(place)
-    loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"))
+    loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"), parse_int=_whole)
     page = {key: _shown(value) for key, value in loaded.items() if key not in (QUESTIONS, ANSWERS)}
     page[DOCUMENT] = loaded[DOCUMENT]
     before = dataset.original(place).pairs()
@@ -118,6 +119,11 @@ def _official_page(dataset: Dataset, place: int, new_pairs: int) -> dict[str, st
         page[f"instruction #{number}"] = _shown(question)
         page[f"output #{number}"] = _NO_ANSWER if lacked else _shown(answer)
     return page
+
+
+def _whole(digits: str) -> int | str:
+    """A number that Python would not read, let alone print, stays as it stands."""
+    return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
 def _shown(value: object) -> str:

@@ -50,6 +50,7 @@ def test_write_alone_and_the_official_form(lbx: Lbx, file: Path, tmp_path: Path)
     ("arguments", "said"),
     [
         (("missing.jsonl",), "missing.jsonl cannot be read"),
+        ((".",), ". is a folder"),
         (("notes.jsonl", "-o", "notes.jsonl"), "is the file itself"),
         (("notes.jsonl", "--read-only", "--write"), "--read-only writes nothing"),
         (("bad.jsonl", "--read-only"), "bad.jsonl, line 2: it is not JSON"),

@@ -16,6 +16,7 @@ import pytest
 
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.people.dataset import Dataset
+from lbx.people.leval_cleaned import official_files
 from lbx.people.pairs import ANSWERS, QUESTIONS
 
 LINES = (
@@ -170,6 +171,43 @@ def test_a_damaged_log_is_refused_and_a_torn_end_is_not(file: Path, tmp_path: Pa
         Dataset(file, out)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"undo": 0}', '{"undo": -5}', '{"undo": 9}', "[" * 100_000,
+        '{"line": 1, "what": "x", "splices": [[0, "{", "BROKEN"]], "more": false}',
+    ],
+)  # fmt: skip
+def test_a_log_that_lbx_did_not_write_is_refused(file: Path, tmp_path: Path, line: str) -> None:
+    out, log = tmp_path / "out.jsonl", tmp_path / "out.jsonl.edits.jsonl"
+    with Dataset(file, out) as dataset:
+        dataset.set(0, 0, ANSWERS, "kept", 0)
+    log.write_bytes(log.read_bytes() + line.encode() + b"\n")
+    with pytest.raises(StoreError, match=r"line 3: it is not what lbx wrote there"):
+        Dataset(file, out)
+
+
+def test_a_pipe_is_no_log(file: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "out.jsonl.edits.jsonl")
+    with pytest.raises(UsageError, match="is no file"):
+        Dataset(file, tmp_path / "out.jsonl")
+
+
+def test_the_command_for_an_array_does_not_empty_the_file(tmp_path: Path) -> None:
+    """A shell empties the file behind > before jq reads it."""
+    file = tmp_path / "notes.jsonl"
+    file.write_text('[{"input": "d"}]')
+    with pytest.raises(UsageError, match="line 1: it begins a JSON array") as told:
+        Dataset(file)
+    assert told.value.command.endswith("> notes.lines.jsonl")
+
+
+def test_a_number_beyond_pythons_stands_as_it_is_in_the_tools_form(file: Path) -> None:
+    file.write_text(f'{{"input": "d", "n": {"9" * 5000}, "instructions": ["q"], "outputs": ["a"]}}\n')
+    with Dataset(file) as dataset:
+        assert "9" * 5000 in official_files(dataset)["jsons/0_cleaned.json"]
+
+
 def test_a_full_disk_loses_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.jsonl"
 
@@ -192,6 +230,7 @@ _EDITOR = """
 import sys
 from pathlib import Path
 from lbx.people.dataset import Dataset
+from lbx.people.leval_cleaned import official_files
 from lbx.people.pairs import ANSWERS
 file, out = map(Path, sys.argv[1:])
 with Dataset(file, out) as dataset:

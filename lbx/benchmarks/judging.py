@@ -309,10 +309,14 @@ def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
     before, found, after = pattern.partition(NUMBER)
     if not found or not -_FARTHEST <= low < high <= _FARTHEST:
         return []
-    number = rf"{re.escape(before)}\s{{0,8}}(?<![\d.,])(\d{{1,6}}(?:\.\d{{1,6}})?)(?!\.?\d)\s{{0,8}}{re.escape(after)}"
+    number = (
+        rf"{re.escape(before)}\s{{0,8}}(?<![\d.,])(\d{{1,6}}(?:\.\d{{1,6}})?)(?![.,]?\d)\s{{0,8}}{re.escape(after)}"
+    )
     ratings = [text for text in re.findall(number, output) if low <= float(text) <= high]
     if not ratings:
         return []
     several = len(set(map(float, ratings))) > 1
     score = (float(ratings[0]) - low) / (high - low)
-    return [Score(RATED, score, ratings[0], partial=AMBIGUOUS if several else None)]
+    # Digits of other scripts are numbers to Python, and to no table.
+    first = ratings[0] if ratings[0].isascii() else f"{float(ratings[0]):g}"
+    return [Score(RATED, score, first, partial=AMBIGUOUS if several else None)]

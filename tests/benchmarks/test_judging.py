@@ -75,6 +75,15 @@ def test_a_bare_number_is_no_piece_of_another() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "found"), [("[[４]]", ["4"]), ("[[٣.5]]", ["3.5"]), ("[[4,5]]", []), ("[[1,000]]", [])]
+)
+def test_a_rating_is_a_number_to_every_reader(text: str, found: list[str]) -> None:
+    """DuckDB reads no digits but ASCII's: a mean would lack what a score has. And 4,5 is neither 4 nor 5."""
+    for rubric in (RATINGS, replace(RATINGS, pattern="{rating}")):
+        assert [one.extracted for one in Judging().score(ONE.sample(rubric), text)] == found
+
+
+@pytest.mark.parametrize(
     "meta",
     [
         {},

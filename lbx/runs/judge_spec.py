@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -85,7 +86,8 @@ class JudgeSpec(RunSpec):
                     shutil.copyfile(f"{path}.wal", folder / f"{answers[-1]}.wal")
         rubric = self.rubric
         if rubric != OFFICIAL:
-            shutil.copyfile(rubric, folder / Path(rubric).name)
+            with contextlib.suppress(shutil.SameFileError):  # it may have been written there
+                shutil.copyfile(rubric, folder / Path(rubric).name)
             rubric = f"{seen_as}/{Path(rubric).name}"
         return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
 

@@ -26,6 +26,7 @@ from lbx.engine.planning.run_plan import make_plan
 from lbx.runs.judge_spec import JudgeSpec, spec_of
 from lbx.runs.loading import card_of, load_model
 from lbx.runs.preparing import make_works, resolve
+from lbx.store import Store
 
 OWN = """
 name = "faithful"
@@ -382,3 +383,15 @@ def test_a_failed_round_is_said_and_asked_again(lbx: Lbx, home: Path, results: P
     assert "out of order" in lbx("report", results, "failures").stdout
     again = lbx(*judge(home, results, model, *more, "--name", "weak", "--retry-failed"))
     assert "0 answered, 1 failed, 21 found done" in again.stdout, again.stdout
+
+
+def test_a_rubric_may_lie_in_the_folder_of_the_submitted_run(tmp_path: Path) -> None:
+    Store(tmp_path / "r.duckdb").close()
+    folder = tmp_path / "judge"
+    folder.mkdir()
+    (folder / "mine.toml").write_text("kept")
+    spec = JudgeSpec(
+        bundle="b", model="m", answers=(str(tmp_path / "r.duckdb"),), runs=("x",), rubric=str(folder / "mine.toml")
+    )
+    assert spec.carried(folder, "/there").rubric == "/there/mine.toml"
+    assert (folder / "mine.toml").read_text() == "kept" and (folder / "answers-0.duckdb").is_file()

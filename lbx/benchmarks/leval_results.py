@@ -1,9 +1,11 @@
-"""L-Eval's leaderboard: three tables, a row a model, as a submission has to have them.
+"""L-Eval's leaderboard: tables with a row a model, as a submission has to have them.
 
 Source: "How to Submit" in README.md of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9; the files are named as in Leaderboard/
 of 2a14858bd40de8be863010de3a09c4ee120c14bf. No script writes them: auto_eval.py prints a task's number, which stands
 here with two decimals.
+
+Two more hold what judges made of it against turbo and Claude, three columns for each judge.
 
 ``Length`` is the mean number of words of the answers. What a run's settings do not tell is its metadata's, by the
 column's name; keys that are no column become one.
@@ -17,7 +19,7 @@ from typing import Any
 
 from lbx.benchmarks.leval_tasks import KINDS
 from lbx.benchmarks.predictions import file_part
-from lbx.benchmarks.results import ScoredRun, table
+from lbx.benchmarks.results import Judged, ScoredRun, table
 from lbx.records import GroupScore, TaskScore
 
 _OF_METADATA = ("Max-Ctx", "Tokens", "Ret.", "PE", "IDD", "Chunking")
@@ -29,6 +31,11 @@ _TABLES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "rouge": ("ROUGE avg", "open", "rouge", _ROUGE),
 }
 """{file: (its average's column, the grouping of that average, the kind of its tasks, metrics of a cell)}."""
+_AGAINST = {
+    "llm": ("published-turbo-16k-0613", "turbo16k"),
+    "vsClaude": ("published-claude-100k", "Claude100k"),
+}
+"""{file: (whose answers a run was compared with, by either protocol, and what the table calls them)}."""
 
 
 def result_files(
@@ -41,11 +48,22 @@ def result_files(
         groups: the averages.
     """
     averages = {(one.grouping, one.metric): one.official for one in groups}
-    return {
-        f"{name}_LEval_leaderboard.csv": table([_row(run, name, numbers, averages)])
-        for name in _TABLES
-        if any(task in numbers for task in _tasks(name))
+    rows = {
+        name: _row(run, name, numbers, averages) for name in _TABLES if any(task in numbers for task in _tasks(name))
     }
+    for name, (opponent, called) in _AGAINST.items():
+        if judged := [one for one in run.judged if one.against_run_id.removesuffix("-no-length-hint") == opponent]:
+            rows[name] = _judged_row(run, judged, called)
+    return {f"{name}_LEval_leaderboard.csv": table([row]) for name, row in rows.items()}
+
+
+def _judged_row(run: ScoredRun, judged: Sequence[Judged], called: str) -> dict[str, str]:
+    row = {"Model": file_part(run.model)}
+    for one in judged:
+        rate = "" if one.win_rate is None else f"{100 * one.win_rate:.2f}"
+        told = {"n_wins": str(one.n_wins), "n_draws": str(one.n_draws), f"win % vs {called}": rate}
+        row |= {f"[{one.judge}] {column}": value for column, value in told.items()}
+    return row | columns_told(run.settings, run.metadata, made=run.made)
 
 
 def _tasks(name: str) -> list[str]:

@@ -29,6 +29,23 @@ class ScoredLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What a judge made of a run by the official rubric, over all rounds that it was asked.
+
+    Attributes:
+        judge: the judge's model.
+        against_run_id: the run that it was compared with.
+        win_rate: in 0..1; None without a verdict.
+    """
+
+    judge: str
+    against_run_id: str
+    n_wins: int
+    n_draws: int
+    win_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredRun:
     """A run's scored answers to one benchmark.
 
@@ -48,6 +65,7 @@ class ScoredRun:
     file: str
     finished: datetime
     lines: Sequence[ScoredLine]
+    judged: Sequence[Judged] = ()
 
     @property
     def tasks(self) -> dict[str, list[ScoredSample]]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
-from lbx.benchmarks.results import ScoredLine, ScoredRun
+from lbx.benchmarks.results import Judged, ScoredLine, ScoredRun
 from lbx.errors import UsageError
 from lbx.records import ScoredSample
 from lbx.store import Store
@@ -46,6 +46,13 @@ def stored_answers(
         yield StoredAnswer(sample, row["position"], row["iteration"], *said)
 
 
+_JUDGED = """
+    SELECT judge, against_run_id, n_wins, n_draws, win_rate FROM judge_results
+    WHERE run_id = ? AND benchmark = ? AND rubric = ? AND kind = 'pair' AND questions = 'all' AND task IS NULL
+    ORDER BY judge, judge_id, against_run_id
+"""
+
+
 def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
     """A run's scored answers, those that its prediction file has.
 
@@ -77,6 +84,7 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         "" if form.folder else file,
         run["finished_at"] or run["started_at"],
         lines,
+        [Judged(**row) for row in store.query(_JUDGED, [run["run_id"], form.name, form.name]).dicts()],
     )
 
 

@@ -6,13 +6,16 @@ import csv
 import gzip
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from import_parts import import_predictions
+from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.judging import Round
 from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import LbxError, UsageError
 from lbx.exchange import export
@@ -188,6 +191,29 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
     for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
         assert BENCHMARKS[family].joined_results(rows, "{}", "{}") is None
     assert [(row["Model"], row["Params"]) for row in csv.DictReader(text.splitlines())] == [("m", "7B"), ("n", "")]
+
+
+def test_what_judges_say_stands_in_tables_of_its_own(store: Store, tmp_path: Path, write_lines: Callable) -> None:
+    run = import_predictions(store, "leval", _leval(write_lines), model="m").run_id
+    _score(store)
+    answer = store.query("SELECT task, sample_id, output FROM generations ORDER BY ALL").dicts()[0]
+    for judge, against, said in (
+        ("gpt", "published-turbo-16k-0613", ("[[A]]", "[[C]]")),
+        ("small", "published-turbo-16k-0613", ("[[A]]", "nothing")),
+        ("small-too", "published-claude-100k-no-length-hint", ("nothing", "nothing")),
+        ("other", "somebody", ("[[A]]", "[[A]]")),
+    ):
+        asked = Round(
+            "leval", answer["task"], answer["sample_id"], "", (), run, answer["output"],
+            against_run_id=against, against="another",
+        )  # fmt: skip
+        add_judge(store, judge, both_orders(asked, *said), rubric=replace(PAIR, name="leval"), model=judge)
+    files = _found(export(store, "leval", run, tmp_path / "out", results=True).files, tmp_path / "out")
+    (row,) = csv.DictReader(files["llm_LEval_leaderboard.csv"].splitlines())
+    assert [row[f"[gpt] {name}"] for name in ("n_wins", "n_draws", "win % vs turbo16k")] == ["1", "1", "75.00"]
+    assert [row[f"[small] {name}"] for name in ("n_wins", "n_draws", "win % vs turbo16k")] == ["1", "0", "100.00"]
+    (row,) = csv.DictReader(files["vsClaude_LEval_leaderboard.csv"].splitlines())
+    assert row["[small-too] win % vs Claude100k"] == "" and not any("other" in name for name in row)
 
 
 def test_the_leaderboards_list_of_models_grows(golden: dict[str, Any], store: Store, tmp_path: Path) -> None:

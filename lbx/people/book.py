@@ -33,7 +33,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class HowFar:
     """How far a rater is. ``seconds_left`` is None until there is something to tell it by."""
 
     done: int
@@ -133,14 +133,14 @@ class Book:
         open_ = (item for item in queue[at:] + queue[:at] if not any(self.latest(rater, item)))
         return next(open_, None)
 
-    def progress(self, rater: str) -> Progress:
+    def progress(self, rater: str) -> HowFar:
         """Questions done, and how long the rest takes at this rater's own pace."""
         queue = self._queues[rater]
         done = [item for item in queue if self.is_done(rater, item)]
         took = [sum(row.seconds or 0 for row in self.latest(rater, item) if row) for item in done]
         known = [seconds for seconds in took if seconds > 0]
         left = statistics.median(known) * (len(queue) - len(done)) if len(known) >= 3 else None
-        return Progress(len(done), len(queue), sum(self.is_passed(rater, item) for item in queue), left)
+        return HowFar(len(done), len(queue), sum(self.is_passed(rater, item) for item in queue), left)
 
     # What is said
 

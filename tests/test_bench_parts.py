@@ -34,6 +34,8 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.engine.prefix import plan_prefixes
 from lbx.store import Store
 
+pytestmark = pytest.mark.long
+
 JOB = Job([[1] * 10, [2] * 20, [3] * 30], ["a", "b", "c"], 4, 64, {}, {}, own_cores(1))
 
 

@@ -30,6 +30,8 @@ from datasets import load_dataset
 from openai import OpenAI
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+pytestmark = pytest.mark.long
+
 def build_chat(tokenizer, prompt, model_name):
     return f"{model_name} hears: {prompt} -"
 

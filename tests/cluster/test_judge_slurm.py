@@ -17,7 +17,11 @@ from real_slurm import Slurm
 
 from lbx.store import Store
 
-pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.long,
+    pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing()),
+]
 PATIENCE_S = 180.0
 
 

@@ -114,7 +114,7 @@ def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterato
     for row, _ in known.values():
         if row.errors > _MOST_ERRORS * row.rounds:
             yield f"{row.errors} of {row.rounds} texts on {row.model} hold no verdict"
-        if not row.holds:
+        if not row.holds and row.errors < row.rounds:
             yield (
                 f"it has {row.model} win {_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}] against "
                 f"{BASELINE}, GPT-4 {_percent(row.gpt4)}"

@@ -20,6 +20,8 @@ from bench.official.samples import COMMIT, REPOSITORY
 from lbx.benchmarks.longbench import NEW_TOKENS, PROMPTS, REPO
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
 
+pytestmark = pytest.mark.long
+
 TOKENIZER = REPOSITORY / "models" / "demo" / "hf"
 TEMPLATES = {"qasper": "Read {context} and say: {input}", "samsum": "Go on.\n{context}\n{input}"}
 BUDGETS = {"qasper": 11, "samsum": 12}
@@ -29,8 +31,6 @@ import torch
 from datasets import load_dataset
 from openai import OpenAI
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-pytestmark = pytest.mark.long
 
 def build_chat(tokenizer, prompt, model_name):
     return f"{model_name} hears: {prompt} -"

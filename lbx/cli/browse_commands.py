@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lbx.cli.options import Host, Others, Port, Results, Uds
+from lbx.cli.options import Host, OnlyRuns, Others, Port, Results, Uds
 from lbx.cli.output import note
 from lbx.cli.show_commands import rebuilt_prompts
 from lbx.cli.sites import check_web, open_site
@@ -29,7 +29,7 @@ def browse(
         str | None,
         typer.Option("--model", "-m", metavar="MODEL", help="For prompts, where the run's is not there any more."),
     ] = None,
-    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")] = None,
+    runs: OnlyRuns = None,
     tasks: Annotated[
         list[str] | None, typer.Option("--task", metavar="NAME", help="Only this one: leval/tpo. Can be repeated.")
     ] = None,

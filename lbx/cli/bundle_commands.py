@@ -67,7 +67,9 @@ def verify(
 def unpack(
     *,
     archive: Archive,
-    to: Annotated[Path, typer.Option("--to", help="The new folder; it appears only when everything is in it.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="The new folder; it appears only when everything is in it.")
+    ],
     trust: Keys = None,
     allow_unsigned: AllowUnsigned = False,
     refuse_unsafe: RefuseUnsafe = False,

@@ -28,15 +28,20 @@ Recipes = Annotated[
 def bundle(
     *,
     recipes: Recipes,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the archive.")] = Path(),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the archive.")] = Path(),
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the bundle; default: the recipes' names, joined.")
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Name of the bundle; default: the recipes' names, joined."),
     ] = None,
-    hub: Annotated[str | None, typer.Option("--hub", help="Address of a hub mirror instead of the public hub.")] = None,
+    hub: Annotated[
+        str | None, typer.Option("--hub", metavar="URL", help="Address of a hub mirror instead of the public hub.")
+    ] = None,
     mirror: Annotated[
         str | None,
         typer.Option(
-            "--mirror", help="Address of a mirror that serves the paths of https sources, instead of their hosts."
+            "--mirror",
+            metavar="URL",
+            help="Address of a mirror that serves the paths of https sources, instead of their hosts.",
         ),
     ] = None,
     work: Annotated[

@@ -375,6 +375,7 @@ AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 
 # Of commands that read a results file.
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
+OnlyRuns = Annotated[list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run. Can be repeated.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each core.")]
 
 # Of commands that serve a page.

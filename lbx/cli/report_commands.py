@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lbx.cli import report_options as options
-from lbx.cli.options import ReportFormat
+from lbx.cli.options import OnlyRuns, ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
 from lbx.errors import UsageError
 from lbx.paths import part_of
@@ -30,7 +30,7 @@ def report(
     view: options.View = None,
     output_format: options.Format = ReportFormat.TABLE,
     output: options.Output = None,
-    runs: options.Runs = None,
+    runs: OnlyRuns = None,
     versions: options.Versions = None,
     no_interval: options.NoInterval = False,
     references: options.References = None,

@@ -23,10 +23,13 @@ View = Annotated[
 ]
 Format = Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
-Runs = Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")]
 Versions = Annotated[
     list[str] | None,
-    typer.Option("--metric-version", help="BENCHMARK=N: that version's scores instead of the newest ones'."),
+    typer.Option(
+        "--metric-version",
+        metavar="BENCHMARK=N",
+        help="This version's scores instead of the newest ones'. Can be repeated.",
+    ),
 ]
 NoInterval = Annotated[
     bool,
@@ -36,6 +39,7 @@ References = Annotated[
     list[Path] | None,
     typer.Option(
         "--reference",
+        metavar="CSV",
         help="CSV of published figures, in place of those that lbx has; shown beside the runs in the reports paper and "
         "board, marked with *.",
     ),
@@ -44,6 +48,7 @@ Against = Annotated[
     list[str] | None,
     typer.Option(
         "--against",
+        metavar="MODEL",
         help="These published models beside the runs in the reports paper and board, each by a part of its name.",
     ),
 ]
@@ -52,11 +57,16 @@ Baseline = Annotated[
     typer.Option("--baseline", help="Compare the other runs with this one, by its name or its model's.", metavar="RUN"),
 ]
 Margin = Annotated[
-    float, typer.Option("--margin", min=0.0, help="The difference, in points, that is none worth speaking of.")
+    float,
+    typer.Option(
+        "--margin", metavar="POINTS", min=0.0, help="The difference, in points, that is none worth speaking of."
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")]
-Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task's changes. Can be repeated.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="The most changes to show.")]
+Tasks = Annotated[
+    list[str] | None, typer.Option("--task", metavar="TASK", help="Only this task's changes. Can be repeated.")
+]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most changes to show.")]
 Expected = Annotated[
     list[str] | None,
     typer.Option(
@@ -70,6 +80,7 @@ Keep = Annotated[
     float | None,
     typer.Option(
         "--keep",
+        metavar="SHARE",
         min=0.0,
         max=1.0,
         help="Effective context: the share of the score at the shortest length to keep; default: 0.85.",
@@ -78,7 +89,11 @@ Keep = Annotated[
 AtLeast = Annotated[
     float | None,
     typer.Option(
-        "--at-least", min=0.0, max=1.0, help="Effective context: the score to have instead, as RULER asks for 0.856."
+        "--at-least",
+        metavar="SCORE",
+        min=0.0,
+        max=1.0,
+        help="Effective context: the score to have instead, as RULER asks for 0.856.",
     ),
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")]

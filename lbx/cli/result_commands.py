@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.cli.judge_files import JUDGE_FORMATS, export_judge, import_judge, score_import
-from lbx.cli.options import AsJson, Embedding, Metadata, Results, Threads, Workers
+from lbx.cli.options import AsJson, Embedding, Metadata, OnlyRuns, Results, Threads, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
 from lbx.errors import UsageError
@@ -36,15 +36,22 @@ Format = Annotated[
 ]
 RatingSet = Annotated[
     str | None,
-    typer.Option("--set", help="leval_ratings: the questions' set; default: the only one, or made from the content."),
+    typer.Option(
+        "--set",
+        metavar="SET",
+        help="leval_ratings: the questions' set; default: the only one, or made from the content.",
+    ),
 ]
-OptionalBundle = Annotated[Path | None, typer.Option("--bundle", "-b", help="The folder that `lbx unpack` made.")]
+OptionalBundle = Annotated[
+    Path | None,
+    typer.Option("--bundle", "-b", metavar="DIR", help="The folder that `lbx unpack` made."),
+]
 
 
 def score(
     *,
     results: Results,
-    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")] = None,
+    runs: OnlyRuns = None,
     embedding: Embedding = None,
     bundle: OptionalBundle = None,
     workers: Workers = 0,
@@ -79,16 +86,23 @@ def import_(
     *,
     file_format: Format,
     path: Annotated[Path, typer.Argument(help="The folder or file that the official script wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The results file; created where there is none.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The results file; created where there is none."),
+    ],
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             "-m",
+            metavar="NAME",
             help="The model's name in reports. Needed for predictions alone: a judge's stands in its file.",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--run", help="Name of the run; default: made from the content.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Name of the run; default: made from the content."),
+    ] = None,
     e: Annotated[
         bool, typer.Option("--e", help="The predictions are LongBench-E's; a folder pred_e in the path says the same.")
     ] = False,
@@ -97,13 +111,15 @@ def import_(
         typer.Option(
             "--bundle",
             "-b",
+            metavar="DIR",
             help="Match rows to this bundle's samples, to compare with runs of lbx; rows that it does not have are "
             "named, and taken as they stand.",
         ),
     ] = None,
     set_id: RatingSet = None,
     rater: Annotated[
-        str | None, typer.Option("--rater", help="leval_ratings: whose they are, where no file's name says it.")
+        str | None,
+        typer.Option("--rater", metavar="NAME", help="leval_ratings: whose they are, where no file's name says it."),
     ] = None,
     metadata: Metadata = None,
     workers: Workers = 0,
@@ -149,15 +165,21 @@ def export(
     *,
     file_format: Format,
     results: Results,
-    runs: Annotated[list[str] | None, typer.Option("--run", help="The run. Can be repeated.")] = None,
+    runs: Annotated[list[str] | None, typer.Option("--run", metavar="RUN", help="The run. Can be repeated.")] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to write into; created where there is none.")
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="The folder to write into; created where there is none."),
     ],
     set_id: RatingSet = None,
-    rater: Annotated[str | None, typer.Option("--rater", help="leval_ratings: whose; default: the only one's.")] = None,
+    rater: Annotated[
+        str | None,
+        typer.Option("--rater", metavar="NAME", help="leval_ratings: whose; default: the only one's."),
+    ] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", "-b", help="The bundle of the questions: leval_ratings, leval_judge, --judged."),
+        typer.Option(
+            "--bundle", "-b", metavar="DIR", help="The bundle of the questions: leval_ratings, leval_judge, --judged."
+        ),
     ] = None,
     documents: Annotated[
         Path | None,
@@ -241,7 +263,7 @@ def metadata(
     said: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to record; KEY= removes it.")
     ] = None,
-    run: Annotated[str, typer.Option("--run", help="The run.")],
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run.")],
     as_json: AsJson = False,
 ) -> None:
     """Record what a run's settings do not say about it, for exported result files, or show what is recorded.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lbx.cli.options import AsJson, Results
+from lbx.cli.options import AsJson, OnlyRuns, Results
 from lbx.cli.output import answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.errors import LbxError, UsageError
@@ -112,7 +112,7 @@ def show(
         str | None,
         typer.Argument(help="BENCHMARK/TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."),
     ] = None,
-    runs: Annotated[list[str] | None, typer.Option("--run", help="Only this run. Can be repeated.")] = None,
+    runs: OnlyRuns = None,
     pattern: Annotated[str, typer.Option("--match", metavar="PATTERN", help="List these: 'leval/tpo/*'.")] = "*",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="List at most N.")] = _LISTED,
     prompt: Annotated[

@@ -34,7 +34,7 @@ def sql(
             "Can be repeated.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
 ) -> None:
     """Query a results file with SQL, read-only.
 

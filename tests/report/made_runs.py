@@ -9,7 +9,7 @@ from typing import Any
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.scoring import add_up, score_rows
 from lbx.records import Sample
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 Answer = tuple[Sample, str | None]
 """A sample and the output; None where the sample failed. The same sample again is its next iteration."""
@@ -32,13 +32,18 @@ def add_run(
     asked = {"run_id": run_id, **(settings or {})}
     store.begin_run(replace(_RUN, run_id=run_id, model=model, settings=asked, task_samples=counts, metadata=metadata))
     seen: dict[tuple[str, str, str], int] = {}
-    for place, (sample, output) in enumerate(answers):
+    generations: list[GenerationRow] = []
+    scores: list[ScoreRow] = []
+    for sample, output in answers:
         key = (sample.benchmark, sample.task, sample.sample_id)
         iteration = seen[key] = seen.get(key, -1) + 1
-        family = BENCHMARKS[sample.benchmark]
-        scores = [] if output is None else score_rows(run_id, (*key, iteration), family, family.score(sample, output))
-        row = GenerationRow(run_id, *key, iteration, output=output, error=None if output is not None else "it broke")
-        store.write(samples=[SampleRow(sample, place)], generations=[row], scores=scores)
+        row = GenerationRow(run_id, *key, iteration, output=output, error="it broke" if output is None else None)
+        generations.append(row)
+        if output is not None:
+            family = BENCHMARKS[sample.benchmark]
+            scores += score_rows(run_id, (*key, iteration), family, family.score(sample, output))
+    samples = [SampleRow(sample, place) for place, (sample, _) in enumerate(answers)]
+    store.write(samples=samples, generations=generations, scores=scores)
     for name in dict.fromkeys(sample.benchmark for sample, _ in answers):
         add_up(store, run_id, BENCHMARKS[name])
     store.finish_run(run_id, "done")

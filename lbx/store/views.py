@@ -201,10 +201,12 @@ VIEWS: dict[str, str] = {
         SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
         FROM (
             SELECT t.run_id, t.benchmark,
-                   t.task || CASE WHEN t.headline THEN '' ELSE ', ' || substr(t.metric, length(h.head) + 2) END AS line,
+                   t.task || CASE WHEN t.headline THEN ''
+                                  ELSE ', ' || replace(t.metric, h.head || '/', '') END AS line,
                    t.official, 0 AS part, t.task_position AS place, t.position, {_IN_OFFICIAL_UNITS.format(t="t")}
             FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
             WHERE t.headline OR starts_with(t.metric, h.head || '/')
+                  OR t.benchmark = 'leval'  -- auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too
             UNION ALL
             SELECT run_id, benchmark,
                    "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import add_run
+from scored_parts import made_sample
 
 from lbx.report import render
 from lbx.report.cells import Sheet
 from lbx.report.papers import completed, sheets
-from lbx.store import Table
+from lbx.report.reports import read
+from lbx.store import Store, Table
 
 NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method"]
 
@@ -65,6 +69,26 @@ def test_every_number_has_its_place(benchmark: str, line: str, title: str, row: 
     found = texts(sheets(paper(benchmark, ("a", line, 12.5))))
     head = ["of", "run", column] if row else ["run", column]
     assert found == {title: [head, [*([row] if row else []), "a", "12.5"]]}
+
+
+def test_all_figures_that_leval_prints_of_a_task_stand_in_its_tables(tmp_path: Path) -> None:
+    tasks = [made_sample("leval", task, number) for task in ("gov_report_summ", "sci_fi") for number in range(4)]
+    said = ("they were right [fact: True]", "here", "here and there", "")
+    with Store(tmp_path / "results.duckdb") as store:
+        add_run(store, "r", [(one, said[place % len(said)]) for place, one in enumerate(tasks)])
+        numbers = store.query("SELECT task, metric, official FROM task_scores").rows
+        found = texts(sheets(read(store, "paper")))
+    # Its interval says how many digits a number has.
+    official = {(task, metric): pytest.approx(number, abs=0.5) for task, metric, number in numbers}
+    rouge = ("geometric_mean", "rouge1", "rouge2", "rougeL")
+    table = found["L-Eval: open-ended tasks (ROUGE)"]
+    at = table[0].index("gov_report_summ")
+    assert {row[0]: float(row[at].split(" ")[0]) for row in table[1:]} == {
+        metric.replace("_", " "): official["gov_report_summ", metric] for metric in rouge
+    }
+    heading, row = found["L-Eval: closed-ended tasks (exact match)"]
+    assert {"sci_fi", "sci_fi, loyalty", "sci_fi, fact"} <= set(heading)
+    assert float(row[heading.index("sci_fi, loyalty")].split(" ")[0]) == official["sci_fi", "loyalty"]
 
 
 def test_runs_are_rows_and_the_best_is_bold() -> None:

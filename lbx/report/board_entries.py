@@ -26,13 +26,18 @@ _RUNS = f"""
     ORDER BY r.model, r.backend, r.run_id
 """  # noqa: S608 (our own names)
 _NUMBERS = """
-    SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score
+    SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score,
+           low, high, method, cluster_by
     FROM task_scores WHERE benchmark = $1
     UNION ALL
     SELECT run_id, "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-           official, score
+           official, score, low, high, method, cluster_by
     FROM group_scores WHERE benchmark = $1
 """
+
+Sure = tuple[float | None, float | None, str | None]
+ENDS = ("low", "high", "method")
+"""What columns of its interval are called behind a column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Entry:
         reasons: whether it was asked to reason before its answers: with CoT (v2), or thinking.
         about: what is known of the model and how it was asked, by lower-case names.
         figures: official numbers by line; the score so far where there is none, and the line is in ``open``.
+        sure: of runs' figures, by line, (low, high, method), the ends in the figure's unit.
+        cluster_by: what an interval's clusters are; "sample" where those of any figure are.
         note: what hinders a comparison: samples without an answer, a published row that contradicts itself.
     """
 
@@ -58,17 +65,25 @@ class Entry:
     about: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    sure: Mapping[str, Sure] = field(default_factory=dict)
+    cluster_by: str | None = None
     note: str | None = None
 
     def row(self, lines: Mapping[str, str]) -> dict[str, Any]:
-        """A board's row.
+        """A board's row, with the interval of each of its numbers ("overall_low").
 
         Args:
             lines: {column: line}.
         """
         note = self.note or ("not all tasks" if self.open & set(lines.values()) else None)
         who = {name: getattr(self, name) for name in ("model", "run_id", "backend", "mode", "differs_in")}
-        return {**who, "note": note, **{column: self.figures.get(line) for column, line in lines.items()}}
+        sure = {
+            f"{column}_{end}": said
+            for column, line in lines.items()
+            for end, said in zip(ENDS, self.sure.get(line, ()), strict=False)
+        }
+        figures = {column: self.figures.get(line) for column, line in lines.items()}
+        return {**who, "note": note, "cluster_by": self.cluster_by, **sure, **figures}
 
 
 def entries(store: Store, wanted: Wanted, benchmark: str, always: Sequence[str] = ()) -> list[Entry]:
@@ -94,9 +109,9 @@ def _of_runs(store: Store, benchmark: str) -> list[Entry]:
     ((versions,),) = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
     if (key := (benchmark, versions)) not in known:
         runs = store.query(_RUNS, [benchmark]).dicts()
-        numbers: dict[str, list[tuple[str, float | None, float]]] = {}
-        for run_id, line, official, score in store.query(_NUMBERS, [benchmark]).rows if runs else ():
-            numbers.setdefault(run_id, []).append((line, official, score))
+        numbers: dict[str, list[tuple[Any, ...]]] = {}
+        for run_id, *number in store.query(_NUMBERS, [benchmark]).rows if runs else ():
+            numbers.setdefault(run_id, []).append(tuple(number))
         done = answered(store) if runs else {}
         known[key] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done) for run in runs]
     return known[key]
@@ -105,14 +120,17 @@ def _of_runs(store: Store, benchmark: str) -> list[Entry]:
 def _of_run(
     run: Mapping[str, Any],
     benchmark: str,
-    numbers: Iterable[tuple[str, float | None, float]],
+    numbers: Iterable[tuple[Any, ...]],
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> Entry:
     unit = OFFICIAL_UNITS.get(benchmark, 100)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[str, float] = {}
-    lacking = set()
-    for line, official, score in numbers:
+    sure: dict[str, Sure] = {}
+    lacking, clusters = set(), {}
+    for line, official, score, low, high, method, cluster_by in numbers:
+        sure[line] = (None if low is None else unit * low, None if high is None else unit * high, method)
+        clusters[cluster_by] = True
         value = round(unit * score, _DIGITS.get(benchmark, 2)) if official is None else official
         if math.isfinite(value):  # a file from elsewhere may hold anything
             figures[line] = value
@@ -129,7 +147,8 @@ def _of_run(
         differs_in=run["differs_in"],
         reasons=bool(re.search(r"(?<!no )\bthinking\b|\bcot\b", mode)) or _said_by_file(settings),
         about={**settings, "made": run["backend"] != "import", "metadata": metadata},
-        figures=figures, open=frozenset(lacking), note=note,
+        figures=figures, open=frozenset(lacking), sure=sure,
+        cluster_by="sample" if "sample" in clusters else next(filter(None, clusters), None), note=note,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lbx.report import notes
 from lbx.report.shapes import Column, Report
 
 LANGUAGES = {"en": "English", "zh": "Chinese"}
@@ -53,13 +54,18 @@ _TWIN = Column("differs_in", "differs in", optional=True)
 _NOTE = Column("note", "note", optional=True)
 
 
-def _numbers(names: Iterable[str], kind: str = "number") -> list[Column]:
-    return [Column(name, name.replace("_", " "), kind, across=True) for name in names]
+def _score(name: str, heading: str, kind: str = "number", *, across: bool = False, optional: bool = False) -> Column:
+    return Column(name, heading, kind, interval=True, of=f"{name}_", across=across, optional=optional)
+
+
+def _numbers(names: Iterable[str]) -> list[Column]:
+    return [_score(name, name.replace("_", " "), across=True) for name in names]
 
 
 def _board(title: str, made_by: str, columns: Sequence[Column], *, first: Sequence[Column] = ()) -> Report:
     shown = (*first, _MODEL, _BACKEND, _TWIN, *columns, _NOTE)
-    return Report(title, "", shown, empty="No run answers this benchmark.", made_by=f"boards.{made_by}")
+    empty = "No run answers this benchmark."
+    return Report(title, "", shown, notes=notes.board, empty=empty, made_by=f"boards.{made_by}")
 
 
 _OF_LEVAL = (
@@ -69,26 +75,32 @@ _OF_LEVAL = (
     Column("pe", "PE", optional=True, rank=2),
     Column("idd", "IDD", optional=True, rank=2),
 )
-_CATEGORIES = [Column(name, heading, "number", across=True) for name, heading in CATEGORIES.items()]
+_CATEGORIES = [_score(name, heading, across=True) for name, heading in CATEGORIES.items()]
+_RADII = [Column(name, heading, "number", across=True) for name, heading in CATEGORIES.items()]
 _LENGTH = Column("length", "Length", "number")
 
 BOARDS: dict[str, Report] = {
     "board_longbench": _board(
         "LongBench: averages of the categories, English and Chinese apart, code in both (percent)",
         "longbench",
-        (_MODE, Column("average", "Avg", "number"), *_CATEGORIES),
+        (_MODE, _score("average", "Avg"), *_CATEGORIES),
         first=(Column("language", "language"),),
     ),
     "board_longbench_radar": _board(
         "LongBench: radar (radius 40 + 60 x score / best score of the models shown)",
         "longbench_radar",
-        (_MODE, *_CATEGORIES),
+        (_MODE, *_RADII),
         first=(Column("language", "language"),),
     ),
     "board_longbench_relative": _board(
         "LongBench: relative score by length (score there / score of the task - 1, mean over tasks, 0 at 0-4k; points)",
         "longbench_relative",
-        (_MODE, Column("data", "data"), Column("tasks", "tasks", "count"), *_numbers(BUCKETS, "points")),
+        (
+            _MODE,
+            Column("data", "data"),
+            Column("tasks", "tasks", "count"),
+            *(Column(name, name, "points", across=True) for name in BUCKETS),
+        ),
     ),
     "board_longbench_e": _board(
         "LongBench-E: averages by length (percent; average: mean by category, then over categories)",
@@ -103,7 +115,7 @@ BOARDS: dict[str, Report] = {
             _MODE,
             *(Column(name, name.title(), optional=True, rank=2) for name in ("params", "context", "date")),
             *(
-                Column(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", "number", across=True)
+                _score(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
                 for part in V2_PARTS
                 for cot in ("", "_cot")
             ),
@@ -116,45 +128,45 @@ BOARDS: dict[str, Report] = {
             Column("type", "Model Type"),
             Column("window", "Context Length"),
             Column("truncated", "Truncated Length"),
-            Column("nonthinking", "Non-Thinking Score", "percent"),
-            Column("thinking", "Thinking Score", "percent"),
+            _score("nonthinking", "Non-Thinking Score", "percent"),
+            _score("thinking", "Thinking Score", "percent"),
         ),
     ),
     **{
         f"board_longbench_pro_{name}": _board(
             f"LongBench Pro: {name.replace('_', ' ')} (percent)",
             f"longbench_pro_{name}",
-            [Column(group, group.partition(".")[0], "percent", across=True) for group in groups],
+            [_score(group, group.partition(".")[0], "percent", across=True) for group in groups],
         )
         for name, groups in DIMENSIONS.items()
     },
     "board_longbench_pro_tries": _board(
         "LongBench Pro: Best-of-N and Pass@N (percent)",
         "longbench_pro_tries",
-        [Column(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
+        [_score(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
          for metric, title in (("bon", "Best-of-"), ("pass", "Pass@")) for n in TRIES],
     ),
     "board_lveval": _board(
         "LV-Eval: by dataset and level, with the means of both (percent)",
         "lveval",
-        (_MODE, *_numbers(LEVELS), Column("mean", "mean", "number")),
+        (_MODE, *_numbers(LEVELS), _score("mean", "mean")),
         first=(Column("dataset", "dataset"),),
     ),
     "board_leval_exam": _board(
         "L-Eval: closed-ended tasks (exact match, percent)",
         "leval_exam",
-        (_MODE, *_OF_LEVAL, *_numbers(CLOSED), Column("average", "Avg", "number")),
+        (_MODE, *_OF_LEVAL, *_numbers(CLOSED), _score("average", "Avg")),
     ),
     "board_leval_f1": _board(
         "L-Eval: open-ended tasks by F1 (percent; Length: mean words of the answers)",
         "leval_f1",
-        (_MODE, *_OF_LEVAL, *_numbers(F1), Column("average", "F1 avg", "number"), _LENGTH),
+        (_MODE, *_OF_LEVAL, *_numbers(F1), _score("average", "F1 avg"), _LENGTH),
     ),
     "board_leval_rouge": _board(
         "L-Eval: open-ended tasks by ROUGE (percent; Length: mean words of the answers)",
         "leval_rouge",
         (
-            _MODE, *_OF_LEVAL, Column("metric", "metric"), *_numbers(ROUGE), Column("average", "ROUGE avg", "number"),
+            _MODE, *_OF_LEVAL, Column("metric", "metric"), *_numbers(ROUGE), _score("average", "ROUGE avg"),
             _LENGTH,
         ),
     ),
@@ -162,7 +174,7 @@ BOARDS: dict[str, Report] = {
         f"board_leval_{judge.replace('-', '').replace('.', '')}": _board(
             f"L-Eval: win rate against turbo-16k-0613 as {judge} judges (percent; Length: mean words of the answers)",
             f"leval_{judge.replace('-', '').replace('.', '')}",
-            (_MODE, *_OF_LEVAL, Column("win_rate", "win %", "number"), _LENGTH),
+            (_MODE, *_OF_LEVAL, _score("win_rate", "win %"), _LENGTH),
         )
         for judge in JUDGES
     },

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lbx.report.board_entries import Entry, Pair, both, entries, file_names, paired, with_figures
+from lbx.report.board_entries import ENDS, Entry, Pair, both, entries, file_names, paired, with_figures
 from lbx.report.board_shapes import (
     BOARDS,
     BUCKETS,
@@ -45,7 +45,9 @@ _V2_LINES = {
 def _table(name: str, rows: Iterable[Row], *, paired: bool = False) -> Table:
     """Of a board in which two runs share a row, ``reasoning_run_id`` is the one that was asked to reason."""
     runs = ("run_id", "reasoning_run_id") if paired else ("run_id",)
-    columns = (*runs, *(column.name for column in BOARDS[f"board_{name}"].columns))
+    shown = BOARDS[f"board_{name}"].columns
+    sure = [f"{column.name}_{end}" for column in shown if column.interval for end in ENDS]
+    columns = (*runs, *(column.name for column in shown), *sure, *(["cluster_by"] if sure else []))
     return Table(columns, [tuple(row.get(column) for column in columns) for row in rows])
 
 
@@ -171,7 +173,7 @@ def _v2_row(plain: Entry | None, reasoned: Entry | None) -> Row:
     for one, suffix in ((plain, ""), (reasoned, "_cot")):
         found = (one or Entry("")).row({f"{part}{suffix}": line for part, line in _V2_LINES.items()})
         notes[found["note"]] = True
-        row |= {f"{part}{suffix}": found[f"{part}{suffix}"] for part in _V2_LINES}
+        row |= {name: said for name, said in found.items() if name not in row}
     row["note"] = "; ".join(filter(None, notes)) or None
     row["by"] = row["overall"] if row["overall_cot"] is None else row["overall_cot"]
     return row
@@ -207,18 +209,25 @@ def _thousands(tokens: object) -> str | None:
 def longbench_pro(store: Store, wanted: Wanted) -> Table:
     rows = []
     for pair in paired(entries(store, wanted, "longbench_pro")):
-        plain, reasoned = (one.row({"score": "overall: average"}) if one else {} for one in pair)
+        plain, reasoned = (
+            one.row({name: "overall: average"}) if one else {name: None}
+            for name, one in zip(("nonthinking", "thinking"), pair, strict=True)
+        )
         types = [name for name, one in zip(("Instruct", "Thinking"), pair, strict=True) if one]
         limits = [limit for one in pair if one and (limit := _limit(one))]
-        row = _who(pair) | {
-            "note": "; ".join(dict.fromkeys(filter(None, (plain.get("note"), reasoned.get("note"))))) or None,
-            "type": both(pair, lambda one: _told(one, "type")) or (types[0] if len(types) == 1 else "Mixed"),
-            "window": both(pair, _window),
-            "truncated": _thousands(max(limits, default=None)),
-            "nonthinking": plain.get("score"),
-            "thinking": reasoned.get("score"),
-        }
-        row["by"] = max((row[name] for name in ("nonthinking", "thinking") if row[name] is not None), default=None)
+        row = (
+            plain
+            | reasoned
+            | _who(pair)
+            | {
+                "note": "; ".join(dict.fromkeys(filter(None, (plain.get("note"), reasoned.get("note"))))) or None,
+                "type": both(pair, lambda one: _told(one, "type")) or (types[0] if len(types) == 1 else "Mixed"),
+                "window": both(pair, _window),
+                "truncated": _thousands(max(limits, default=None)),
+            }
+        )
+        scores = [score for name in ("nonthinking", "thinking") if (score := row[name]) is not None]
+        row["by"] = max(scores, default=None)
         rows.append(row)
     return _table("longbench_pro", _ranked(rows, "by"), paired=True)
 

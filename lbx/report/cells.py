@@ -129,9 +129,10 @@ def _heading(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
-def without_intervals(table: Table) -> Table:
+def without_intervals(view: Report, table: Table) -> Table:
     """The rows without what they say of their scores' intervals, so that the scores stand alone wherever they go."""
-    kept = [at for at, name in enumerate(table.columns) if name not in INTERVAL_COLUMNS]
+    sure = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in ("low", "high", "method"))}
+    kept = [at for at, name in enumerate(table.columns) if name not in sure]
     return Table([table.columns[at] for at in kept], [tuple(row[at] for at in kept) for row in table.rows])
 
 

@@ -25,6 +25,17 @@ def leaderboard(made: Table) -> list[str]:
     return found
 
 
+def board(made: Table) -> list[str]:
+    """What the intervals of a board's numbers are."""
+    from lbx.report.cells import interval_notes
+    from lbx.store import Table
+
+    lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
+    by = made.columns.index("cluster_by") if lows else 0
+    found = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
+    return interval_notes(Table(["low", "cluster_by"], found)) if lows else []
+
+
 def comparison(made: Table) -> list[str]:
     """Which tests are corrected for what, and what of the runs is not alike or not known."""
     rows = made.dicts()

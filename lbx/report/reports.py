@@ -61,7 +61,7 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
         if wanted.published:
             table = reference.beside(table, reference.published_beside(store, wanted))
         table = judged.doubted(store, completed(table))
-    return without_intervals(table) if wanted.alone else table
+    return without_intervals(report, table) if wanted.alone else table
 
 
 def _asked(store: Store, name: str, runs: Sequence[str]) -> Table:

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from command_line import Lbx
 from made_runs import Answer, add_run, trec
+from scored_parts import made_sample
 
 from lbx.benchmarks import longbench_pro_groups, longbench_tasks, lveval_tasks
 from lbx.benchmarks.longbench_tasks import TASKS
 from lbx.errors import UsageError
 from lbx.records import Sample
 from lbx.report.board_shapes import BOARDS, BUCKETS, CATEGORIES, DIMENSIONS, LEVELS, TRIES, V2_PARTS
-from lbx.report.reports import read
+from lbx.report.cells import sheet
+from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.store import Store
 
@@ -61,6 +63,38 @@ def test_every_board_of_an_empty_file_is_an_empty_table(store: Store) -> None:
         table = read(store, name)
         assert table.rows == []
         assert {column.name for column in board.columns} <= set(table.columns)
+
+
+def test_boards_say_how_sure_their_numbers_are_unless_asked_not_to(store: Store) -> None:
+    add_run(store, "plain", v2(9, 24))
+    add_run(store, "reasons", v2(14, 24), settings={"cot": True})
+    add_run(store, "l", leval_answers(), model="other")
+    sure = {
+        (run, name): tuple(ends) for run, name, *ends in store.query(
+            "SELECT run_id, name, 100 * low, 100 * high, method FROM group_scores WHERE benchmark = 'longbench_v2' "
+            "AND metric = 'accuracy'"
+        ).rows
+    }  # fmt: skip
+    row, *_ = rows_of(store, "longbench_v2")
+    ends = ("low", "high", "method")
+    assert tuple(row[f"hard_{end}"] for end in ends) == sure["plain", "hard"]
+    assert tuple(row[f"overall_cot_{end}"] for end in ends) == sure["reasons", "all"]
+    sheet_of = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2"))
+    texts = dict(zip((column.name for column in sheet_of.columns), sheet_of.rows[0], strict=True))
+    assert re.fullmatch(r"\d+ (± \d+|\[\d+, \d+\])", texts["overall"])
+    assert sheet_of.notes == ["Beside scores stand 95% intervals."]
+
+    alone = Wanted(alone=True)
+    for name in ("longbench_v2", "leval_rouge"):
+        assert not [column for column in read(store, f"board_{name}", alone).columns if column.endswith("_low")]
+    plain = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2", alone))
+    assert "37.5" in plain.rows[0]
+    assert plain.notes == []
+
+
+def leval_answers() -> list[Answer]:
+    asked = [made_sample("leval", "gov_report_summ", number) for number in range(6)]
+    return [(one, "here" if at % 2 else "so it is") for at, one in enumerate(asked)]
 
 
 # LongBench

@@ -1,7 +1,7 @@
 """Several results files as one: each table by its primary key, one file at a time, inside DuckDB.
 
 The same row in two files is one row; two rows under one key that differ are refused by name, with the columns that do.
-What adds up over samples (``_ADDED_UP``) is taken only of runs that lie in one file: of joined
+What adds up over samples (``numbers.TABLES``) is taken only of runs that lie in one file: of joined
 runs it must be added up anew.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 
 from lbx.errors import StoreError
+from lbx.store import numbers
 from lbx.store.interrupts import uninterrupted
 from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings
@@ -45,7 +46,6 @@ _UNEQUAL = {
     ),
 }
 """How columns are compared that older versions of lbx left empty, or without token ids."""
-_ADDED_UP = ("task_results", "length_results", "group_results", "benchmark_results")
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, mer
         + " AND ".join(f"old.{name} = new.{name}" for name in _ANSWER)
     )
     _insert(connection, "embeddings")  # the same text's vectors differ in their last bits from machine to machine
-    for table in _ADDED_UP:
+    for table in numbers.TABLES:
         _insert(connection, table)
     take_ratings(connection, _SOURCE, source)
     connection.execute(f"INSERT INTO lbx_sessions BY NAME SELECT * FROM {_SOURCE}.sessions")
@@ -266,5 +266,5 @@ def _number_sessions(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _forget_added_up(connection: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> None:
-    for table in _ADDED_UP:
+    for table in numbers.TABLES:
         connection.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT unnest(?::VARCHAR[]))", [list(runs)])

@@ -18,6 +18,7 @@ import duckdb
 from lbx.database import RESULTS, attach
 from lbx.errors import StoreError
 from lbx.records import SampleKey
+from lbx.store import numbers
 from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.interrupts import uninterrupted
@@ -33,7 +34,6 @@ from lbx.store.rows import (
     RunRow,
     SampleRow,
     ScoreRow,
-    SureRow,
     Table,
     as_json,
     identity,
@@ -42,36 +42,8 @@ from lbx.store.rows import (
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
 
-_TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
-_BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
-_TABLE_OF: Mapping[type[SureRow], str] = {
-    ResultRow: "task_results",
-    LengthRow: "length_results",
-    GroupRow: "group_results",
-    BenchmarkRow: "benchmark_results",
-}
-_ADDED_UP = {
-    "task_results": _TASK_VERSION,
-    "length_results": _TASK_VERSION,
-    "group_results": _BENCHMARK_VERSION,
-    "benchmark_results": _BENCHMARK_VERSION,
-}
-"""{table of numbers: what makes a row of it out of date}."""
-_OPINIONS = "\"grouping\" IN ('judge', 'people')"
-"""What is made of judgements and ratings, not of scores: it goes with the answers alone."""
 _FAILED = "error IS NOT NULL"
 _EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
-
-
-def _delete(
-    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: set[tuple[Any, ...]]
-) -> None:
-    """Delete the rows that have one of these values in these columns; of scores' numbers none but theirs."""
-    where = " AND ".join(f"{name} = ?" for name in columns)
-    if table == "group_results" and "metric_version" in columns:
-        where += f" AND NOT {_OPINIONS}"
-    for key in sorted(keys):
-        connection.execute(f"DELETE FROM {table} WHERE {where}", [*key])
 
 
 class Store:
@@ -283,7 +255,7 @@ class Store:
             self._match_samples(connection, samples)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
-            self._forget_results(connection, answered, scored)
+            numbers.forget(connection, answered, scored)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
         """Commit all scores of one or more tasks anew. Whatever they had of the same metric version goes, metrics
@@ -291,37 +263,9 @@ class Store:
         """
         scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
         with self.transaction() as connection:
-            _delete(connection, "scores", _TASK_VERSION, scored)
+            numbers.delete_scores(connection, scored)
             insert(connection, "scores", scores)
-            self._forget_results(connection, set(), scored)
-
-    @staticmethod
-    def _forget_results(
-        connection: duckdb.DuckDBPyConnection,
-        answered: set[tuple[str, str, str]],
-        scored: set[tuple[str, str, str, int]],
-    ) -> None:
-        """Numbers made of rows that are no more: of every metric version where an answer changed, else of one."""
-        runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
-        for table, key in _ADDED_UP.items():
-            if key == _TASK_VERSION:
-                _delete(connection, table, ("run_id", "benchmark", "task"), answered)
-                _delete(connection, table, key, scored)
-            else:
-                _delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
-                _delete(connection, table, key, runs)
-        for judge in {name[0] for name in (*answered, *scored) if name[1] == "judge"}:
-            connection.execute(
-                "DELETE FROM group_results "
-                "WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
-                [judge],
-            )
-        for opponent in {name[0] for name in answered if name[1] != "judge"}:
-            connection.execute(
-                f"DELETE FROM group_results WHERE {_OPINIONS} "
-                "AND (ends_with(name, ' vs ' || $1) OR contains(name, ' vs ' || $1 || ', '))",
-                [opponent],
-            )
+            numbers.forget(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Hold new samples against those of the same names, and complete these."""
@@ -342,17 +286,14 @@ class Store:
         Old numbers of the same task (or benchmark) and metric version go first: today's may be fewer.
         """
         with self.transaction() as connection:
-            for kind, table in _TABLE_OF.items():
-                rows = [row for row in results if isinstance(row, kind)]
-                key = _ADDED_UP[table]
-                _delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
-                insert(connection, table, rows)
+            numbers.replace(connection, results)
 
     def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
         """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""
         with self.transaction() as connection:
             connection.execute(
-                f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {_OPINIONS}", [run_id, benchmark]
+                f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {numbers.OPINIONS}",
+                [run_id, benchmark],
             )
             insert(connection, "group_results", results)
 
@@ -373,7 +314,7 @@ class Store:
                 "(SELECT (benchmark, task, sample_id, iteration) FROM generations WHERE run_id = $1)",
                 [run_id],
             )
-            self._forget_results(connection, set(tasks), set())
+            numbers.forget(connection, set(tasks), set())
         return len(tasks)
 
     def finish_run(self, run_id: str, status: str) -> None:

@@ -13,6 +13,7 @@ call to call.
 from __future__ import annotations
 
 from lbx.store.judging_views import JUDGING_VIEWS
+from lbx.store.numbers import OPINIONS
 
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
@@ -46,8 +47,6 @@ _OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 # Rows of a table of numbers whose metric version is wanted, or the newest where none is.
 _NEWEST = "{t}.metric_version = coalesce({wanted}, (SELECT max(n.metric_version) FROM {table} n WHERE {same}))"
-# Numbers of judges and people have no version of a metric: there is one of each.
-_OPINIONS = "\"grouping\" IN ('judge', 'people')"
 
 
 def _newest(table: str, alias: str, *key: str, but: str = "") -> str:
@@ -169,7 +168,7 @@ VIEWS: dict[str, str] = {
                g.metric_version, r.backend, g.position, {_MODE}, {_COVERAGE},
                {_SURE.format(t="g")}, {_OPEN.format(t="g")}
         FROM group_results g JOIN runs r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
-        WHERE {_newest("group_results", "g", "run_id", "benchmark", but=_OPINIONS)} OR g.{_OPINIONS}
+        WHERE {_newest("group_results", "g", "run_id", "benchmark", but=OPINIONS)} OR g.{OPINIONS}
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"""
@@ -193,8 +192,8 @@ VIEWS: dict[str, str] = {
             SELECT 'judge', judge_id, any_value(scale_high - scale_low)
             FROM judgements WHERE kind = 'score' GROUP BY judge_id
         ), numbers AS (
-            SELECT g.*, coalesce(CASE WHEN metric = 'rating' AND {_OPINIONS} THEN s.width END, {_UNIT.format(t="g")})
-                        AS unit, CASE WHEN {_OPINIONS} THEN official - unit * score ELSE 0 END AS zero
+            SELECT g.*, coalesce(CASE WHEN metric = 'rating' AND {OPINIONS} THEN s.width END, {_UNIT.format(t="g")})
+                        AS unit, CASE WHEN {OPINIONS} THEN official - unit * score ELSE 0 END AS zero
             FROM group_scores g LEFT JOIN scales s USING ("grouping", name) WHERE official IS NOT NULL
         )
         -- Runs that have not the same lines agree on a line's place by its largest.

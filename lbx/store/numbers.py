@@ -1,0 +1,89 @@
+"""Numbers made of answers, scores and opinions: written anew, and dropped when what they are made of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from lbx.store.inserting import insert
+from lbx.store.rows import BenchmarkRow, GroupRow, LengthRow, ResultRow, SureRow
+
+_TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
+_BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
+_TABLE_OF: Mapping[type[SureRow], str] = {
+    ResultRow: "task_results",
+    LengthRow: "length_results",
+    GroupRow: "group_results",
+    BenchmarkRow: "benchmark_results",
+}
+_ADDED_UP = {
+    "task_results": _TASK_VERSION,
+    "length_results": _TASK_VERSION,
+    "group_results": _BENCHMARK_VERSION,
+    "benchmark_results": _BENCHMARK_VERSION,
+}
+"""{table: what makes a row of it out of date}."""
+TABLES = tuple(_ADDED_UP)
+OPINIONS = "\"grouping\" IN ('judge', 'people')"
+"""What is made of judgements and ratings, not of scores: it goes with the answers alone, and there
+is one of each whatever the metric version.
+"""
+
+
+def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -> None:
+    """Write numbers; the old ones of the same task (or benchmark) and metric version go: today's may be fewer."""
+    for kind, table in _TABLE_OF.items():
+        rows = [row for row in results if isinstance(row, kind)]
+        key = _ADDED_UP[table]
+        _delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
+        insert(connection, table, rows)
+
+
+def delete_scores(connection: duckdb.DuckDBPyConnection, scored: Iterable[tuple[str, str, str, int]]) -> None:
+    """Delete tasks' scores, each (run, benchmark, task, metric version)."""
+    _delete(connection, "scores", _TASK_VERSION, scored)
+
+
+def forget(
+    connection: duckdb.DuckDBPyConnection,
+    answered: set[tuple[str, str, str]],
+    scored: set[tuple[str, str, str, int]],
+) -> None:
+    """Drop numbers made of rows that are no more: of every metric version where an answer changed, else of one.
+
+    Args:
+        answered: (run, benchmark, task) with other answers.
+        scored: (run, benchmark, task, metric version) with other scores.
+    """
+    runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
+    for table, key in _ADDED_UP.items():
+        if key == _TASK_VERSION:
+            _delete(connection, table, ("run_id", "benchmark", "task"), answered)
+            _delete(connection, table, key, scored)
+        else:
+            _delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
+            _delete(connection, table, key, runs)
+    for judge in {name[0] for name in (*answered, *scored) if name[1] == "judge"}:
+        connection.execute(
+            "DELETE FROM group_results WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
+            [judge],
+        )
+    for opponent in {name[0] for name in answered if name[1] != "judge"}:
+        connection.execute(
+            f"DELETE FROM group_results WHERE {OPINIONS} "
+            "AND (ends_with(name, ' vs ' || $1) OR contains(name, ' vs ' || $1 || ', '))",
+            [opponent],
+        )
+
+
+def _delete(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: Iterable[tuple[Any, ...]]
+) -> None:
+    """Delete the rows that have one of these values in these columns; of scores' numbers none but theirs."""
+    where = " AND ".join(f"{name} = ?" for name in columns)
+    if table == "group_results" and "metric_version" in columns:
+        where += f" AND NOT {OPINIONS}"
+    for key in sorted(keys):
+        connection.execute(f"DELETE FROM {table} WHERE {where}", [*key])

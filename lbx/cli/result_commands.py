@@ -219,7 +219,8 @@ def export(
         export_ratings(results, output, set_id, rater, bundle=bundle, documents=documents, force=force, as_json=as_json)
         return
     if not runs:
-        raise UsageError("No run is named.", fix="Name it with --run.", command=f"lbx report {results} runs")
+        listed = f"lbx sql {results} 'SELECT run_id, model FROM runs'"  # noqa: S608 (shown, not run)
+        raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
     if file_format in JUDGE_FORMATS:
         export_judge(file_format, results, runs, output, bundle=bundle, force=force, as_json=as_json)
         return

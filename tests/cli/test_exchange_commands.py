@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import duckdb
@@ -56,6 +57,8 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert back.startswith("10 rows in 1 file")
     assert (tmp_path / "out" / golden.name).read_bytes() == golden.read_bytes()
     fails(lbx("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is there already")
+    (tried,) = re.findall("try: lbx (.*)", lbx("export", "leval_judge", out, "-o", tmp_path / "out").stderr)
+    assert "gpt-4-2" in lbx(*shlex.split(tried)).stdout, "the command that is named is one"
     fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is no judge's")
 
 

@@ -6,6 +6,7 @@ named, then columns of a pivot stand below each other. Words are broken only whe
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +23,9 @@ _PLAIN = str.maketrans(
     {"±": "+/-", "×": "x", "–": "-", "─": "-", "…": "...", "·": ",", **dict(zip(BLOCKS, "_.-:=+*#", strict=True))}
 )
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_ASCII = re.compile("[ -~]*")
+_NARROW = re.compile(f"[ -~±×–─…·{BLOCKS}]*")
+"""What lbx itself writes into tables: a column a character."""
 _LEFT = ("text", "curve")
 _MARK = "\u200e"
 """Left-to-right mark: without it a terminal that turns Arabic or Hebrew text would turn the numbers beside it, too."""
@@ -119,12 +123,13 @@ def _spelled(sheet: Sheet, ascii_only: bool) -> Sheet:
         return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode() if ascii_only else text
 
     columns = [replace(column, heading=said(column.heading)) for column in sheet.columns]
-    rows = [[said(cell) for cell in row] for row in sheet.rows]
+    harmless = (_ASCII if ascii_only else _NARROW).fullmatch
+    rows = [row if harmless("".join(row)) else [said(cell) for cell in row] for row in sheet.rows]
     return Sheet(said(sheet.title), columns, rows, [said(note) for note in sheet.notes])
 
 
 def _width(text: str) -> int:
-    if text.isascii():
+    if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
 
@@ -223,13 +228,15 @@ class _Fitted:
 
     def drawn(self, kept: Sequence[int], rule: str) -> Iterator[Line]:
         widths = self._widths(kept)
-        heading = {at: _wrapped(self._columns[at].heading, widths[at]) for at in kept}
-        tall = max(map(len, heading.values()))
-        for line in self._row({at: [""] * (tall - len(texts)) + texts for at, texts in heading.items()}, widths):
+        heading = [_wrapped(self._columns[at].heading, widths[at]) for at in kept]
+        tall = max(map(len, heading))
+        for line in self._row([[""] * (tall - len(texts)) + texts for texts in heading], widths):
             yield Line(line, "heading")
         yield Line(rule * (sum(widths.values()) + len(_GAP) * (len(kept) - 1)), "heading")
+        narrower = {at for at in kept if widths[at] < self._natural[at]}
         for row in self._rows:
-            yield from (Line(line) for line in self._row({at: _wrapped(row[at], widths[at]) for at in kept}, widths))
+            texts = [_wrapped(row[at], widths[at]) if at in narrower else [row[at]] for at in kept]
+            yield from map(Line, self._row(texts, widths))
 
     def _widths(self, kept: Sequence[int]) -> dict[int, int]:
         """Natural ones; where these do not fit, the widest columns that can be wrapped give way first."""
@@ -244,13 +251,13 @@ class _Fitted:
                 widths[max(can, key=lambda at: widths[at])] -= 1
         return widths
 
-    def _row(self, texts: dict[int, list[str]], widths: dict[int, int]) -> Iterator[str]:
-        for number in range(max(map(len, texts.values()))):
-            parts = []
-            for at, wrapped in texts.items():
-                text = wrapped[number] if number < len(wrapped) else ""
-                space = " " * (widths[at] - _width(text))
-                text += _MARK if _RIGHT_TO_LEFT.search(text) else ""
-                parts.append(text + space if self._columns[at].kind in _LEFT else space + text)
-            line = _GAP.join(parts).rstrip()
-            yield _MARK + line if _RIGHT_TO_LEFT.search(line) else line
+    def _row(self, texts: Sequence[Sequence[str]], widths: dict[int, int]) -> Iterator[str]:
+        for parts in itertools.zip_longest(*texts, fillvalue=""):
+            turned = any(not text.isascii() and _RIGHT_TO_LEFT.search(text) for text in parts)
+            cells = []
+            for text, (at, width) in zip(parts, widths.items(), strict=True):
+                marked = text + _MARK if turned and _RIGHT_TO_LEFT.search(text) else text
+                wide = width + len(marked) - _width(text)
+                cells.append(marked.ljust(wide) if self._columns[at].kind in _LEFT else marked.rjust(wide))
+            line = _GAP.join(cells).rstrip()
+            yield _MARK + line if turned else line

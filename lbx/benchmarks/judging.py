@@ -302,18 +302,19 @@ def _verdict(reading: object, output: str, *, answer_first: bool) -> list[Score]
 
 
 def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
-    """The first number of the scale that stands as the rubric wants it; with another one behind it, it says so."""
+    """The first number that stands as the rubric wants it: 3.5 is one, as in FastChat; one outside the scale is no
+    rating. With another one behind it, it says so.
+    """
     pattern, low, high = (reading.get(name) for name in ("pattern", "low", "high"))
     if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
         return []
     before, found, after = pattern.partition(NUMBER)
     if not found or not -_FARTHEST <= low < high <= _FARTHEST:
         return []
-    number = (
-        rf"{re.escape(before)}\s{{0,8}}(?<![\d.,])(\d{{1,6}}(?:\.\d{{1,6}})?)(?![.,]?\d)\s{{0,8}}{re.escape(after)}"
-    )
-    ratings = [text for text in re.findall(number, output) if low <= float(text) <= high]
-    if not ratings:
+    number = r"(?<![\d.,])((?:(?<!\w)[-\u2212])?\d{1,6}(?:\.\d{1,6})?)(?![.,]?\d)"
+    stands = rf"{re.escape(before)}\s{{0,8}}{number}\s{{0,8}}{re.escape(after)}"
+    ratings = [text.replace("\u2212", "-") for text in re.findall(stands, output)]
+    if not ratings or not low <= float(ratings[0]) <= high:
         return []
     several = len(set(map(float, ratings))) > 1
     score = (float(ratings[0]) - low) / (high - low)

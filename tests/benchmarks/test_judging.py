@@ -59,19 +59,35 @@ def test_the_first_mark_in_the_official_order_counts_wherever_it_stands() -> Non
         ("[[1]] then [[1]]", [(0.0, "1", None)]),
         ("[[ 2.5 ]] and [[5]]", [(0.375, "2.5", "ambiguous")]),
         ("[[0]] or [[6]] or 3", []),
+        ("[[6]], no, [[5]]", []),
         ("[[11]]", []),
         ("[[-3]]", []),
         ("[[3", []),
         ("", []),
     ],
 )
-def test_a_rating_is_the_first_number_of_the_scale_where_it_should_stand(text: str, found: list[object]) -> None:
+def test_a_rating_is_the_first_number_that_stands_as_it_should(text: str, found: list[object]) -> None:
     assert read(text, RATINGS, against_run_id=None) == found
 
 
-def test_a_bare_number_is_no_piece_of_another() -> None:
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("v1.2.3; 7, I say.", ["7"]),
+        ("3.5", ["3.5"]),
+        ("10/10", ["10"]),
+        ("3-4", ["3"]),
+        ("-3", []),
+        ("I say -3.", []),
+        ("\u22123", []),
+        ("11", []),
+        ("0.9", []),
+        ("In 2010 it was 7", []),
+    ],
+)
+def test_a_bare_number_is_no_piece_of_another(text: str, found: list[str]) -> None:
     bare = replace(RATINGS, pattern="{rating}", high=10)
-    assert [one[1] for one in read("In 2010 it was 0.9, v1.2.3; 7, I say.", bare, against_run_id=None)] == ["7"]
+    assert [one[1] for one in read(text, bare, against_run_id=None)] == found
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Names that files give for files: the one place where they are looked at."""
+"""Names of files: those that files give, looked at here and nowhere else, and whether the disk has them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def part_of(path: Path) -> Path:
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
     return part
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's list of names to the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _problem(part: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from lbx.benchmarks.judging import Judging, Round, Rubric
 from lbx.engine.scoring import add_up, score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, Store, opinions
-from lbx.store.inserting import insert
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
 
 PAIR = Rubric(
@@ -117,13 +117,9 @@ def always_first(_model: str, _n: int) -> tuple[str, str]:
 def add_ratings(store: Store, set_id: str, kind: str, ratings: Sequence[RatingRow], questions: int = 96) -> None:
     """A set of ratings of the questions of ``calibration``."""
     scale = (1.0, 5.0) if kind == "score" else (None, None)
-    with store.transaction() as connection:
-        insert(connection, "rating_sets", [RatingSetRow(set_id, kind, "human", [], *scale)])
-        tasks = ["narrative_qa" if n < 48 else "scientific_qa" for n in range(questions)]
-        items = [RatingItemRow(set_id, n, "leval", task, f"q{n}", n) for n, task in enumerate(tasks)]
-        insert(connection, "rating_items", items)
-        insert(connection, "ratings", ratings)
-    opinions.add_up(store, sorted({name for one in ratings for name in (one.run_id, one.against_run_id) if name}))
+    tasks = ["narrative_qa" if n < 48 else "scientific_qa" for n in range(questions)]
+    items = [RatingItemRow(set_id, n, "leval", task, f"q{n}", n) for n, task in enumerate(tasks)]
+    write_ratings(store, [RatingSetRow(set_id, kind, "human", [], *scale)], items, ratings, replace=True)
 
 
 def _answer(prompt: str, letter: str) -> str:

@@ -14,15 +14,6 @@ _EVERY = 64 << 20
 _AHEAD = 4 << 20
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def read_ahead(handle: int, offset: int) -> None:
     """Have the disk bring what comes after ``offset`` while what came before is hashed."""
     os.posix_fadvise(handle, offset, _AHEAD, os.POSIX_FADV_WILLNEED)

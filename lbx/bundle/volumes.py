@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from lbx.bundle.disk import Flusher, sync_folder
+from lbx.bundle.disk import Flusher
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.errors import UsageError
+from lbx.paths import sync_folder
 
 MAX_VOLUME = 4_294_967_295
 MIN_VOLUME = 1 << 16

@@ -10,8 +10,8 @@ from typing import Any
 
 from lbx.errors import StoreError
 from lbx.people.journal import Journal, journal_of, read_journal, row_of
-from lbx.store import Store, opinions
-from lbx.store.ratings import add_ratings
+from lbx.store import Store
+from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
 
 
@@ -76,14 +76,12 @@ def _moved(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
     if not ratings:
         return 0
     with Store(results) as store:
-        added = add_ratings(
+        return write_ratings(
             store,
             [row for name, row in sets.items() if name in used],
             list({(row.set_id, row.item): row for row in items if row.set_id in used}.values()),
             ratings,
         )
-        opinions.add_up(store, sorted({row.run_id for row in ratings}))
-    return added
 
 
 def _row(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.errors import LbxError, StoreError, UsageError
-from lbx.paths import part_of
-from lbx.people.dataset_file import opened, read, scanned, sha256, sync_folder
+from lbx.paths import part_of, sync_folder
+from lbx.people.dataset_file import opened, read, scanned, sha256
 from lbx.people.pairs import QUESTIONS, Line, Splice, spliced, undone
 
 _SAME_EDIT_S = 10

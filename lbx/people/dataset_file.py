@@ -84,12 +84,3 @@ def sha256(path: Path) -> str:
     """Of a file's bytes, hex."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync_folder(path: Path) -> None:
-    """Have a file's name on the disk, too."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

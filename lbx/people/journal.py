@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lbx.errors import StoreError
+from lbx.paths import sync_folder
 from lbx.people.sets import VERDICTS
 from lbx.store.rows import RatingRow, as_json
 
@@ -147,7 +148,7 @@ def _locked(path: Path) -> int:
             ) from exc
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
             if path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
                 return file
         except OSError as exc:
@@ -158,15 +159,6 @@ def _locked(path: Path) -> int:
                 f"Another `lbx rate` writes {path}.", fix="End that one first (Ctrl-C); it moves its ratings itself."
             ) from exc
         os.close(file)  # somebody removed it between the two
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file's name is on the disk only then."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(held)
-    finally:
-        os.close(held)
 
 
 def _all_of(file: int) -> bytes:

@@ -24,10 +24,10 @@ from lbx.people.leval_files import (
     means,
 )
 from lbx.records import Sample, canonical_json, sha256_text
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store import GenerationRow, SampleRow, Store
+from lbx.store.imports import import_of, write_import
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
-from lbx.version import __version__
 
 FORMAT = "leval_ratings"
 _FAMILY = "leval"
@@ -85,7 +85,7 @@ def import_ratings(
     made = RatingSetRow(
         name, "score", FORMAT, list(runs.values()), LOWEST, HIGHEST, bundle_digest=bundle.digest if bundle else None
     )
-    write_ratings(store, sets=[made], items=items, ratings=[*kept, *ratings])
+    write_ratings(store, [made], items, [*kept, *ratings], replace=True)
     new = [run for key, run in runs.items() if key not in known]
     return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
 
@@ -179,18 +179,20 @@ def _make_run(
     store: Store, files: RatingFiles, key: str, rated: Sequence[tuple[Sample, str]], bundle: Bundle | None
 ) -> str:
     content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in rated]]))
-    run_id = f"{_model(key)}-{FORMAT}-{content[:8]}"
-    settings = {"imported": FORMAT, "content_sha256": content, "key": key, "judged": True}
-    digest = bundle.digest if bundle else ""
-    versions = {_FAMILY: BENCHMARKS[_FAMILY].metric_version}
-    store.begin_run(RunRow(run_id, _model(key), "import", "", versions, digest, settings, {}, __version__))
-    store.write(
-        generations=[
-            GenerationRow(run_id, _FAMILY, sample.task, sample.sample_id, 0, output=text) for sample, text in rated
-        ]
+    run = import_of(
+        FORMAT,
+        content,
+        run_id=f"{_model(key)}-{FORMAT}-{content[:8]}",
+        model=_model(key),
+        bundle_digest=bundle.digest if bundle else None,
+        versions={_FAMILY: BENCHMARKS[_FAMILY].metric_version},
+        key=key,
+        judged=True,
     )
-    store.finish_run(run_id, "done")
-    return run_id
+    answers = [GenerationRow(run.run_id, *sample.key[:3], 0, output=text) for sample, text in rated]
+    write_import(store, run, [], answers)
+    store.finish_run(run.run_id, "done")
+    return run.run_id
 
 
 def _kept_pages(set_id: str, files: RatingFiles, pages: _Pages) -> Iterable[RatingRow]:

@@ -129,14 +129,6 @@ def add_up_all(store: Store) -> None:
     ).rows])  # fmt: skip
 
 
-def add_up_sets(store: Store, set_ids: Collection[str]) -> None:
-    """The same of all runs that people have rated in some sets."""
-    add_up(store, [run for (run,) in store.query(
-        "SELECT DISTINCT run_id FROM rated_answers WHERE list_contains(?::VARCHAR[], set_id) ORDER BY ALL",
-        [list(set_ids)],
-    ).rows])  # fmt: skip
-
-
 def _judges(rows: Iterable[Row]) -> Iterable[Row]:
     """Numbers over all tasks; those of a mark's questions where there are other ones, too."""
     for row in rows:

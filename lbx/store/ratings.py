@@ -32,36 +32,30 @@ def ratings_of(store: Store, set_id: str) -> Table:
 
 def write_ratings(
     store: Store,
+    sets: Sequence[RatingSetRow],
+    items: Sequence[RatingItemRow],
+    ratings: Sequence[RatingRow],
     *,
-    sets: Sequence[RatingSetRow] = (),
-    items: Sequence[RatingItemRow] = (),
-    ratings: Sequence[RatingRow] = (),
-) -> None:
-    """Commit rows, all or none; a row with the same key replaces the old one.
+    replace: bool = False,
+) -> int:
+    """Commit what was not said yet, all or none, under revisions of its own. Returns how many ratings that were.
+
+    Args:
+        replace: instead, each row takes the place of the one that has its key, revision included.
 
     Raises:
         StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
     """
     with store.transaction() as connection:
-        insert(connection, "rating_sets", sets)
-        insert(connection, "rating_items", items)
-        insert(connection, "ratings", ratings)
-    opinions.add_up_sets(store, {row.set_id for row in ratings})
-
-
-def add_ratings(
-    store: Store, sets: Sequence[RatingSetRow], items: Sequence[RatingItemRow], ratings: Sequence[RatingRow]
-) -> int:
-    """Commit what was not said yet, under revisions of its own. Returns how many ratings that were.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    with store.transaction() as connection:
-        insert(connection, "rating_sets", sets, replace=False)
-        insert(connection, "rating_items", items, replace=False)
-        added = _add(connection, rows_of_json(connection, "ratings"), [as_parameter(ratings)]) if ratings else 0
-    opinions.add_up_sets(store, {row.set_id for row in ratings})
+        insert(connection, "rating_sets", sets, replace=replace)
+        insert(connection, "rating_items", items, replace=replace)
+        before = _count(connection)
+        if replace:
+            insert(connection, "ratings", ratings)
+        elif ratings:
+            _add(connection, rows_of_json(connection, "ratings"), [as_parameter(ratings)])
+        added = _count(connection) - before
+    opinions.add_up(store, {row.run_id for row in ratings})
     return added
 
 
@@ -96,8 +90,7 @@ def _refuse_other(
         )
 
 
-def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[object]) -> int:
-    before = _count(connection)
+def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[object]) -> None:
     connection.execute(f"CREATE OR REPLACE TEMP TABLE lbx_said AS {rows}", list(parameters))
     # The union holds every old row of these questions, so that new numbers replace all old ones.
     connection.execute(
@@ -116,7 +109,6 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
         """
     )
     connection.execute("DROP TABLE lbx_said")
-    return _count(connection) - before
 
 
 def _count(connection: duckdb.DuckDBPyConnection) -> int:

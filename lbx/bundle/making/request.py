@@ -16,13 +16,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lbx.bundle.disk import sync_folder
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.making.delta import BaseBundle, held_from, read_base
 from lbx.bundle.making.outline import label
 from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
 from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
 from lbx.errors import UsageError
+from lbx.paths import sync_folder
 
 _FORMAT, _VERSION = "lbx-request", 1
 _LIMIT = 512 << 20

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import IO, Any
 
 from lbx.bundle.bag import Contents, ManifestEntry
-from lbx.bundle.disk import Flusher, sync_folder
+from lbx.bundle.disk import Flusher
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
@@ -31,6 +31,7 @@ from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
 from lbx.layout import BUNDLE_JSON, TAG_MANIFEST
+from lbx.paths import sync_folder
 
 _INCOMING = ".incoming"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from page_parts import EVIL, NAMES, SPELLED, results_file
 
@@ -42,9 +43,28 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("browser")
     path = results_file(folder / "r.duckdb", [*NAMES, EVIL], output=f"{EVIL} ")
     results_file(path, ["long"], output="a word of " + "m" * 3000, tasks=["lcc"], samples=60)
+    return written(path)
+
+
+@pytest.fixture(scope="module")
+def long_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with a table of 120 rows: 40 runs of three tasks."""
+    path = results_file(
+        tmp_path_factory.mktemp("long") / "r.duckdb", ["run"], ["qasper", "hotpotqa", "lcc"], 2, failed=()
+    )
+    with duckdb.connect(str(path)) as connection:
+        for table in ("runs", "generations", "scores", "task_results", "group_results"):
+            connection.execute(
+                f"INSERT INTO {table} SELECT t.* REPLACE (run_id || copy AS run_id) FROM {table} t, range(39) r(copy)"
+            )
+    return written(path)
+
+
+def written(path: Path) -> str:
+    """Where the page of a results file lies, beside it."""
     with Store(path, read_only=True) as store:
-        (folder / "report.html").write_text("".join(report_page.pieces(store)), "utf-8")
-    return (folder / "report.html").as_uri()
+        path.with_suffix(".html").write_text("".join(report_page.pieces(store)), "utf-8")
+    return path.with_suffix(".html").as_uri()
 
 
 Opened = Callable[..., "Page"]
@@ -55,7 +75,9 @@ def opened(browser: Browser, url: str) -> Iterator[Opened]:
     """The page in a window of its own. At the end: it asked for nothing, and nothing was said in the console."""
     contexts, said, asked = [], [], []
 
-    def open_page(hash_: str = "", *, width: int = 1400, scheme: str = "light", scripts: bool = True) -> Page:
+    def open_page(
+        hash_: str = "", *, of: str = url, width: int = 1400, scheme: str = "light", scripts: bool = True
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,
@@ -65,8 +87,8 @@ def opened(browser: Browser, url: str) -> Iterator[Opened]:
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(url + hash_)
+        page.on("request", lambda request: asked.append(request.url.removeprefix(of).partition("#")[0]))
+        page.goto(of + hash_)
         if scripts:
             page.wait_for_selector("#list details")
         return page
@@ -75,7 +97,7 @@ def opened(browser: Browser, url: str) -> Iterator[Opened]:
     for context in contexts:
         context.close()
     assert said == []
-    assert {one.partition("#")[0] for one in asked} <= {url}
+    assert set(asked) <= {""}
 
 
 def found(page: Page) -> str:
@@ -163,6 +185,32 @@ def test_a_field_filters_a_table(opened: Opened) -> None:
     after = rows.evaluate_all(shown)
     assert after == [text for text in before if "hotpotqa" in text]
     assert 0 < len(after) < len(before)
+
+
+def test_of_a_long_table_the_first_rows_are_drawn(opened: Opened, long_url: str) -> None:
+    page = opened(of=long_url)
+    drawn = page.locator("#task_scores tbody tr:visible")
+    more = page.locator("#task_scores button.pager")
+    assert drawn.count() == 100
+    assert more.text_content() == "Show 20 more rows"
+    page.locator("#task_scores th button", has_text="task").click()
+    tasks = re.findall("hotpotqa|lcc|qasper", " ".join(drawn.all_text_contents()))
+    assert tasks == ["hotpotqa"] * 40 + ["lcc"] * 40 + ["qasper"] * 20
+    page.locator("ul.runs input").first.click()
+    assert (drawn.count(), more.text_content()) == (100, "Show 17 more rows")
+    page.fill("#task_scores input", "LCC")
+    assert drawn.count() == 39
+    assert not more.is_visible()
+    page.fill("#task_scores input", "")
+    page.emulate_media(media="print")
+    assert drawn.count() == 117
+    assert not more.is_visible()
+    page.emulate_media(media="screen")
+    more.focus()
+    page.keyboard.press("Enter")
+    assert drawn.count() == 117
+    assert not more.is_visible()
+    assert opened(of=long_url, scripts=False).locator("#task_scores tbody tr:visible").count() == 120
 
 
 def test_a_box_hides_a_run_everywhere(opened: Opened) -> None:

@@ -1,155 +1,153 @@
 "use strict";
 const $ = (id) => document.getElementById(id), all = (what, of = document) => [...of.querySelectorAll(what)];
-function made(tag, text, name) {
-  const node = document.createElement(tag);
-  if (text !== undefined) node.textContent = text;
-  if (name) node.className = name;
+function made(tag, properties, ...parts) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...parts);
   return node;
 }
 
-// Tables: a heading sorts, a field above a long one filters.
+// Tables: a heading sorts, a field above a long one filters. Of a very long one the first rows are drawn until a button
+// asks for all: what sorting takes is what has to be drawn again.
+const FIRST = 100, redraw = [], alphabet = new Intl.Collator();
 const number = (text) => (/^[+-]?[\d.]/.test(text) ? parseFloat(text.replaceAll(",", "")) : NaN);
-const compared = (a, b) => (isNaN(a.n) || isNaN(b.n) ? isNaN(a.n) - isNaN(b.n) || a.t.localeCompare(b.t) : a.n - b.n);
+const compared = (a, b) =>
+  isNaN(a.n) || isNaN(b.n) ? isNaN(a.n) - isNaN(b.n) || alphabet.compare(a.t, b.t) : a.n - b.n;
 for (const table of all("main table")) {
-  const body = table.tBodies[0], heads = all("thead th", table);
+  const heads = all("thead th", table), onclick = () => { most = Infinity; draw(); };
+  const more = made("button", { type: "button", className: "pager", onclick });
+  let rows = all("tbody tr", table), most = FIRST;
+  function draw() {
+    let count = 0;
+    for (const row of rows) row.classList.toggle("later", !row.matches("[hidden], .off") && ++count > most);
+    more.hidden = count <= most;
+    more.textContent = `Show ${count - most} more rows`;
+  }
   heads.forEach((head, column) => {
-    const button = made("button", head.textContent);
-    button.type = "button";
-    head.replaceChildren(button);
-    button.addEventListener("click", () => {
+    const onclick = () => {
       const down = head.ariaSort ? head.ariaSort === "ascending" : head.classList.contains("number");
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const rows = [...body.rows].map((row) => {
+      const keyed = rows.map((row) => {
         const t = row.cells[column].textContent;
-        return { row, t, n: number(t), none: t === "-" || t === "" || t === "unknown" };
+        return { row, t, n: number(t), none: ["-", "", "unknown"].includes(t) };
       });
-      rows.sort((a, b) => a.none - b.none || (down ? compared(b, a) : compared(a, b)));
-      body.append(...rows.map((one) => one.row));
-    });
+      keyed.sort((a, b) => a.none - b.none || (down ? compared(b, a) : compared(a, b)));
+      rows = keyed.map((one) => one.row);
+      draw();
+      table.tBodies[0].append(...rows);
+    };
+    head.replaceChildren(made("button", { type: "button", onclick }, head.textContent));
   });
-  if (body.rows.length < 12) continue;
-  const label = made("label", "Filter rows: ", "table-filter"), field = made("input");
-  field.type = "search";
-  label.append(field);
-  table.parentNode.before(label);
-  field.addEventListener("input", () => {
-    const wanted = field.value.toLowerCase();
-    for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
-  });
+  if (rows.length >= 12) {
+    const oninput = (event) => {
+      const wanted = event.target.value.toLowerCase();
+      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      draw();
+    };
+    const field = made("input", { type: "search", oninput });
+    table.parentNode.before(made("label", { className: "table-filter" }, "Filter rows: ", field));
+  }
+  if (rows.length > FIRST) {
+    table.parentNode.after(more);
+    redraw.push(draw);
+    draw();
+  }
 }
 
 // Runs: a box each, which hides it in every chart and table.
 for (const item of all("ul.runs li")) {
-  const box = made("input"), label = made("label");
-  box.type = "checkbox";
-  box.checked = true;
-  label.append(box, " ", ...item.childNodes);
-  item.append(label);
-  box.addEventListener("change", () => {
-    for (const node of all("main .r" + item.dataset.run)) node.classList.toggle("off", !box.checked);
-  });
+  const onchange = (event) => {
+    for (const node of all("main .r" + item.dataset.run)) node.classList.toggle("off", !event.target.checked);
+    for (const draw of redraw) draw();
+  };
+  const box = made("input", { type: "checkbox", checked: true, onchange });
+  item.append(made("label", {}, box, " ", ...item.childNodes));
 }
 
 // Answers: columns of numbers, and texts of those that kept theirs.
 const KEPT = 1 << 15, NONE = 0xffff, PAGE = 50;
-async function unpacked(name, kind) {
+async function unpacked(name, bits) {
   const bytes = Uint8Array.from(atob($("column-" + name).textContent), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return kind ? new kind(await new Response(stream).arrayBuffer()) : new Response(stream).json();
+  const data = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  return bits ? new { 16: Uint16Array, 32: Uint32Array }[bits](await data.arrayBuffer()) : data.json();
 }
 async function answers() {
-  const names = JSON.parse($("names").textContent), runs = names.runs, c = {};
-  await Promise.all(Object.entries(names.columns).map(async ([name, bits]) => {
-    c[name] = await unpacked(name, { 16: Uint16Array, 32: Uint32Array }[bits]);
-  }));
-  const count = c.run.length, place = new Int32Array(count).fill(-1), finder = new Map();
-  for (let i = 0, text = 0; i < count; i++) if (c.marks[i] & KEPT) place[i] = text++;
-  const link = (i) => [runs[c.run[i]], names.tasks[c.task[c.sample[i]]], c.id[c.sample[i]], c.iteration[i]].join("/");
+  const names = JSON.parse($("names").textContent), symbols = all("ul.runs svg"), controls = $("controls"), c = {};
+  await Promise.all(Object.entries(names.columns).map(async ([name, bits]) => (c[name] = await unpacked(name, bits))));
+  const every = Uint32Array.from(c.run, (_, i) => i), place = new Int32Array(every.length).fill(-1), lower = [];
+  every.filter((i) => c.marks[i] & KEPT).forEach((i, at) => (place[i] = at));
+  const task = (i) => names.tasks[c.task[c.sample[i]]], id = (i) => c.id[c.sample[i]];
+  const link = (i) => [names.runs[c.run[i]], task(i), id(i), c.iteration[i]].join("/");
   const encoded = (i) => link(i).split("/").map(encodeURIComponent).join("/");
-  const key = (i, run) => (c.sample[i] * 65536 + c.iteration[i]) * 65536 + run;
-  for (let i = 0; i < count; i++) finder.set(key(i, c.run[i]), i);
-  const lower = [];
-  const haystack = (i) => lower[i] ??= [c.id[c.sample[i]], c.question[c.sample[i]], ...c.references[c.sample[i]],
-    ...(place[i] < 0 ? [] : [c.output[place[i]], c.reasoning[place[i]], c.extracted[place[i]]])].join("\n").toLowerCase();
-  const marks = (i) => names.marks.filter((_, bit) => c.marks[i] & (1 << bit));
+  const asked = (i) => [c.question[c.sample[i]], ...c.references[c.sample[i]]];
+  const texts = (i) => [c.output, c.reasoning, c.extracted].map((column) => column[place[i]]);
+  const output = (i) => (place[i] < 0 ? names.lost : texts(i)[0] || "(empty)");
+  const haystack = (i) => (lower[i] ??= [id(i), ...asked(i), ...texts(i)].join("\n").toLowerCase());
+  const marks = (i) => names.marks.filter((_, bit) => c.marks[i] & (1 << bit)).join(", ");
   const points = (i) => (c.score[i] === NONE ? "no score" : (c.score[i] / 100).toFixed(2));
-  const control = Object.fromEntries(all("#controls [name]").map((field) => [field.name, field]));
-  let shown = [], from = 0;
+  const key = (i, run) => (c.sample[i] * 65536 + c.iteration[i]) * 65536 + run;
+  let shown, from, finder, waiting;
 
-  function twin(i) { return control.baseline.value === "" ? undefined : finder.get(key(i, +control.baseline.value)); }
+  function twin(i) {
+    if (controls.elements.baseline.value === "") return i;
+    finder ??= new Map(Array.from(every, (one) => [key(one, c.run[one]), one]));
+    return finder.get(key(i, +controls.elements.baseline.value)) ?? i;
+  }
   function changed(i, how) {
-    const other = twin(i);
-    if (other === undefined || other === i) return false;
+    const other = twin(i), by = (c.score[i] % NONE) - (c.score[other] % NONE); // no score counts as 0
+    if (other === i) return false;
     if (how === "output") return c.alike[i] !== c.alike[other];
-    const a = c.score[i] === NONE ? 0 : c.score[i], b = c.score[other] === NONE ? 0 : c.score[other];
-    return how === "better" ? a > b : how === "worse" ? a < b : a !== b;
+    return how === "better" ? by > 0 : how === "worse" ? by < 0 : by !== 0;
   }
   function select() {
-    const v = Object.fromEntries(Object.entries(control).map(([name, field]) => [name, field.value]));
-    const text = v.text.toLowerCase(), least = v.least === "" ? -1 : v.least * 100, most = v.most === "" ? NONE : v.most * 100;
-    const found = new Uint32Array(count);
-    let n = 0;
-    for (let i = 0; i < count; i++) {
-      if (v.run !== "" && c.run[i] !== +v.run) continue;
-      if (v.task !== "" && c.task[c.sample[i]] !== +v.task) continue;
-      if (v.mark !== "" && !(v.mark === "none" ? !(c.marks[i] & ~KEPT) : c.marks[i] & (1 << v.mark))) continue;
-      if ((v.least !== "" || v.most !== "") && (c.score[i] === NONE || c.score[i] < least || c.score[i] > most)) continue;
-      if (v.changed !== "" && !changed(i, v.changed)) continue;
-      if (text && !haystack(i).includes(text)) continue;
-      found[n++] = i;
-    }
-    shown = found.subarray(0, n);
-    if (v.order !== "data") {
-      const sign = v.order === "lowest" ? 1 : -1, at = (i) => (c.score[i] === NONE ? -1 : c.score[i]);
-      shown.sort((a, b) => sign * (at(a) - at(b)) || a - b);
-    }
+    const v = Object.fromEntries(new FormData(controls)), text = v.text.toLowerCase();
+    const scored = v.least + v.most !== "", least = v.least * 100, most = v.most === "" ? NONE : v.most * 100;
+    shown = every.filter((i) =>
+      (v.run === "" || c.run[i] === +v.run) &&
+      (v.task === "" || c.task[c.sample[i]] === +v.task) &&
+      (v.mark === "" || (v.mark === "none" ? !(c.marks[i] & ~KEPT) : c.marks[i] & (1 << v.mark))) &&
+      (!scored || (c.score[i] !== NONE && c.score[i] >= least && c.score[i] <= most)) &&
+      (v.changed === "" || changed(i, v.changed)) &&
+      (!text || haystack(i).includes(text)));
+    const sign = { lowest: 1, highest: -1 }[v.order], at = (i) => (c.score[i] === NONE ? -1 : c.score[i]);
+    if (sign) shown.sort((a, b) => sign * (at(a) - at(b)) || a - b);
     draw(0);
   }
-  function entry(list, name, texts) {
-    if (!texts.some((text) => text)) return;
-    const dd = made("dd");
-    for (const text of texts) dd.append(Object.assign(made("span", text), { dir: "auto" }));
-    list.append(made("dt", name), dd);
+  function entry(list, name, ...parts) {
+    const spans = parts.map((text) => made("span", { dir: "auto" }, text));
+    if (parts.some(Boolean)) list.append(made("dt", {}, name), made("dd", {}, ...spans));
   }
   function fill(details, i) {
-    const list = made("dl"), other = twin(i), s = c.sample[i], lost = names.lost;
-    entry(list, "question", [c.question[s]]);
-    entry(list, c.references[s].length > 1 ? "references" : "reference", c.references[s]);
-    entry(list, c.marks[i] & 1 ? "error" : "output", [place[i] < 0 ? lost : c.output[place[i]] || "(empty)"]);
-    if (place[i] >= 0) entry(list, "reasoning", [c.reasoning[place[i]]]);
-    if (place[i] >= 0) entry(list, "extracted", [c.extracted[place[i]]]);
-    entry(list, "marks", [marks(i).join(", ")]);
-    if (other !== undefined && other !== i) {
-      const text = place[other] < 0 ? lost : c.output[place[other]] || "(empty)";
-      entry(list, "baseline, " + points(other), [c.alike[i] === c.alike[other] ? "(the same output)" : text]);
-    }
-    const dd = made("dd"), anchor = made("a", "link to this answer", "permalink");
-    anchor.href = "#" + encoded(i);
-    dd.append(anchor);
-    list.append(made("dt", ""), dd);
+    const list = made("dl"), other = twin(i), [question, ...references] = asked(i), [, reasoning, extracted] = texts(i);
+    entry(list, "question", question);
+    entry(list, references.length > 1 ? "references" : "reference", ...references);
+    entry(list, c.marks[i] & 1 ? "error" : "output", output(i));
+    entry(list, "reasoning", reasoning);
+    entry(list, "extracted", extracted);
+    entry(list, "marks", marks(i));
+    const same = c.alike[i] === c.alike[other];
+    if (other !== i) entry(list, "baseline, " + points(other), same ? "(the same output)" : output(other));
+    const anchor = made("a", { className: "permalink", href: "#" + encoded(i) }, "link to this answer");
+    list.append(made("dt"), made("dd", {}, anchor));
     details.append(list);
+  }
+  function item(i) {
+    const run = made("span", {}, symbols[c.run[i]].cloneNode(true), names.labels[c.run[i]]);
+    const name = id(i) + (c.iteration[i] ? " #" + c.iteration[i] : "");
+    const parts = [made("span", { className: "score" }, points(i)), run, made("span", {}, task(i)),
+      made("span", {}, name), made("span", { className: "mark-words" }, marks(i))];
+    const details = made("details", {}, made("summary", {}, ...parts.flatMap((part) => [part, " "])));
+    details.dataset.row = i;
+    details.ontoggle = () => { if (details.open && !details.querySelector("dl")) fill(details, i); };
+    return made("li", {}, details);
   }
   function draw(start) {
     from = Math.max(0, Math.min(start, Math.floor((shown.length - 1) / PAGE) * PAGE));
-    $("list").replaceChildren(...[...shown.subarray(from, from + PAGE)].map((i) => {
-      const item = made("li"), details = made("details"), summary = made("summary");
-      details.dataset.row = i;
-      const symbol = all("ul.runs svg")[c.run[i]].cloneNode(true), run = made("span", names.labels[c.run[i]]);
-      run.prepend(symbol);
-      const parts = [made("span", points(i), "score"), run, made("span", names.tasks[c.task[c.sample[i]]]),
-        made("span", c.id[c.sample[i]] + (c.iteration[i] ? " #" + c.iteration[i] : "")),
-        made("span", marks(i).join(", "), "mark-words")];
-      summary.append(...parts.flatMap((part) => [part, " "]));
-      details.append(summary);
-      details.addEventListener("toggle", () => { if (details.open && !details.querySelector("dl")) fill(details, i); });
-      item.append(details);
-      return item;
-    }));
-    const to = Math.min(from + PAGE, shown.length);
-    $("found").textContent = shown.length ? `${from + 1} to ${to} of ${shown.length.toLocaleString("en")} answers` : "No answer is so.";
+    const to = Math.min(from + PAGE, shown.length), found = shown.length.toLocaleString("en");
+    $("list").replaceChildren(...Array.from(shown.subarray(from, to), item));
+    $("found").textContent = to ? `${from + 1} to ${to} of ${found} answers` : "No answer is so.";
     $("before").disabled = from === 0;
-    $("next").disabled = to >= shown.length;
+    $("next").disabled = to === shown.length;
   }
   function open(details) {
     all("#list details[open]").forEach((other) => { if (other !== details) other.open = false; });
@@ -159,33 +157,32 @@ async function answers() {
   }
   function step(by) {
     const list = all("#list details"), now = list.findIndex((one) => one.contains(document.activeElement));
-    const next = now < 0 ? (by > 0 ? 0 : list.length - 1) : now + by;
-    if (next >= list.length && !$("next").disabled) { draw(from + PAGE); open(all("#list details")[0]); }
-    else if (next < 0 && !$("before").disabled) { draw(from - PAGE); open(all("#list details").at(-1)); }
-    else if (list[next]) open(list[next]);
+    const next = list[now < 0 && by < 0 ? list.length - 1 : now + by], turn = $(by > 0 ? "next" : "before");
+    if (next) return open(next);
+    if (turn.disabled) return;
+    turn.click();
+    open(all("#list details").at(by > 0 ? 0 : -1));
   }
   function follow() {
     const wanted = location.hash.slice(1);
     if (wanted.split("/").length < 4) return;
-    for (let i = 0; i < count; i++) if (encoded(i) === wanted || link(i) === wanted) {
-      $("controls").reset();
-      select();
+    const i = every.find((i) => encoded(i) === wanted || link(i) === wanted);
+    controls.reset();
+    select();
+    if (i !== undefined) {
       draw(Math.floor(i / PAGE) * PAGE);
-      return open(document.querySelector(`#list details[data-row="${i}"]`));
-    }
-    $("found").textContent = "This page has no answer " + wanted + ".";
+      open(document.querySelector(`#list details[data-row="${i}"]`));
+    } else $("found").textContent = "This page has no answer " + wanted + ".";
   }
-  let waiting;
-  $("controls").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(select, 60); });
-  $("controls").addEventListener("submit", (event) => event.preventDefault());
-  $("before").addEventListener("click", () => draw(from - PAGE));
-  $("next").addEventListener("click", () => draw(from + PAGE));
+  controls.oninput = () => { clearTimeout(waiting); waiting = setTimeout(select, 60); };
+  controls.onsubmit = () => false;
+  $("before").onclick = () => draw(from - PAGE);
+  $("next").onclick = () => draw(from + PAGE);
   addEventListener("hashchange", follow);
   addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-    if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
-    else if (event.key === "/") control.text.focus();
-    else return;
+    const act = { j: () => step(1), k: () => step(-1), "/": () => controls.elements.text.focus() }[event.key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+    act();
     event.preventDefault();
   });
   $("browse").hidden = false;

@@ -3,6 +3,8 @@
 Tokens are those that were computed: a prompt's less what it shared with another's, and the answer's. Seconds are the
 model's own, prefill and decode. What a correct answer cost is all of a task's cost over the sum of its scores: a ratio
 of two sums, linearised for its interval, which is made of its logarithm, as a price is never below 0.
+
+A judge costs as any model does, and has no score: a line for its rubric stands behind those of the models.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from lbx.benchmarks.aggregates import average
-from lbx.benchmarks.columns import ScoredRows
+from lbx.benchmarks.columns import Array, ScoredRows
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum, interval
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table
+from lbx.store.views import MODE_OF_RUN
 
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
 COLUMNS = (
@@ -48,6 +51,13 @@ _SESSIONS = """
     ORDER BY run_id, place
 """
 
+_JUDGES = f"""
+    SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, g.task, g.prompt_tokens, g.cached_tokens,
+           g.output_tokens, g.prefill_s, g.decode_s
+    FROM generations g JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
+    WHERE g.benchmark = 'judge' AND g.error IS NULL AND (len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id))
+    ORDER BY run_id, task
+"""  # noqa: S608 (our own names)
 _MEASURED = ("prompt_tokens", "cached_tokens", "output_tokens", "prefill_s", "decode_s")
 
 Line = dict[str, Any]
@@ -70,6 +80,13 @@ class Paid:
     def of(cls, rows: ScoredRows) -> Paid:
         names = ("samples", "clusters", "score", *_MEASURED)
         return cls(*(rows.column(name) for name in names))
+
+    @classmethod
+    def unscored(cls, measured: Mapping[str, Array]) -> Paid:
+        """Answers that have no score, each for itself."""
+        values = [np.ma.filled(measured[name].astype(float), np.nan) for name in _MEASURED]
+        places = np.arange(len(values[0]))
+        return cls(places, places, np.full(len(places), np.nan), *values)
 
     @classmethod
     def together(cls, parts: Sequence[Paid]) -> Paid:
@@ -102,7 +119,21 @@ def table(store: Store, wanted: Wanted) -> Table:
                 share = 1.0
             lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
     _mark_unbeaten(lines, found)
-    return as_table(COLUMNS, lines)
+    return as_table(COLUMNS, [*lines, *_of_judges(store, wanted, hours)])
+
+
+def _of_judges(store: Store, wanted: Wanted, hours: Mapping[str, Line]) -> Iterator[Line]:
+    rows = store.arrays(_JUDGES, [list(wanted.runs)])
+    keys = list(zip(rows["run_id"].tolist(), rows["task"].tolist(), strict=True))
+    for run, rubric in dict.fromkeys(keys):
+        chosen = np.array([key == (run, rubric) for key in keys])
+        who = {name: rows[name][chosen].tolist()[0] for name in WHO}
+        of_run = Paid.unscored({name: rows[name][rows["run_id"] == run] for name in _MEASURED})
+        part = Paid.unscored({name: rows[name][chosen] for name in _MEASURED})
+        total = _total(of_run.seconds)
+        share = (_total(part.seconds) or 0.0) / total if total else None
+        line = {"benchmark": "judge", "task": rubric, "n": int(chosen.sum())}
+        yield who | line | _costs(part) | _shared(hours, run, share)
 
 
 def _lines(benchmark: str, tasks: Tasks, paid: Mapping[str, Paid]) -> Iterator[tuple[Line, Paid]]:

@@ -96,6 +96,8 @@ def cost(made: Table) -> list[str]:
             "Unbeaten: no other run on the same tasks scores as much in fewer seconds an answer. Seconds on different "
             "hardware are no comparison."
         )
+    if any(row["benchmark"] == "judge" for row in rows):
+        found.append("A judge has no score, and so no price of a correct answer.")
     if any(row["seconds_per_answer"] is None for row in rows):
         found.append("Unknown: nobody measured it, as of imported answers.")
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:

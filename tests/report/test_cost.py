@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judged_rounds import PAIR, add_judge, calibration, like_gpt4
 from made_answers import Answer, make
 from scipy import stats
 
@@ -171,3 +172,27 @@ def test_odd_files_have_words(tmp_path: Path, rows: list[Answer]) -> None:
     texts = " ".join(text for row in made.rows for text in row)
     assert "nan" not in texts and "inf" not in texts
     assert bool(made.rows) == bool(rows)
+
+
+def test_a_judge_costs_and_is_no_evaluated_model(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", [answer(f"q{at}", 0.5) for at in range(3)])
+    with Store(path) as store:
+        add_judge(store, "j", calibration(like_gpt4, 4))
+        store.query(
+            "UPDATE generations SET prompt_tokens = 600, cached_tokens = 200, output_tokens = 10, prefill_s = 3, "
+            "decode_s = 1 WHERE run_id = 'j'"
+        )
+        ((rounds,),) = store.query("SELECT count(*) FROM generations WHERE run_id = 'j'").rows
+    sessions(path, session("j", hardware={"threads": 4}))
+    found = lines_of(path)
+    assert {run for run, _ in found} == {"a", "j"}
+    line = found["j", PAIR.name]
+    assert (line["benchmark"], line["mode"], line["n"], line["measured"]) == ("judge", "judge", rounds, rounds)
+    assert (line["prompt_tokens"], line["output_tokens"]) == (600 * rounds, 10 * rounds)
+    assert (line["prefill_tokens_s"], line["seconds_per_answer"]) == (pytest.approx(400 / 3), pytest.approx(4))
+    assert (line["hours"], line["hours_of"]) == (pytest.approx(2.0), "core")
+    nothing = ("score", "low", "high", "unbeaten", "seconds_per_correct", "tokens_per_correct")
+    assert [line[name] for name in nothing] == [None] * len(nothing)
+    assert found["a", None]["unbeaten"] is True
+    assert [run for run, _ in lines_of(path, runs=["j"])] == ["j"]
+    assert {run for run, _ in lines_of(path, runs=["a"])} == {"a"}

@@ -136,12 +136,17 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
 
 
 def _behind(store: Store, run: str, name: str) -> int:
+    """Answers that ``lbx score`` has something to do for: those for judges and people alone have no score."""
     found = store.query(
         """
         SELECT count(*) FROM generations g
+        JOIN runs r ON r.run_id = g.run_id AND (r.settings->>'judged') IS DISTINCT FROM 'true'
+        LEFT JOIN samples a ON a.benchmark = g.benchmark AND a.task = g.task AND a.sample_id = g.sample_id
         ANTI JOIN (SELECT * FROM scores WHERE metric_version = ?) s
-            USING (run_id, benchmark, task, sample_id, iteration)
+            ON s.run_id = g.run_id AND s.benchmark = g.benchmark AND s.task = g.task AND s.sample_id = g.sample_id
+            AND s.iteration = g.iteration
         WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL
+            AND (g.benchmark <> 'leval' OR coalesce(a.meta->>'evaluation', '') NOT IN ('LLM', 'human'))
         """,
         [BENCHMARKS[name].metric_version, run, name],
     )

@@ -37,7 +37,7 @@ def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
 
 def run_named(store: Store, name: str) -> str:
     """A run by its name, or by its model's where one run has that. Raises UsageError."""
-    rows = store.query("SELECT run_id, model FROM runs ORDER BY run_id").rows
+    rows = store.query("SELECT run_id, model FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY run_id").rows
     if any(name == run for run, _ in rows):
         return name
     found = [run for run, model in rows if model == name]

@@ -24,6 +24,7 @@ from lbx.report.fitness import BASELINE, GPT4
 from lbx.runs.judge_spec import OFFICIAL, JudgeSpec
 from lbx.runs.resolved import ResolvedRun
 from lbx.store import Store
+from lbx.store.runs import run_names
 
 log = logging.getLogger("lbx")
 
@@ -131,10 +132,11 @@ def _runs(spec: JudgeSpec) -> list[str]:
 
 
 def _protocols(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """(run, whether its questions told how long the reference is) of every run in the files."""
+    """(run, whether its questions told how long the reference is) of every run in the files that is no judge."""
+    asked = "SELECT run_id, settings::VARCHAR FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL"
     for path in paths:
         with Store(Path(path), read_only=True) as store:
-            for run_id, settings in store.query("SELECT run_id, settings::VARCHAR FROM runs ORDER BY ALL").rows:
+            for run_id, settings in store.query(asked).rows:
                 yield run_id, protocol(settings)
 
 
@@ -164,7 +166,7 @@ def _answers(stores: Sequence[Store], run_id: str) -> Answered:
     for store in stores:
         if (answered := read_answers(store, run_id)).questions:
             return answered
-    known = [row[0] for store in stores for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+    known = [name for store in stores for name in run_names(store)]
     if run_id in known:
         raise UsageError(f"The run {run_id!r} has no answer that can be judged.", fix="See what it has: lbx report.")
     raise UsageError(

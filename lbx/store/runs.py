@@ -11,14 +11,22 @@ from lbx.store.rows import as_json
 from lbx.store.store import Store
 
 
+def run_names(store: Store) -> list[str]:
+    """The runs that have answers of models: what is offered for a choice. Judges are runs, too."""
+    return [
+        row[0] for row in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL").rows
+    ]
+
+
 def check_runs(store: Store, runs: Sequence[str]) -> None:
-    """Raise UsageError where the file has no run of one of these names."""
-    known = [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+    """Raise UsageError where the file has no run, or judge, of one of these names."""
+    known = {row[0] for row in store.query("SELECT run_id FROM runs").rows}
     for run in runs:
         if run not in known:
+            offered = run_names(store)
             raise UsageError(
                 f"There is no run {run!r} in {store.path}.",
-                fix=f"Its runs are: {', '.join(known)}." if known else "It has no runs.",
+                fix=f"Its runs are: {', '.join(offered)}." if offered else "It has no runs.",
             )
 
 

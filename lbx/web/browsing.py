@@ -22,6 +22,7 @@ from lbx.records import sha256_text
 from lbx.store import Store
 from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
 from lbx.store.rows import NO_DOCUMENT
+from lbx.store.runs import run_names
 from lbx.web.documents import Documents
 from lbx.web.pages import page
 
@@ -128,7 +129,7 @@ class BrowsingPages:
         with self._store() as store:
             found = count_answers(store, choice)
             rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
-            runs = self._runs or [row[0] for row in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+            runs = self._runs or run_names(store)
             tasks = self._tasks or [
                 row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
             ]

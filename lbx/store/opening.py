@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from lbx.inputs import open_input
 
 _MAGIC = slice(8, 12)
 """Where a DuckDB file says that it is one, after a checksum."""
+
+_PATIENCE_S, _PAUSE_S = 5.0, 0.1
 
 
 def check_place(path: Path) -> None:
@@ -36,7 +39,13 @@ def check_place(path: Path) -> None:
 def connect(
     path: Path, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, bool]:
-    """See ``lbx.database.open_database``; and whether the file was made just now. Raises StoreError."""
+    """See ``lbx.database.open_database``; and whether the file was made just now.
+
+    Who wants to write waits for readers, which have the file for moments: a page of `lbx browse`, a report.
+
+    Raises:
+        StoreError: in words.
+    """
     if read_only and not path.exists():
         raise StoreError(
             f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
@@ -46,10 +55,14 @@ def connect(
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
     made = not path.exists()
     _refuse_other_files(path)
-    try:
-        return open_database(path, read_only=read_only, beside=beside, threads=threads), made
-    except duckdb.Error as exc:
-        raise _open_error(path, exc) from exc
+    give_up = time.monotonic() + (0 if read_only else _PATIENCE_S)
+    while True:
+        try:
+            return open_database(path, read_only=read_only, beside=beside, threads=threads), made
+        except duckdb.Error as exc:
+            if not _is_locked(exc) or time.monotonic() >= give_up:
+                raise _open_error(path, exc) from exc
+            time.sleep(_PAUSE_S)
 
 
 def is_results_file(path: Path) -> bool:
@@ -74,9 +87,13 @@ def _refuse_other_files(path: Path) -> None:
         raise StoreError(f"{path} is not a results file.", fix="Give another file, or move this one away.")
 
 
+def _is_locked(exc: duckdb.Error) -> bool:
+    return "set lock" in str(exc).lower()
+
+
 def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
     text = str(exc)
-    if "lock" in text.lower():
+    if _is_locked(exc):
         process = re.search(r"PID \d+", text)
         holder = f"another process ({process.group()})" if process else "another process"
         return StoreError(

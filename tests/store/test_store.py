@@ -17,7 +17,7 @@ from store_rows import RUN, fill, generation, sample, score
 
 from lbx.errors import StoreError
 from lbx.records import SampleKey
-from lbx.store import ResultRow, Store
+from lbx.store import ResultRow, Store, opening
 from lbx.store.migrations import MIGRATIONS
 
 
@@ -199,17 +199,35 @@ def test_a_file_of_a_newer_lbx(path: Path) -> None:
         Store(path)
 
 
-def test_a_file_that_is_open_elsewhere(path: Path) -> None:
-    fill(path, "r1")
+def _held(path: Path, *, read_only: bool = False) -> subprocess.Popen[bytes]:
+    """A process that has the file open until it is told a line."""
+    opened = f"c = duckdb.connect({str(path)!r}, read_only={read_only})"
     holder = subprocess.Popen(
-        [sys.executable, "-c", f"import duckdb; c = duckdb.connect({str(path)!r}); print(1, flush=True); input()"],
+        [sys.executable, "-c", f"import duckdb; {opened}; print(1, flush=True); input()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
+    assert holder.stdout
+    holder.stdout.readline()
+    return holder
+
+
+def test_a_file_that_is_open_elsewhere(path: Path) -> None:
+    fill(path, "r1")
+    holder = _held(path)
     try:
-        assert holder.stdout
-        holder.stdout.readline()
         with pytest.raises(StoreError, match=rf"in use by another process \(PID {holder.pid}\)"):
             Store(path, read_only=True)
     finally:
         holder.communicate(b"\n")
+
+
+def test_who_writes_waits_for_who_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path, "r1")
+    holder = _held(path, read_only=True)
+    monkeypatch.setattr(opening, "_PATIENCE_S", 600.0)
+    # The file is free again once the writer has found it taken.
+    monkeypatch.setattr(opening.time, "sleep", lambda _: holder.communicate(b"\n") if holder.poll() is None else None)
+    with Store(path) as store:
+        assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
+    assert holder.returncode == 0

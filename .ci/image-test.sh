@@ -58,8 +58,22 @@ in_jail doctor-unknown 54321 lbx doctor --json >/dev/null
 step "the demo: bundle, verify, unpack, run on each backend, report"
 time in_jail demo 1000 bash /opt/lbx/share/models/demo/demo.sh /work/demo
 
+step "pages: a socket in the mounted folder is the way in, with the link's secret and not without"
+in_jail pages 1000 lbx browse /work/demo/results.duckdb --uds /work/pages.sock > "$work/pages.said" 2>&1 &
+pages=$!
+page() { curl --silent --max-time 20 --unix-socket "$work/job/pages.sock" -o /dev/null -w '%{http_code}' -L -c "$work/jar" \
+    -b "$work/jar" "http://127.0.0.1$1"; }
+for _ in $(seq 60); do
+    grep -q 'token=' "$work/pages.said" && break
+    sleep 1
+done
+token=$(grep -o '/?token=[A-Za-z0-9_-]*' "$work/pages.said" | head -n 1)
+[ "$(page /)" = 403 ] && [ "$(page "$token")" = 200 ] || { cat "$work/pages.said"; fail "no page came through"; }
+pkill -INT -f 'lbx browse /work/demo/results.duckdb' && wait "$pages"
+cat "$work/pages.said"
+
 step "what was tried"
-python3 tests/image/attempts.py "$work"/{doctor,doctor-unknown,demo}.strace
+python3 tests/image/attempts.py "$work"/{doctor,doctor-unknown,demo,pages}.strace
 
 step "the image"
 printf 'size unpacked: %s, of which lbx and what it needs: %s\n' "$(du -sx --block-size=MB "$root" | cut -f1)" \

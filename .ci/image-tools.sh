@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 without() { fail "the image will not be tested: $*"; }
 [ "$(id -u)" = 0 ] || without "only root can make a root file system"
-tools=(buildah mmdebstrap strace skopeo)
+tools=(buildah mmdebstrap strace skopeo curl)
 missing=()
 for tool in "${tools[@]}"; do command -v "$tool" >/dev/null || missing+=("$tool"); done
 if [ ${#missing[@]} -gt 0 ]; then

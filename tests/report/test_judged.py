@@ -187,7 +187,7 @@ def test_a_judge_stands_in_no_table_of_scores(store: Store) -> None:
             continue
         benchmarks = {row.get("benchmark") for row in table.dicts()}
         runs = {row.get(one) for row in table.dicts() for one in ("run_id", "run_a", "run_b")}
-        if name not in ("judge_results", "judge_bias", "failures"):
+        if name not in ("judge_results", "judge_bias", "failures", "cost"):
             assert "judge" not in benchmarks, (name, report.title)
             assert "j" not in runs, name
     (failure,) = read(store, "failures").dicts()

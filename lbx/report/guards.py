@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lbx.report.scored import Samples, as_table, newest_scores, starts_of
+from lbx.report.scored import Samples, as_table, beside, newest_scores, starts_of
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
@@ -33,6 +33,8 @@ MARKS = (*_OF_ANSWERS, *_OF_SCORES)
 """What each column of the view counts, as SQL: NULL where it is not known of an answer, as what is said of scores is
 not of an answer without one.
 """
+
+_UNKNOWN = -1
 
 
 def table(store: Store, wanted: Wanted) -> Table:
@@ -62,17 +64,17 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
     scores = samples.numbered(runs, newest_scores(store), _as_columns(_OF_SCORES), where="headline")
     ranks, placed = held["sample"], held["run"]
     marks = {mark: held[mark] for mark in _OF_ANSWERS}
-    there = np.isin(scores["key"], held["key"])
+    scores, places = beside(scores, held["key"])
     for mark in _OF_SCORES:
-        marks[mark] = np.ma.array(np.zeros(len(ranks), bool), mask=True)
-        marks[mark][np.searchsorted(held["key"], scores["key"][there])] = scores[mark][there]
+        marks[mark] = np.full(len(ranks), _UNKNOWN)
+        marks[mark][places] = scores[mark]
     clusters = samples.clusters[ranks]
     starts = starts_of(placed, samples.tasks[ranks])
     bounds = [*itertools.pairwise([*starts.tolist(), len(ranks)])]
     designs = [_design(ranks[begin:end], clusters[begin:end]) for begin, end in bounds]
     columns: list[dict[str, float | None]] = [{} for _ in bounds]
     for mark, column in marks.items():
-        known, values = ~np.ma.getmaskarray(column), np.ma.filled(column, False).astype(float)
+        known, values = column != _UNKNOWN, (column == 1).astype(float)
         counts = np.add.reduceat(known.astype(float), starts).tolist() if bounds else []
         sums = np.add.reduceat(values, starts).tolist() if bounds else []
         for at, (begin, end) in enumerate(bounds):
@@ -95,7 +97,7 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
 
 
 def _as_columns(rules: Mapping[str, str]) -> str:
-    return ", ".join(f"{rule} AS {mark}" for mark, rule in rules.items())
+    return ", ".join(f"coalesce(({rule})::TINYINT, {_UNKNOWN}) AS {mark}" for mark, rule in rules.items())
 
 
 def _design(samples: Codes, clusters: Codes) -> Design:

@@ -42,11 +42,11 @@ _BESIDE = (
     "original_tokens", "truncated", "reference_cut", "prompt_tokens", "cached_tokens", "output_tokens", "prefill_s",
     "decode_s",
 )  # fmt: skip
+_UNKNOWN = "coalesce({0}::DOUBLE, 'nan') AS {0}"
 _NUMBERED = """
-    SELECT r.run, a.rowid AS sample, t.iteration, {columns}
-    FROM {table} t JOIN samples a USING (benchmark, task, sample_id)
-    JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) r USING (run_id)
-    WHERE benchmark <> 'judge' AND {where}
+    SELECT t.run, a.rowid AS sample, t.iteration, {columns}
+    FROM (SELECT *, coalesce(list_position($1::VARCHAR[], run_id), 0) - 1 AS run FROM {table}) t
+    JOIN samples a USING (benchmark, task, sample_id) WHERE benchmark <> 'judge' AND {where}
 """
 _SAMPLES = f"""
     SELECT rowid, benchmark, task, sample_id, question, language, length, length_unit, meta,
@@ -90,21 +90,17 @@ def _read(
     samples = Samples(store)
     output = "hash(output)" if outputs else "0"
     answers = samples.numbered(
-        names, "generations", f"{', '.join(_BESIDE)}, ({output})::UBIGINT AS output_hash",
+        names, "generations", f"{', '.join(map(_UNKNOWN.format, _BESIDE))}, ({output})::UBIGINT AS output_hash",
         where="error IS NULL AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark))",
         parameters=[benchmarks],
     )  # fmt: skip
     metric = "list_position($2::VARCHAR[], metric) - 1"
-    scores = f"headline, {metric} AS metric, score, partial IS NOT NULL AS partial"
-    held = samples.numbered(names, newest_scores(store), scores, parameters=[metrics])
-    of_these = np.isin(held["key"], answers["key"])
-    held = {name: column[of_these] for name, column in held.items()}
-    order = np.lexsort((held["metric"], ~held["headline"], held["key"]))
-    held = {name: column[order] for name, column in held.items()}
-    firsts = starts_of(held["key"])
-    answers = {name: column[np.searchsorted(answers["key"], held["key"][firsts])] for name, column in answers.items()}
-    of = _columns(held, firsts, answers, samples)
-    ends = np.append(firsts, len(order))
+    scores = f"{metric} AS metric, NOT headline AS further, score, partial IS NOT NULL AS partial"
+    held = samples.numbered(names, newest_scores(store), scores, parameters=[metrics], then=("further", "metric"))
+    held, places = beside(held, answers["key"])
+    firsts = starts_of(places)
+    of = _columns(held, firsts, {name: column[places[firsts]] for name, column in answers.items()}, samples)
+    ends = np.append(firsts, len(places))
     bounds = [*starts_of(of["run"], samples.tasks[of["rank"]]).tolist(), len(firsts)]
     found: dict[tuple[str, str], dict[str, ScoredRows]] = {}
     for begin, end in itertools.pairwise(bounds):
@@ -136,7 +132,7 @@ def _columns(
         "score": held["score"][firsts],
         "partial": np.logical_or.reduceat(held["partial"], firsts) if len(firsts) else held["partial"],
         "output_hash": answers["output_hash"],
-        **{name: np.ma.filled(answers[name].astype(float), np.nan) for name in _BESIDE},
+        **{name: answers[name] for name in _BESIDE},
     }
 
 
@@ -249,10 +245,17 @@ class Samples:
         return benchmark, tasks.index(task) if task in tasks else math.inf, task
 
     def numbered(
-        self, runs: Sequence[str], table: str, columns: str, *, where: str = "true", parameters: Sequence[object] = ()
+        self,
+        runs: Sequence[str],
+        table: str,
+        columns: str,
+        *,
+        where: str = "true",
+        parameters: Sequence[object] = (),
+        then: Sequence[str] = (),
     ) -> dict[str, Array]:
         """Rows of a table of answers as columns, by run and then in the data's order: "run" and "sample" are places
-        among ``runs`` and here, "key" is one number for both and the iteration.
+        among ``runs`` and here, "key" is one number for both and the iteration; of one answer by the columns ``then``.
 
         Numbers join two tables in a fraction of the time that names take.
         """
@@ -260,7 +263,8 @@ class Samples:
         held = self._store.arrays(sql, [list(runs), *parameters])
         held["sample"] = self.ranks[held["sample"]]
         held["key"] = ((held["run"] * len(self.tasks) + held["sample"]) << 16) + held["iteration"]
-        order = np.argsort(held["key"], kind="stable")
+        order = np.lexsort([*(held[name] for name in reversed(then)), held["key"]])
+        order = order[np.count_nonzero(held["run"] < 0) :]  # other runs' are the first
         return {name: column[order] for name, column in held.items()}
 
     def sample(self, rank: int) -> Sample:
@@ -272,6 +276,13 @@ class Samples:
                 of["length_unit"], json.loads(of["meta"]),
             )  # fmt: skip
         return self._made[rank]
+
+
+def beside(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
+    """Those of some rows by key whose key is among others, which are sorted, too; and each one's place there."""
+    places = np.searchsorted(keys, rows["key"])
+    there = np.append(keys, -1)[places] == rows["key"]
+    return rows if there.all() else {name: column[there] for name, column in rows.items()}, places[there]
 
 
 def starts_of(*columns: Array) -> Array:

@@ -17,9 +17,11 @@ skew for t: Wilson's interval at the effective number of samples stands there (K
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +38,13 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
-_KNOWN: dict[Hashable, int] = {}
+_KNOWN: defaultdict[Hashable, int] = defaultdict(count().__next__)
 """Labels by number, as long as the process lives: arrays of numbers are sorted and compared in no time."""
 
 
 def coded(labels: Iterable[Hashable]) -> Codes:
     """A number for each label, the same for the same."""
-    return np.fromiter((_KNOWN.setdefault(label, len(_KNOWN)) for label in labels), np.int64)
+    return np.fromiter(map(_KNOWN.__getitem__, labels), np.int64)
 
 
 def labels_of(codes: Iterable[int]) -> list[Hashable]:

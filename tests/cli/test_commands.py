@@ -114,7 +114,9 @@ def test_a_report_in_parquet_has_the_rows_of_json(lbx: Lbx, results: Path, tmp_p
     out = tmp_path / "x.parquet"
     for more in ((), ("--no-interval",)):
         assert lbx("report", results, view, "--format", "parquet", "-o", out, *more).returncode == 0
-        rows = json.loads(lbx("report", results, view, "--format", "json", *more).stdout)
+        done = lbx("report", results, view, "--format", "json", *more)
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)
         found = duckdb.sql(f"FROM '{out}'")
         names = found.columns
         assert not rows or names == list(rows[0])

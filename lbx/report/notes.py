@@ -114,7 +114,16 @@ def judge_results(made: Table) -> list[str]:
             "Same family: the judge has the judged model's architecture and tokenizer, and may prefer its own."
         )
     if any(row["many_errors"] for row in rows):
-        found.append("Many errors: more than 5% of the rounds hold no verdict; they are left out of the win rate.")
+        found.append("Many errors: more than 5% of the rounds hold no verdict; no win rate and no mean counts them.")
+    cut: dict[tuple[object, ...], int] = {}
+    for row in rows:  # a judge's rows of a run: their sum, then its tasks and marks
+        key = tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id"))
+        cut[key] = max(row["n_cut"], cut.get(key, 0))
+    if total := sum(cut.values()):
+        found.append(
+            f"{total:,} texts ended at their limit of tokens before a verdict. Ask for the verdict alone, or allow "
+            "more: max_new_tokens of a rubric, --max-new-tokens."
+        )
     if any(row["win_rate_agreeing"] is not None for row in rows):
         found.append("Both orders agreeing: a win only where both orders say so, everything else a tie.")
     return found

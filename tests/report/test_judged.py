@@ -29,7 +29,7 @@ from lbx.cluster.merge import merge
 from lbx.engine.scoring import Rescoring, add_up, rescore, score_rows
 from lbx.errors import UsageError
 from lbx.records import Sample
-from lbx.report import papers
+from lbx.report import notes, papers
 from lbx.report.fitness import fitness
 from lbx.report.page import pieces
 from lbx.report.reports import REPORTS, read
@@ -325,3 +325,14 @@ def test_what_is_hostile_is_text(store: Store) -> None:
     page = "".join(pieces(store))
     assert "alert(1)</script>" not in page and "\x1b" not in page and "\u202e" not in page
     assert json.dumps(read(store, "judge_results").rows, default=str)
+
+
+def test_verdicts_that_a_limit_cut_off_are_told_from_others_that_lack(store: Store) -> None:
+    made = enumerate(calibration(like_gpt4, 8))
+    said = [replace(one, cut=at < 3, text="well" if at < 4 else one.text) for at, one in made]
+    add_judge(store, "j", said)
+    (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
+    assert note.startswith("3 texts ended at their limit of tokens before a verdict.")
+    add_judge(store, "k", [replace(one, cut=False) for one in said], model="other")
+    (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
+    assert note.startswith("3 texts")

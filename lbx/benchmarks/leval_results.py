@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from lbx.benchmarks.leval_tasks import KINDS
+from lbx.benchmarks.leval_tasks import BASELINE, KINDS, published_run_id
 from lbx.benchmarks.predictions import file_part
 from lbx.benchmarks.results import Judged, ScoredRun, table
 from lbx.records import GroupScore, TaskScore
@@ -32,8 +32,8 @@ _TABLES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
 }
 """{file: (its average's column, the grouping of that average, the kind of its tasks, metrics of a cell)}."""
 _AGAINST = {
-    "llm": ("published-turbo-16k-0613", "turbo16k"),
-    "vsClaude": ("published-claude-100k", "Claude100k"),
+    "llm": (published_run_id(BASELINE), "turbo16k"),
+    "vsClaude": (published_run_id("claude-100k"), "Claude100k"),
 }
 """{file: (whose answers a run was compared with, by either protocol, and what the table calls them)}."""
 

@@ -55,8 +55,19 @@ SCORED = ("exam", "f1", "rouge")
 JUDGED = ("LLM", "human")
 """The marks of questions that a judge or people rate."""
 
+BASELINE = "turbo-16k-0613"
+"""The model that the authors had every other one judged against."""
+
 NO_TASK = "judged"
 """Stands for the task of a judged question in a file that says none, and of which no bundle tells it."""
+
+PUBLISHED = "published-"
+"""What names of runs of the authors' published answers begin with."""
+
+
+def published_run_id(model: str, *, length_hint: bool = True) -> str:
+    """The run of a model's published answers, told how many words the reference has or not."""
+    return f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
 
 
 class LEvalQuestion(NamedTuple):

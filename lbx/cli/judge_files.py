@@ -1,10 +1,10 @@
-"""``lbx import`` and ``lbx export`` of files of judgements: leval_judge, fastchat."""
+"""``lbx import`` of files of judgements: leval_judge, fastchat."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,21 +59,3 @@ def score_import(store: Store, run_id: str, workers: int) -> None:
         status = "done"
     finally:
         store.finish_run(run_id, status)
-
-
-def export_judge(
-    form: str, results: Path, runs: Sequence[str], output: Path, *, bundle: Path | None, force: bool, as_json: bool
-) -> None:
-    """Raises UsageError: no such run, another one's, or a file is there already."""
-    from lbx.exchange import export_judgements
-    from lbx.layout import Bundle
-    from lbx.store import Store
-
-    opened = Bundle(bundle) if bundle else None
-    with Store(results, read_only=True) as store:
-        done = export_judgements(store, form, runs, output, bundle=opened, force=force)
-    if as_json:
-        answer_json(json.dumps(dataclasses.asdict(done), default=str))
-        return
-    left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
-    answer(f"{done.rows:,} rows in {len(done.files)} file{'s' if len(done.files) > 1 else ''} in {output}{left_out}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lbx.cli.judge_files import JUDGE_FORMATS, export_judge, import_judge, score_import
+from lbx.cli.judge_files import JUDGE_FORMATS, import_judge, score_import
 from lbx.cli.options import AsJson, Embedding, Metadata, OnlyRuns, Results, Threads, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
@@ -211,7 +211,7 @@ def export(
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
     from lbx.exchange import export as export_runs
-    from lbx.exchange import export_judged
+    from lbx.exchange import export_judged, export_judgements
     from lbx.layout import Bundle
     from lbx.store import Store
 
@@ -221,13 +221,13 @@ def export(
     if not runs:
         listed = f"lbx sql {results} 'SELECT run_id, model FROM runs'"  # noqa: S608 (shown, not run)
         raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
-    if file_format in JUDGE_FORMATS:
-        export_judge(file_format, results, runs, output, bundle=bundle, force=force, as_json=as_json)
-        return
     if judged and (file_format != "leval" or official or not bundle):
         raise UsageError("--judged is for leval, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
-        if judged and bundle:
+        if file_format in JUDGE_FORMATS:
+            opened = Bundle(bundle) if bundle else None
+            done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
+        elif judged and bundle:
             done = export_judged(store, judged, runs, Bundle(bundle), output, force=force)
         else:
             done = export_runs(store, file_format, runs, output, results=official, force=force)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import NAME, PAIR, Round, Rubric
@@ -118,7 +117,7 @@ def read_answers(store: Store, run_id: str) -> Answered:
         "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark NOT IN (?, ?) ORDER BY ALL",
         [run_id, NAME, Summaries.name],
     ).rows
-    for benchmark, task in _in_order(tasks):
+    for benchmark, task in sorted(tasks, key=_task_order):
         for row in store.samples(run_id, benchmark, task):
             question = Question(stored_sample(benchmark, task, row), row["document"])
             found.questions.setdefault(question.place, question)
@@ -137,7 +136,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | 
     every: dict[Place, Question] = {}
     for run in (*judged, *((against,) if against else ())):
         every |= {place: question for place, question in run.questions.items() if place not in every}
-    for place, question in sorted(every.items(), key=lambda one: _order(one[1])):
+    for place, question in sorted(every.items(), key=lambda one: _task_order(one[0])):
         if not wanted.takes(question) or (wanted.limit and counts[place[:2]] >= wanted.limit):
             continue
         counts[place[:2]] += 1
@@ -152,43 +151,28 @@ def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | 
 def _of_question(
     question: Question, judged: Sequence[Answered], against: Answered | None, wanted: Wanted, found: Found
 ) -> list[Round]:
-    place = question.place
+    place, sample = question.place, question.sample
     made: list[Round] = []
-    theirs = against.texts.get(place, {}) if against else {}
+    theirs = against.texts.get(place, {}) if against else {0: ""}
     if against and not theirs:
         found.missing[against.run_id] += 1
     for run in judged:
         mine = run.texts.get(place, {})
         if not mine:
             found.missing[run.run_id] += 1
-        if not mine or (against and not theirs):
-            continue
-        for i, j, marks in _pairs(question, run, against, wanted):
-            pair = [_Answer(run.run_id, i, mine[i]), *([_Answer(against.run_id, j, theirs[j])] if against else [])]
-            for one in pair:
-                found.empty[one.run_id] += not one.text.strip()
-            made += _orders(question, marks, pair, both=wanted.both_orders)
+        for i, j, marks in _pairs(question, run, against, wanted) if mine and theirs else ():
+            one = Round(
+                *place, sample.question, sample.references, run.run_id, mine[i], i,
+                language=sample.language, document_sha256=question.document, marks=marks,
+            )  # fmt: skip
+            found.empty[run.run_id] += not one.answer.strip()
+            if against:
+                one = replace(one, against_run_id=against.run_id, against_iteration=j, against=theirs[j])
+                found.empty[against.run_id] += not one.against.strip()
+            made.append(one)
+            if against and wanted.both_orders:
+                made.append(replace(one, answer_first=False))
     return made
-
-
-class _Answer(NamedTuple):
-    run_id: str
-    iteration: int
-    text: str
-
-
-def _orders(question: Question, marks: tuple[str, ...], answers: Sequence[_Answer], *, both: bool) -> Iterator[Round]:
-    """The rounds of one answer, or of a pair."""
-    sample, (judged, *others) = question.sample, answers
-    opponent: dict[str, Any] = {}
-    for against in others:
-        opponent = {"against_run_id": against.run_id, "against_iteration": against.iteration, "against": against.text}
-    for answer_first in (True, False) if others and both else (True,):
-        yield Round(
-            *question.place, sample.question, sample.references, judged.run_id, judged.text, judged.iteration,
-            **opponent, answer_first=answer_first, language=sample.language, document_sha256=question.document,
-            marks=marks,
-        )  # fmt: skip
 
 
 def _pairs(
@@ -244,13 +228,9 @@ def _means(name: str, sample: Sample) -> bool:
     return not task or fnmatchcase(sample.task, task)
 
 
-def _in_order(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """In the papers' order, as official files have them."""
-    return sorted(tasks, key=_task_order)
-
-
-def _task_order(task: tuple[str, str]) -> tuple[int, str, int, str]:
-    family, name = task
+def _task_order(place: Sequence[str]) -> tuple[int, str, int, str]:
+    """The papers' order, as official files have them."""
+    family, name, *_ = place
     families = list(BENCHMARKS)
     known = benchmark.known_tasks if (benchmark := BENCHMARKS.get(family)) else ()
     return (
@@ -259,11 +239,6 @@ def _task_order(task: tuple[str, str]) -> tuple[int, str, int, str]:
     )  # fmt: skip
 
 
-def _order(question: Question) -> tuple[int, str, int, str]:
-    return _task_order(question.place[:2])
-
-
-def protocol(settings: Mapping[str, Any] | str) -> bool:
-    """Whether a run's questions told how long the reference is: of a row's settings."""
-    told = json.loads(settings) if isinstance(settings, str) else settings
-    return told.get("length_hint") is not False
+def protocol(settings: str) -> bool:
+    """Whether a run's questions told how long the reference is: of a row's settings, as JSON."""
+    return json.loads(settings).get("length_hint") is not False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.own import own_names
@@ -18,12 +17,7 @@ from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
 from lbx.layout import Bundle
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.version import __version__
-
-T = TypeVar("T")
-
-_BATCH_ROWS = 500
-_BATCH_CHARACTERS = 8_000_000
+from lbx.store.imports import import_of, write_import
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +105,9 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
     refuse_other_content(store, name, reading.content_sha256)
-    store.begin_run(_run_row(understood))
-    try:
-        _write(form, store, reading, name, bundle)
-    except BaseException:
-        store.finish_run(name, "interrupted")
-        raise
+    samples = (row for task, some in reading.tasks.items() for row in sample_rows(form, task, some, bundle))
+    answers = (_generation(name, form, prediction) for prediction in sorted_by_line(reading))
+    write_import(store, _run_row(understood), samples, answers)
     return Imported(
         name,
         form.name,
@@ -148,34 +139,19 @@ def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None
 
 def _run_row(given: Understood) -> RunRow:
     form, reading = given.form, given.reading
-    settings = {"imported": form.name, "content_sha256": reading.content_sha256, "files": reading.files}
     judged = {"judged": True} if reading.judged else {}
-    return RunRow(
+    return import_of(
+        form.name,
+        reading.content_sha256,
         run_id=given.name,
         model=given.model,
-        backend="import",
-        backend_version="",
-        benchmark_versions={form.name: BENCHMARKS[form.name].metric_version},
-        bundle_digest=given.bundle.digest if given.bundle else "",
-        settings={**settings, **judged, **given.told},
-        hardware={},
-        lbx_version=__version__,
-        metadata=given.metadata or None,
+        bundle_digest=given.bundle.digest if given.bundle else None,
+        versions={form.name: BENCHMARKS[form.name].metric_version},
+        metadata=given.metadata,
+        files=reading.files,
+        **judged,
+        **given.told,
     )
-
-
-def _write(form: PredictionFormat, store: Store, reading: PredictionFiles, run_id: str, bundle: Bundle | None) -> None:
-    for task, predictions in reading.tasks.items():
-        for samples in batches(sample_rows(form, task, predictions, bundle)):
-            store.write(samples=[row for row, _ in samples])
-    # Export goes by these times: they say in which order the rows stood in their files.
-    now = datetime.now(UTC)
-    rows = (
-        _generation(run_id, form, prediction, now + timedelta(microseconds=place))
-        for place, prediction in enumerate(sorted_by_line(reading))
-    )
-    for generations in batches(rows):
-        store.write(generations=[row for row, _ in generations])
 
 
 def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
@@ -187,25 +163,23 @@ def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
 
 def sample_rows(
     form: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
-) -> Iterator[tuple[SampleRow, int]]:
-    """Rows of the samples, with their sizes. Those of a bundle are read again, now with their documents."""
+) -> Iterator[SampleRow]:
+    """Rows of the samples. Those of a bundle are read again, now with their documents."""
     wanted = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
     if bundle is not None and not all(map(unmatched, predictions)):
         for place, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
             if wanted.pop(sample.sample_id, None):
-                yield SampleRow(sample, place), len(sample.context)
+                yield SampleRow(sample, place)
     for prediction in wanted.values():
         assert prediction.sample is not None
-        yield SampleRow(prediction.sample, prediction.position), 1000
+        yield SampleRow(prediction.sample, prediction.position)
 
 
-def _generation(
-    run_id: str, form: PredictionFormat, prediction: Prediction, created_at: datetime
-) -> tuple[GenerationRow, int]:
+def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> GenerationRow:
     reasoning = prediction.reasoning
     if reasoning is None and isinstance(prediction.line.values.get("reasoning"), str):
         reasoning = prediction.line.values["reasoning"]
-    row = GenerationRow(
+    return GenerationRow(
         run_id,
         form.name,
         prediction.task,
@@ -218,20 +192,4 @@ def _generation(
         error_type="imported" if prediction.error is not None else None,
         steps=prediction.steps,
         source_row=prediction.line.raw,
-        created_at=created_at,
     )
-    return row, len(prediction.line.raw)
-
-
-def batches(rows: Iterable[tuple[T, int]]) -> Iterator[list[tuple[T, int]]]:
-    """Rows, each with its size in characters, in parts that are written at once."""
-    batch: list[tuple[T, int]] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += row[1]
-        if len(batch) >= _BATCH_ROWS or size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -21,11 +21,26 @@ from lbx.exchange.exporting import Exported, not_whole, stored_files, write_file
 from lbx.exchange.judge_lines import LEVAL, NO_ANSWER, JudgedPair, number_lines, winner_in
 from lbx.exchange.naming import format_named
 from lbx.layout import Bundle
-from lbx.records import sha256_text
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
-_COMPARED = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
+_WHOSE = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
+_ANSWER = ", ".join(
+    f"CASE WHEN {side}.run_id IS NOT NULL AND sha256(coalesce({side}.output, '')) = a.meta->>'{side}_sha256' "
+    f"THEN coalesce({side}.output, '') END AS {side}_text"
+    for side in ("answer", "against")
+)
+# What was said of an answer that is another one now makes room for what is said of that.
+_ROUNDS = f"""
+    SELECT j.*, a.question, a."references", {_ANSWER}
+    FROM judgements j JOIN samples a ON (a.benchmark, a.task, a.sample_id) = ('{NAME}', j.rubric, j.round_id)
+    LEFT JOIN generations answer ON (answer.run_id, answer.benchmark, answer.task, answer.sample_id, answer.iteration)
+        = (j.run_id, j.benchmark, j.task, j.sample_id, j.iteration)
+    LEFT JOIN generations against
+        ON (against.run_id, against.benchmark, against.task, against.sample_id, against.iteration)
+        = (j.against_run_id, j.benchmark, j.task, j.sample_id, j.against_iteration)
+    WHERE j.judge_id = ? AND j.judge_iteration = 0 ORDER BY j.current, a.position
+"""  # noqa: S608 (our own names)
 
 
 def export_judgements(
@@ -115,42 +130,27 @@ def _pairs(
 ) -> tuple[dict[str, tuple[list[str], list[JudgedPair]]], int]:
     """{file: (lines, the same for counting)}, and how many rounds lack their other order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
-    for row in store.query(
-        'SELECT a.meta, a.question, a."references", g.output, g.error, g.created_at FROM generations g '
-        "JOIN samples a USING (benchmark, task, sample_id) WHERE g.run_id = ? AND g.benchmark = ? AND g.iteration = 0 "
-        # What was said of an answer that is another one now makes room for what is said of that.
-        "ORDER BY g.sample_id IN (SELECT round_id FROM judgements WHERE judge_id = ? AND current), a.position",
-        [run["run_id"], NAME, run["run_id"]],
-    ).dicts():
-        meta = json.loads(row["meta"])
-        key = _key(meta)
-        if key is None:
+    for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
+        key = (*(row[name] for name in _WHOSE), tuple(row["marks"]))
+        if None in key:
             raise StoreError(
                 f"{store.path} holds a round of {run['run_id']} that lbx did not write.",
                 fix="Give the file as lbx wrote it.",
             )
-        rounds.setdefault(key, {})[meta.get("answer_first") is not False] = {**row, "meta": meta}
+        rounds.setdefault(key, {})[row["answer_first"] is not False] = row
     # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
-    asked = {marks[0] for key in rounds if len(marks := key[len(_COMPARED) :]) == 1}
+    asked = {marks[0] for *_, marks in rounds if len(marks) == 1}
     found: dict[str, tuple[list[str], list[JudgedPair]]] = {}
-    whole = [(key, both) for key, both in rounds.items() if len(both) == 2]
-    names = _labels(store, {run_id for key, _ in whole for run_id in (key[3], key[5])})
-    for key, both in whole:
-        texts = _texts(store, both[True]["meta"])
-        pair = _pair(rubric, run["model"], (names[key[3]], names[key[5]]), texts, both)
-        lines, held = found.setdefault(f"{names[key[3]]}.pred.judge.jsonl", ([], []))
-        for _ in range(sum(mark in asked for mark in key[len(_COMPARED) :]) or 1):
+    whole = [both for both in rounds.values() if len(both) == 2]
+    names = _labels(store, {both[True][name] for both in whole for name in ("run_id", "against_run_id")})
+    for both in whole:
+        judged, against = names[both[True]["run_id"]], names[both[True]["against_run_id"]]
+        pair = _pair(store, rubric, run["model"], (judged, against), both)
+        lines, held = found.setdefault(f"{judged}.pred.judge.jsonl", ([], []))
+        for _ in range(sum(mark in asked for mark in both[True]["marks"]) or 1):
             lines.append(f"{pair.line.raw}\n")
             held.append(pair)
     return found, len(rounds) - len(whole)
-
-
-def _key(meta: Any) -> tuple[Any, ...] | None:
-    """Which question and whose answers; None where it is no round of two answers."""
-    if not isinstance(meta, dict) or not isinstance(marks := meta.get("marks", []), list):
-        return None
-    key = (*(meta.get(name) for name in _COMPARED), *marks)
-    return key if all(isinstance(one, str | int) for one in key) else None
 
 
 def _labels(store: Store, runs: set[str]) -> dict[str, str]:
@@ -166,24 +166,6 @@ def _labels(store: Store, runs: set[str]) -> dict[str, str]:
     return {run_id: file_part(run_id) if label in twice else label for run_id, label in found.items()}
 
 
-def _texts(store: Store, meta: Mapping[str, Any]) -> tuple[str, str]:
-    """The judged answer and the other, as they were when they were judged."""
-    texts = []
-    for run_id, iteration, sha256 in (
-        (meta["run_id"], meta["iteration"], meta["answer_sha256"]),
-        (meta["against_run_id"], meta["against_iteration"], meta["against_sha256"]),
-    ):
-        rows = store.query(
-            "SELECT output FROM generations WHERE run_id = ? AND benchmark = ? AND task = ? AND sample_id = ? "
-            "AND iteration = ?",
-            [run_id, meta["benchmark"], meta["task"], meta["sample_id"], iteration],
-        ).rows
-        if not rows or sha256_text(rows[0][0] or "") != sha256:
-            raise _no_answers(store, run_id)
-        texts.append(rows[0][0] or "")
-    return texts[0], texts[1]
-
-
 def _no_answers(store: Store, run_id: str) -> StoreError:
     return StoreError(
         f"{store.path} does not hold the answers of {run_id} that were judged, which stand in the file's prompts.",
@@ -192,9 +174,13 @@ def _no_answers(store: Store, run_id: str) -> StoreError:
 
 
 def _pair(
-    rubric: Rubric, judge: str, names: tuple[str, str], texts: tuple[str, str], both: Mapping[bool, Mapping[str, Any]]
+    store: Store, rubric: Rubric, judge: str, names: tuple[str, str], both: Mapping[bool, Mapping[str, Any]]
 ) -> JudgedPair:
     first, second = both[True], both[False]
+    texts = first["answer_text"], first["against_text"]
+    for run_id, text in zip((first["run_id"], first["against_run_id"]), texts, strict=True):
+        if text is None:
+            raise _no_answers(store, run_id)
     references = json.loads(first["references"])
     asked = {"question": first["question"], "reference": "\n".join(references), "document": ""}
     prompts = tuple(

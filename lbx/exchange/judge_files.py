@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from lbx.benchmarks.base import named_apart
 from lbx.benchmarks.judging import NAME, PAIR, Judging, Round, Rubric
 from lbx.benchmarks.leval_judge import SCRIPT, VERDICTS, official_rubric
 from lbx.benchmarks.leval_tasks import marks
 from lbx.benchmarks.templates import template_fields
-from lbx.exchange.importing import batches, refuse_other_content
+from lbx.exchange.importing import refuse_other_content
 from lbx.exchange.judge_lines import (
     FASTCHAT,
     LEVAL,
     NO_ANSWER,
+    Asked,
     JudgedPair,
     JudgeFile,
     agreed,
@@ -29,29 +28,21 @@ from lbx.exchange.judge_lines import (
     read_judge_file,
     shown,
 )
-from lbx.exchange.judge_sides import MT_BENCH, Compared, Origin, Row, write_compared
+from lbx.exchange.judge_sides import MT_BENCH, Compared, write_compared
 from lbx.layout import Bundle
 from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.version import __version__
+from lbx.store.imports import import_of, write_import
 
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """A file of judgements that is ready to be written.
+    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" behind it."""
 
-    Attributes:
-        name: of its first run of the judge; the second has "-2" behind it.
-        attempts: the rows of each, with what their prompts show.
-    """
-
-    form: str
-    path: Path
     file: JudgeFile
     name: str
     model: str
     rubric: Rubric
-    attempts: Sequence[Sequence[Row]]
     bundle: Bundle | None = None
     metadata: Mapping[str, str] | None = None
 
@@ -99,16 +90,14 @@ def understand_judgements(
     """
     file = read_judge_file(form, path)
     bundle = bundle if form == LEVAL else None
-    rubric, rows = _understood(form, [row for rows in file.attempts for row in rows], bundle)
-    told = iter(rows)
-    attempts = [[next(told) for _ in rows] for rows in file.attempts]
-    model = model or rows[0][0].judge
-    name = run_id or f"{model}-{form}-{file.sha256[:8]}"
-    return Judgements(form, path, file, name, model, rubric, attempts, bundle, metadata)
+    rubric, told = _understood(form, [row for rows in file.attempts for row in rows], bundle)
+    file = replace(file, attempts=[[replace(row, told=next(told)) for row in rows] for rows in file.attempts])
+    model = model or file.attempts[0][0].judge
+    return Judgements(file, run_id or f"{model}-{form}-{file.sha256[:8]}", model, rubric, bundle, metadata)
 
 
-def _understood(form: str, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, list[Row]]:
-    """The rubric, the bundle's where all prompts are made by it, and the rows with what their prompts show."""
+def _understood(form: str, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Iterator[Asked | None]]:
+    """The rubric, the bundle's where all prompts are made by it, and what each row's prompts show."""
     script = bundle.file(SCRIPT) if bundle else None
     if script is not None:
         official = official_rubric(script)
@@ -120,9 +109,9 @@ def _understood(form: str, rows: Sequence[JudgedPair], bundle: Bundle | None) ->
                 words.append("")
         told = [asked(words, names, row.prompts) for row in rows]
         if all(told):
-            return official, list(zip(rows, told, strict=True))
+            return official, iter(told)
     rubric = Rubric("leval" if form == LEVAL else MT_BENCH, PAIR, "", "", VERDICTS, source=f"a file of {form}")
-    return rubric, list(zip(rows, shown(rows), strict=True))
+    return rubric, iter(shown(rows))
 
 
 def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
@@ -137,86 +126,62 @@ def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
         StoreError: the results file holds another run of one of the names.
     """
     refuse_other_content(store, given.name, given.file.sha256)
-    rows = [row for rows in given.attempts for row in rows]
-    compared = iter(write_compared(store, Origin(given.form, given.file.sha256, given.bundle), rows))
+    compared = iter(write_compared(store, given.file, given.bundle))
     return [
         _write_attempt(store, given, number, rows, [next(compared) for _ in rows])
-        for number, rows in enumerate(given.attempts, start=1)
+        for number, rows in enumerate(given.file.attempts, start=1)
     ]
 
 
 def _write_attempt(
-    store: Store, given: Judgements, number: int, rows: Sequence[Row], compared: Sequence[Compared]
+    store: Store, given: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[Compared]
 ) -> JudgeRun:
-    run_id = given.name if number == 1 else f"{given.name}-{number}"
-    store.begin_run(_run_row(given, run_id, number, len(rows)))
-    try:
-        samples = list(named_apart(_rounds(given.rubric, rows, compared)))
-        generations = list(_generations(run_id, given.rubric.name, [row for row, _ in rows], samples))
-        for batch in batches((SampleRow(sample, place), 1000) for place, sample in enumerate(samples)):
-            store.write(samples=[row for row, _ in batch])
-        for lines in batches((row, len(row.output or "") + len(row.source_row or "")) for row in generations):
-            store.write(generations=[row for row, _ in lines])
-    except BaseException:
-        store.finish_run(run_id, "interrupted")
-        raise
+    run = _run_row(given, number, len(rows))
+    samples = list(named_apart(_rounds(given.rubric, rows, compared)))
+    generations = list(_generations(run.run_id, given.rubric.name, rows, samples))
+    write_import(store, run, (SampleRow(sample, place) for place, sample in enumerate(samples)), generations)
     return JudgeRun(
-        run_id,
+        run.run_id,
         tuple(dict.fromkeys(said.run_id for one in compared for said in one.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
-        tuple(_numbers(given.form, [row for row, _ in rows])),
-        tuple(f"{row.line.where}: {row.note}." for row, _ in rows if row.note),
+        tuple(_numbers(given.file.form, rows)),
+        tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
     )
 
 
-def _run_row(given: Judgements, run_id: str, number: int, rows: int) -> RunRow:
-    content, last = given.file.content, number == len(given.attempts)
-    settings: dict[str, Any] = {
-        "imported": given.form,
-        "content_sha256": given.file.sha256,
-        "attempt": number,
-        "files": [
-            {
-                "name": given.path.name,
-                "task": None,
-                "rows": rows,
-                "final_newline": content.final_newline or not last,
-                "separator": content.separator,
-            }
-        ],
-        **given.rubric.settings("both"),
-    }
-    if not given.rubric.user:
-        settings["rubric_sha256"] = ""  # nobody knows the words
-    return RunRow(
-        run_id=run_id,
+def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
+    file, content, last = given.file, given.file.content, number == len(given.file.attempts)
+    entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
+    rubric = given.rubric.settings("both") | ({} if given.rubric.user else {"rubric_sha256": ""})  # of unknown words
+    return import_of(
+        file.form,
+        file.sha256,
+        run_id=given.name if number == 1 else f"{given.name}-{number}",
         model=given.model,
-        backend="import",
-        backend_version="",
-        benchmark_versions={NAME: Judging.metric_version},
-        bundle_digest=given.bundle.digest if given.bundle else "",
-        settings=settings,
-        hardware={},
-        lbx_version=__version__,
-        metadata=given.metadata or None,
+        bundle_digest=given.bundle.digest if given.bundle else None,
+        versions={NAME: Judging.metric_version},
+        metadata=given.metadata,
+        attempt=number,
+        files=[entry | {"final_newline": content.final_newline or not last}],
+        **rubric,
     )
 
 
-def _rounds(rubric: Rubric, rows: Sequence[Row], compared: Sequence[Compared]) -> Iterator[Sample]:
+def _rounds(rubric: Rubric, rows: Sequence[JudgedPair], compared: Sequence[Compared]) -> Iterator[Sample]:
     """Two of each row. What a prompt does not tell for sure is no part of its round."""
     seen: dict[object, int] = {}
-    for (row, told), (sample, document, (judged, against)) in zip(rows, compared, strict=True):
+    for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
-        texts = told.answers if told else row.prompts
+        texts = row.told.answers if row.told else row.prompts
         for answer_first in (True, False):
             found = Round(
                 sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, marks(sample)[times : times + 1],
             ).sample(rubric)  # fmt: skip
-            meta = found.meta if told else {key: value for key, value in found.meta.items() if key not in _OF_ANSWERS}
-            yield replace(found, meta=meta)
+            known = {key: value for key, value in found.meta.items() if row.told or key not in _OF_ANSWERS}
+            yield replace(found, meta=known)
 
 
 _OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
@@ -225,8 +190,7 @@ _OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words
 def _generations(
     run_id: str, task: str, rows: Sequence[JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
-    """Two of each row; the first one has its line. Export goes by their times."""
-    now = datetime.now(UTC)
+    """Two of each row; the first one has its line."""
     for place, sample in enumerate(samples):
         row, second = rows[place // 2], place % 2
         text = row.judgements[second]
@@ -235,7 +199,6 @@ def _generations(
             run_id, NAME, task, sample.sample_id, 0,
             output=None if failed else text, error=text if failed else None,
             error_type="imported" if failed else None, source_row=None if second else row.line.raw,
-            created_at=now + timedelta(microseconds=place),
         )  # fmt: skip
 
 

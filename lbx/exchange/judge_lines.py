@@ -41,6 +41,7 @@ class JudgedPair:
         prompts, judgements, winners: of both rounds; a winner is 0 (the judged model), 1 (the other), "tie", "error".
         names: of both models.
         prompt_name, question, task: of FastChat's rows; "" elsewhere.
+        told: what both prompts show, where that can be told.
     """
 
     line: PredictionLine
@@ -53,6 +54,7 @@ class JudgedPair:
     question: str = ""
     task: str = ""
     note: str = ""
+    told: Asked | None = None
 
 
 class Asked(NamedTuple):
@@ -65,8 +67,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JudgeFile:
-    """A file's runs of a judge, one behind the other, each with at least one row."""
+    """A file's runs of a judge, one behind the other, each with at least one row.
 
+    Attributes:
+        form: one of ``FORMATS``.
+    """
+
+    form: str
+    path: Path
     attempts: list[list[JudgedPair]]
     content: Content
     sha256: str
@@ -85,7 +93,7 @@ def read_judge_file(form: str, path: Path) -> JudgeFile:
             str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
         )
     attempts = [part for segment in _segments(rows) for part in _attempts(segment)]
-    return JudgeFile(attempts, content, hashlib.sha256(data).hexdigest())
+    return JudgeFile(form, path, attempts, content, hashlib.sha256(data).hexdigest())
 
 
 def _fastchat_row(line: PredictionLine) -> JudgedPair:

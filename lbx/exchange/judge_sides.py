@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from lbx.benchmarks.leval_tasks import NO_TASK
+from lbx.benchmarks.leval_tasks import NO_TASK, PUBLISHED
 from lbx.benchmarks.prediction_lines import PredictionLine
 from lbx.benchmarks.predictions import file_part
-from lbx.exchange.importing import batches, sample_rows
-from lbx.exchange.judge_lines import FASTCHAT, Asked, JudgedPair
+from lbx.exchange.importing import sample_rows
+from lbx.exchange.judge_lines import FASTCHAT, Asked, JudgedPair, JudgeFile
 from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, refuse_others
-from lbx.exchange.published import PUBLISHED
 from lbx.layout import Bundle
 from lbx.records import Sample, canonical_json, sha256_text
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store import GenerationRow, SampleRow, Store
+from lbx.store.imports import import_of, write_import
 from lbx.store.rows import NO_DOCUMENT, stored_sample
-from lbx.version import __version__
 
 MT_BENCH = "mt_bench"
-Row = tuple[JudgedPair, Asked | None]
 Question = tuple[str, str]
 """A question and its reference."""
-
-
-class Origin(NamedTuple):
-    """A file's format and hash, which runs that are made of it are named after, and the bundle to match it with."""
-
-    form: str
-    content_sha256: str
-    bundle: Bundle | None
 
 
 class Said(NamedTuple):
@@ -74,43 +63,55 @@ class _Held:
     model: str
     answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
-    def said(self, told: Asked, side: int) -> tuple[Sample, int] | None:
-        several = self.answers.get(told[:2], ())
-        return next(((sample, number) for sample, number, text in several if text == told.answers[side]), None)
+    def said(self, told: Asked | None, side: int) -> tuple[Sample, int] | None:
+        """Which of its answers a prompt shows."""
+        for sample, number, text in self.answers.get(told[:2], ()) if told else ():
+            if told and text == told.answers[side]:
+                return sample, number
+        return None
+
+    def gave_all(self, told: Sequence[Asked], side: int, samples: Mapping[Question, Sample]) -> bool:
+        """Whether it gave all answers of a side, to these samples where they are known."""
+        for one in told:
+            known = self.said(one, side)
+            if known is None or (samples and samples[one[:2]].key != known[0].key):
+                return False
+        return True
 
     def is_called(self, name: str) -> bool:
         return name in (self.run_id, self.run_id.removeprefix(PUBLISHED), self.model, file_part(self.model))
 
 
-def write_compared(store: Store, origin: Origin, rows: Sequence[Row]) -> list[Compared]:
-    """What each row compares. Runs and samples that are not there yet are written.
+def write_compared(store: Store, file: JudgeFile, bundle: Bundle | None) -> list[Compared]:
+    """What each row of a file compares. Runs and samples that are not there yet are written.
 
     Raises:
         UsageError, BundleError: ``match_judged``.
         StoreError: the results file holds other samples, or other runs, under these names.
     """
+    rows = [row for attempt in file.attempts for row in attempt]
     held: dict[int, _Held] = {}
-    if origin.form == FASTCHAT:
-        samples = [_mt_bench_sample(*row) for row in rows]
+    if file.form == FASTCHAT:
+        samples = [_mt_bench_sample(row) for row in rows]
     else:
-        held, of_questions = _leval_samples(store, [told for _, told in rows if told], rows[0][0].names, origin.bundle)
-        samples = [of_questions[told[:2]] if told else _unknown_sample(row) for row, told in rows]
-    bare = [sample for sample, (_, told) in zip(samples, rows, strict=True) if origin.form == FASTCHAT or told is None]
-    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(bare)])
+        held, of_questions = _leval_samples(store, rows, bundle)
+        samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(row) for row in rows]
+    own = [one for one, row in zip(samples, rows, strict=True) if file.form == FASTCHAT or not row.told]
+    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(own)])
     made: dict[str, _Made] = {}
     answers = []
-    for (row, told), sample in zip(rows, samples, strict=True):
+    for row, sample in zip(rows, samples, strict=True):
         both = []
-        for side, run_id in enumerate(_run_ids(row, origin)):
+        for side, run_id in enumerate(_run_ids(row, file)):
             if side in held:
-                known = held[side].said(told, side) if told else None
+                known = held[side].said(row.told, side)
                 both.append(Said(held[side].run_id, known[1] if known else 0))
             else:
                 run = made.setdefault(run_id, _Made(row.names[side]))
-                both.append(Said(run_id, run.iteration(sample, told.answers[side] if told else None)))
+                both.append(Said(run_id, run.iteration(sample, row.told.answers[side] if row.told else None)))
         answers.append((both[0], both[1]))
     for run_id, run in made.items():
-        _write_run(store, run_id, run, origin)
+        _write_run(store, run_id, run, file, bundle)
     documents = _documents(store, samples[0].benchmark)
     return [
         Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
@@ -118,15 +119,15 @@ def write_compared(store: Store, origin: Origin, rows: Sequence[Row]) -> list[Co
     ]
 
 
-def _run_ids(row: JudgedPair, origin: Origin) -> tuple[str, str]:
+def _run_ids(row: JudgedPair, file: JudgeFile) -> tuple[str, str]:
     """Names for runs that are made of a file; a model may have met itself."""
     first, second = row.names
-    behind = f"{origin.form}-{origin.content_sha256[:8]}"
+    behind = f"{file.form}-{file.sha256[:8]}"
     return f"{first}-{behind}", f"{second}-{'against-' * (first == second)}{behind}"
 
 
-def _mt_bench_sample(row: JudgedPair, told: Asked | None) -> Sample:
-    question, reference = told[:2] if told else ("", "")
+def _mt_bench_sample(row: JudgedPair) -> Sample:
+    question, reference = row.told[:2] if row.told else ("", "")
     return Sample(MT_BENCH, row.task, row.question, "", question, (reference,) if reference else ())
 
 
@@ -136,28 +137,21 @@ def _unknown_sample(row: JudgedPair) -> Sample:
 
 
 def _leval_samples(
-    store: Store, told: Sequence[Asked], names: tuple[str, str], bundle: Bundle | None
+    store: Store, rows: Sequence[JudgedPair], bundle: Bundle | None
 ) -> tuple[dict[int, _Held], dict[Question, Sample]]:
     """The runs of the results file by the side that they are, and each question's sample."""
+    told = [row.told for row in rows if row.told]
     questions = list(dict.fromkeys(one[:2] for one in told))
     runs = _held_runs(store, questions)
     linked: dict[int, _Held] = {}
     samples: dict[Question, Sample] = {}
     for side in (0, 1) if told else ():
-        able = [run for run in runs if _gave_all(run, told, side, samples)]
-        named = [run for run in able if run.is_called(names[side])]
+        able = [run for run in runs if run.gave_all(told, side, samples)]
+        named = [run for run in able if run.is_called(rows[0].names[side])]
         if named or len(able) == 1:
             linked[side] = run = (named or able)[0]
             samples |= {one[:2]: known[0] for one in told if (known := run.said(one, side))}
     return linked, samples or _new_samples(store, questions, bundle)
-
-
-def _gave_all(run: _Held, told: Iterable[Asked], side: int, samples: dict[Question, Sample]) -> bool:
-    for one in told:
-        known = run.said(one, side)
-        if known is None or (samples and samples[one[:2]].key != known[0].key):
-            return False
-    return True
 
 
 def _held_runs(store: Store, questions: Sequence[Question]) -> list[_Held]:
@@ -190,23 +184,21 @@ def _new_samples(store: Store, questions: Sequence[Question], bundle: Bundle | N
         reading = match_judged(form, bundle, reading)
     refuse_others(form, store, reading, bundle=bundle is not None)
     for task, predictions in reading.tasks.items():
-        for batch in batches(sample_rows(form, task, predictions, bundle)):
-            store.write(samples=[row for row, _ in batch])
+        store.write(samples=list(sample_rows(form, task, predictions, bundle)))
     return {questions[row.line.number]: row.sample for row in reading.rows if row.sample}
 
 
-def _write_run(store: Store, run_id: str, run: _Made, origin: Origin) -> None:
-    settings = {"imported": origin.form, "content_sha256": origin.content_sha256, "judged": True}
-    digest = origin.bundle.digest if origin.bundle else ""
-    store.begin_run(RunRow(run_id, run.model, "import", "", {}, digest, settings, {}, __version__))
-    now = datetime.now(UTC)
-    answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
-    rows = (
-        (GenerationRow(run_id, *key, number, output=text, created_at=now + timedelta(microseconds=place)), len(text))
-        for place, (key, number, text) in enumerate(answers)
+def _write_run(store: Store, run_id: str, run: _Made, file: JudgeFile, bundle: Bundle | None) -> None:
+    row = import_of(
+        file.form,
+        file.sha256,
+        run_id=run_id,
+        model=run.model,
+        bundle_digest=bundle.digest if bundle else None,
+        judged=True,
     )
-    for batch in batches(rows):
-        store.write(generations=[row for row, _ in batch])
+    answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
+    write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
     store.finish_run(run_id, "done")
 
 

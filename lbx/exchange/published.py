@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from lbx.benchmarks.leval import LEval
+from lbx.benchmarks.leval_tasks import published_run_id
 from lbx.errors import BundleError
 from lbx.exchange.importing import Understood, write_predictions
 from lbx.exchange.judged import match_judged, read_judged
@@ -13,8 +14,6 @@ from lbx.exchange.naming import format_named
 from lbx.layout import FILES, Bundle
 from lbx.store import Store
 
-PUBLISHED = "published-"
-"""What names of such runs begin with."""
 _PLACES = {True: "OpenLMLab/LEval/Predictions", False: "OpenLMLab/LEval-cd1cfc3/Predictions"}
 _HALVES, _WHOLE = ("llm_gpt4_eval", "human_eval"), "llm_turbo_eval"
 _ENDING = ".pred.jsonl"
@@ -44,7 +43,7 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
         BundleError: the bundle has no such answers, or none of the questions.
         StoreError: the results file holds other answers, or other samples, under these names.
     """
-    run_id = f"{PUBLISHED}{name}" + ("" if length_hint else "-no-length-hint")
+    run_id = published_run_id(name, length_hint=length_hint)
     form = format_named("leval")
     reading = read_judged(form, _files(bundle, name, length_hint))
     if _is_there(store, run_id, reading.content_sha256):

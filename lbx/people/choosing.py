@@ -141,14 +141,15 @@ def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):
-        wanted = {item.document for item in items if (item.benchmark, item.task) == (benchmark, task)} - {""}
-        unknown = {item.sample_id: item for item in items if item.task == task and not item.document}
+        here = [item for item in items if (item.benchmark, item.task) == (benchmark, task)]
+        wanted = {item.document for item in here} - {""}
+        unknown = {item.sample_id: item for item in here if not item.document}
         family = BENCHMARKS[benchmark]
         if not any(one.name == task for one in family.tasks(bundle, [task])):
             continue
         for sample in family.samples(bundle, task):
             held = unknown.get(sample.sample_id)
-            if held and held.benchmark == benchmark and held.question == sample.question:
+            if held and held.question == sample.question:
                 found[held.document_key] = sample.context
             if wanted and (name := sha256_text(sample.context)) in wanted:
                 found[name] = sample.context

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import read_bytes, split, wrong
 from lbx.errors import UsageError
 from lbx.people.dataset import Dataset
+from lbx.people.leval_files import page_line
 from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
@@ -39,10 +39,12 @@ def take_pages(dataset: Dataset, folder: Path) -> int:
         UsageError: it holds no page, or a page is of another document; names the file.
     """
     pages = folder / "jsons" if (folder / "jsons").is_dir() else folder
-    files = {int(found[1]): entry for entry in _listed(pages) if (found := _PAGE.fullmatch(entry.name))}
+    if not pages.is_dir():
+        raise UsageError(f"There is no folder {folder}.", fix="Give the folder that L-Eval's own tool wrote.")
+    files = {int(found[1]): entry for entry in sorted(pages.iterdir()) if (found := _PAGE.fullmatch(entry.name))}
     if not files:
         raise UsageError(f"{folder} holds no N_cleaned.json.", fix="Give the folder that L-Eval's own tool wrote.")
-    read = {number: _page(file) for number, file in sorted(files.items())}
+    read = {number: page_line(file).values for number, file in sorted(files.items())}
     for number, page in read.items():
         known = number < len(dataset) and dataset.line(number).checked()[DOCUMENT] == page.get(DOCUMENT)
         if not known:
@@ -52,19 +54,6 @@ def take_pages(dataset: Dataset, folder: Path) -> int:
                 fix="Nothing was taken. Name the file that these pages were made of.",
             )
     return sum(_take(dataset, number, page) for number, page in read.items())
-
-
-def _listed(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise UsageError(f"There is no folder {folder}.", fix="Give the folder that L-Eval's own tool wrote.")
-    return sorted(folder.iterdir())
-
-
-def _page(path: Path) -> Mapping[str, Any]:
-    lines = split(path, read_bytes(path)).lines
-    if len(lines) != 1:
-        raise wrong(str(path), "it should hold one object")
-    return lines[0].values
 
 
 def _take(dataset: Dataset, place: int, page: Mapping[str, Any]) -> bool:

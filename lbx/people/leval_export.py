@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,64 +34,51 @@ def export_ratings(
     Raises:
         UsageError: no such set or rater, or a document is nowhere.
     """
-    chosen = _only(store, "set", "SELECT set_id FROM rating_sets WHERE kind = 'score' ORDER BY ALL", [], set_id)
-    items = store.query("SELECT * FROM rating_items WHERE set_id = ? ORDER BY position, item", [chosen]).dicts()
-    names = [
-        row[0] for row in store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [chosen]).rows
-    ]
-    if rater not in names and not (rater is None and len(names) == 1):
-        raise _choose("rater", names, rater, chosen)
-    name = rater or names[0]
-    find = _finder(_documents(bundle, documents), store)
+    sets = store.query("SELECT set_id FROM rating_sets WHERE kind = 'score' ORDER BY ALL").rows
+    chosen = _only("set", [name for (name,) in sets], set_id, str(store.path))
+    raters = store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [chosen]).rows
+    name = _only("rater", [held for (held,) in raters], rater, chosen)
+    texts = _Documents(store, bundle, documents)
     kept = store.query(
         "SELECT source_row FROM ratings WHERE set_id = ? AND rater = ? AND run_id = ? ORDER BY item, revision",
         [chosen, name, PAGE_ROW],
     ).rows
     if kept:
-        return _imported(store, chosen, name, [json.loads(row[0]) for row in kept], find)
-    return _made(store, chosen, name, items, find)
+        return _imported(store, chosen, name, [json.loads(row[0]) for row in kept], texts)
+    return _made(store, chosen, name, texts)
 
 
-def _only(store: Store, kind: str, sql: str, parameters: Sequence[object], name: str | None) -> str:
-    known = [row[0] for row in store.query(sql, parameters).rows]
+def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
+    """The one that is meant. Raises UsageError: there is none of that name, or no name and several."""
     if name in known:
         return str(name)
     if name is None and len(known) == 1:
-        return str(known[0])
-    raise _choose(kind, known, name, str(store.path))
-
-
-def _choose(kind: str, known: Sequence[str], name: str | None, place: str) -> UsageError:
+        return known[0]
     told = f"Name one with --{kind}: {', '.join(known)}." if known else "There is none to export."
     cause = f"{place} holds {len(known)} of {kind}s with ratings" if name is None else f"{place} has no {kind} {name!r}"
-    return UsageError(f"{cause}.", fix=told)
+    raise UsageError(f"{cause}.", fix=told)
 
 
-def _documents(bundle: Bundle | None, path: Path | None) -> dict[str, str]:
+class _Documents(dict[str, str]):
     """Documents by their hashes."""
-    files = [path] if path else []
-    if bundle and (gold := bundle.file(_GOLD)):
-        files.append(gold)
-    texts = [line.text("input") for file in files for line in split(file, read_bytes(file)).lines]
-    if bundle:
-        texts += [sample.context for same in bundled(bundle).values() for sample in same.values()]
-    return {sha256_text(text): text for text in texts}
 
+    def __init__(self, store: Store, bundle: Bundle | None, path: Path | None) -> None:
+        self._results = store.path
+        files = [file for file in (path, bundle and bundle.file(_GOLD)) if file]
+        texts = [line.text("input") for file in files for line in split(file, read_bytes(file)).lines]
+        if bundle:
+            texts += [sample.context for same in bundled(bundle).values() for sample in same.values()]
+        super().__init__((sha256_text(text), text) for text in texts)
 
-def _finder(texts: Mapping[str, str], store: Store) -> Callable[[str], str]:
-    def find(digest: str) -> str:
-        if digest not in texts:
-            raise UsageError(
-                f"A rated document is not here (SHA-256 {digest[:12]}...); {store.path} holds none.",
-                fix="Name the bundle with --bundle DIR, or the file that the pages were made of: --documents FILE.",
-            )
-        return texts[digest]
-
-    return find
+    def __missing__(self, digest: str) -> str:
+        raise UsageError(
+            f"A rated document is not here (SHA-256 {digest[:12]}...); {self._results} holds none.",
+            fix="Name the bundle with --bundle DIR, or the file that the pages were made of: --documents FILE.",
+        )
 
 
 def _imported(
-    store: Store, set_id: str, rater: str, kept: Sequence[Mapping[str, Any]], find: Callable[[str], str]
+    store: Store, set_id: str, rater: str, kept: Sequence[Mapping[str, Any]], documents: Mapping[str, str]
 ) -> dict[str, str]:
     if not all(kept):
         raise StoreError(
@@ -100,7 +87,7 @@ def _imported(
         )
     lines = []
     for page in kept:
-        document = json.dumps(find(page["input_sha256"]), ensure_ascii=page["ascii"])
+        document = json.dumps(documents[page["input_sha256"]], ensure_ascii=page["ascii"])
         lines.append((page["name"], page["before"] + document + page["after"]))
     pages = [_as_page(text, name) for name, text in lines]
     made = official_files(pages, rater)
@@ -113,9 +100,7 @@ def _as_page(text: str, name: str) -> RatedDocument:
     return RatedDocument(PredictionLine("", 1, text, {}), name, fields(json.loads(text)))
 
 
-def _made(
-    store: Store, set_id: str, rater: str, items: Sequence[Mapping[str, Any]], find: Callable[[str], str]
-) -> dict[str, str]:
+def _made(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -> dict[str, str]:
     """Pages of a set of ``lbx rate``: a document each, in the questions' order; rated where every answer is."""
     answers = store.query(
         """
@@ -136,24 +121,20 @@ def _made(
         key = f"{model}_pred"
         key = f"{run_id}_pred" if any(key == known for known, _, _ in by_item[item]) else key
         by_item[item].append((key, output or "", score))
-    documents: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for item, row in zip(items, _sample_rows(store, set_id), strict=True):
-        documents[row["context_sha256"]].append({**item, **row})
+    asked: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in store.query(
+        "SELECT i.item, a.* FROM rating_items i JOIN samples a USING (benchmark, task, sample_id) WHERE i.set_id = ? "
+        "ORDER BY i.position, i.item",
+        [set_id],
+    ).dicts():
+        asked[row["context_sha256"]].append(row)
     files, pages = {}, []
-    for number, (digest, rows) in enumerate(documents.items()):
-        name, page = _page(number, rows, by_item, find(digest))
+    for number, (digest, rows) in enumerate(asked.items()):
+        name, page = _page(number, rows, by_item, documents[digest])
         text = json.dumps(page)
         files[f"jsons/{name}"] = text
         pages.append(_as_page(text, name))
     return files | official_files(pages, rater)
-
-
-def _sample_rows(store: Store, set_id: str) -> list[dict[str, Any]]:
-    return store.query(
-        "SELECT a.* FROM rating_items i JOIN samples a USING (benchmark, task, sample_id) WHERE i.set_id = ? "
-        "ORDER BY i.position, i.item",
-        [set_id],
-    ).dicts()
 
 
 def _page(

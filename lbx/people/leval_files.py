@@ -183,6 +183,14 @@ def _only_name(files: Sequence[Path]) -> str | None:
     return files[0].name.removeprefix(_FILES).removesuffix(".jsonl") if len(files) == 1 else None
 
 
+def page_line(path: Path) -> PredictionLine:
+    """The one object of a page's file. Raises UsageError: it holds another number of them."""
+    lines = split(path, read_bytes(path)).lines
+    if len(lines) != 1:
+        raise wrong(str(path), "it should hold one object")
+    return lines[0]
+
+
 def _pages(folder: Path) -> list[RatedDocument]:
     """Each document's page, rated where it is, in the documents' order."""
     found = {}
@@ -193,10 +201,8 @@ def _pages(folder: Path) -> list[RatedDocument]:
 
 
 def _page(path: Path) -> RatedDocument:
-    lines = split(path, read_bytes(path)).lines
-    if len(lines) != 1:
-        raise wrong(str(path), "it should hold one object")
-    return _document(lines[0], path.name, lines[0].values)
+    line = page_line(path)
+    return _document(line, path.name, line.values)
 
 
 def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> RatedDocument:

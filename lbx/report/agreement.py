@@ -11,6 +11,7 @@ from itertools import combinations
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
+from lbx.report.judged import is_wanted
 from lbx.report.scored import as_table
 from lbx.report.shapes import Wanted
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
@@ -48,15 +49,11 @@ class Voice(NamedTuple):
 
 def table(store: Store, wanted: Wanted) -> Table:
     """The report's rows."""
-    rounds = [row for row in store.query("FROM judged_rounds").dicts() if _is_wanted(row, wanted)]
-    rated = [row for row in store.query("FROM rated_answers").dicts() if _is_wanted(row, wanted)]
+    rounds = [row for row in store.query("FROM judged_rounds").dicts() if is_wanted(row, wanted)]
+    rated = [row for row in store.query("FROM rated_answers").dicts() if is_wanted(row, wanted)]
     documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
     lines = [*_between_judges(rounds, documents), *_with_people(rounds, rated, documents), *_raters(rated, documents)]
     return as_table(COLUMNS, lines)
-
-
-def _is_wanted(row: Row, wanted: Wanted) -> bool:
-    return not wanted.runs or bool({row["run_id"], row.get("judge_id")} & set(wanted.runs))
 
 
 def _key(row: Row, names: Sequence[str]) -> Key:

@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from lbx.benchmarks.leval_tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store, opinions
 
 GPT4: Mapping[str, float] = {"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44}
 """GPT-4's win rates against turbo-16k-0613, in percent."""
-BASELINE = "turbo-16k-0613"
 QUESTIONS = 96
 
-_PUBLISHED = "published-"
 _ORDERED = (("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k"))
 """(better, worse) by GPT-4."""
 _MOST_ERRORS = 0.05
@@ -130,9 +129,9 @@ def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimat
     for row in store.query(
         "SELECT * FROM judged_rounds WHERE kind = 'pair' AND against_run_id = ? "
         "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, 'LLM'))",
-        [_PUBLISHED + BASELINE, [_PUBLISHED + model for model in GPT4]],
+        [published_run_id(BASELINE), [published_run_id(model) for model in GPT4]],
     ).dicts():
-        rounds.setdefault((row["judge_id"], row["run_id"].removeprefix(_PUBLISHED)), []).append(row)
+        rounds.setdefault((row["judge_id"], row["run_id"].removeprefix(PUBLISHED)), []).append(row)
     found: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
     for judge, model in sorted(rounds, key=lambda key: list(GPT4).index(key[1])):
         found.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])

@@ -26,7 +26,7 @@ _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_shar
 def results(store: Store, wanted: Wanted) -> Table:
     """The report ``judge_results``: over all tasks, then each task. A mark's rows only where there are others, too."""
     believed = fitness_of(store)
-    every = [row for row in opinions.judged(store) if _is_wanted(row, wanted)]
+    every = [row for row in opinions.judged(store) if is_wanted(row, wanted)]
     whole = {_numbered(row): row["n_questions"] for row in every if row["questions"] == "all"}
     rows = [row for row in every if row["questions"] == "all" or row["n_questions"] < whole[_numbered(row)]]
     rows = _of_several_tasks(rows, "judge_id", "benchmark", "run_id", "against_run_id", "questions")
@@ -39,7 +39,7 @@ def bias(store: Store, wanted: Wanted) -> Table:
     held = store.query("FROM judged_rounds WHERE kind = 'pair'").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
-    ).dicts() if _is_wanted(row, wanted) or row["run_id"] is None]  # fmt: skip
+    ).dicts() if is_wanted(row, wanted) or row["run_id"] is None]  # fmt: skip
     several = {(row["judge_id"], row["benchmark"]) for row in rows if row["run_id"] is not None}
     rows = [row for row in rows if (row["judge_id"], row["benchmark"]) in several]
     believed = fitness_of(store)
@@ -63,7 +63,7 @@ def bias(store: Store, wanted: Wanted) -> Table:
 
 def ratings(store: Store, wanted: Wanted) -> Table:
     """The report ``rating_results``: over all tasks, then each task."""
-    rows = [row for row in opinions.rated(store) if _is_wanted(row, wanted)]
+    rows = [row for row in opinions.rated(store) if is_wanted(row, wanted)]
     rows = _of_several_tasks(rows, "set_id", "benchmark", "run_id", "against_run_id")
     columns = [*_columns(store, "rating_results"), *SURE, *_ends("mean")]
     return as_table(columns, [row | _on_scale(row, "mean") for row in rows])
@@ -85,7 +85,7 @@ def _columns(store: Store, view: str) -> Sequence[str]:
     return store.query(f"FROM {view} LIMIT 0").columns
 
 
-def _is_wanted(row: Row, wanted: Wanted) -> bool:
+def is_wanted(row: Mapping[str, Any], wanted: Wanted) -> bool:
     """``--run`` names judged runs, or judges."""
     return not wanted.runs or bool({row["run_id"], row.get("judge_id")} & set(wanted.runs))
 

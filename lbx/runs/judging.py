@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,19 @@ from typing import Any
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import PAIR, Judging, Rubric
 from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
+from lbx.benchmarks.leval_tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.benchmarks.rubrics import read_rubric
 from lbx.engine.judging import Answered, Found, Wanted, make_rounds, protocol, read_answers
 from lbx.engine.kinship import judged_models
 from lbx.engine.selection import select_samples
 from lbx.errors import UsageError
-from lbx.exchange.published import PUBLISHED, published_names, published_run
+from lbx.exchange.published import published_names, published_run
 from lbx.layout import Bundle
 from lbx.records import Sample
-from lbx.report.fitness import BASELINE, GPT4
+from lbx.report.fitness import GPT4
 from lbx.runs.judge_spec import OFFICIAL, JudgeSpec
 from lbx.runs.resolved import ResolvedRun
 from lbx.store import Store
-from lbx.store.runs import run_names
 
 log = logging.getLogger("lbx")
 
@@ -77,11 +77,11 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     bundle = Bundle(Path(spec.bundle))
     rubric_of(spec, bundle)  # what can be refused is refused before anything is written
     answers = [path for path in dict.fromkeys([*spec.answers, str(output)]) if Path(path).is_file()]
-    held = dict(_protocols(answers))
+    with _opened(answers) as stores:
+        held = _protocols(stores)
     hints = {held[name] for name in spec.runs if name in held} or {True}
     hint = hints.pop() if len(hints) == 1 else True
-    names = [*spec.runs, *([spec.against] if spec.against else [])]
-    found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in names}
+    found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
     missing = {name: run_id for name, run_id in found.items() if run_id not in held}
     if missing:
         with Store(output) as store:
@@ -105,11 +105,10 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
     """
     bundle = Bundle(Path(spec.bundle))
     rubric = rubric_of(spec, bundle)
-    with ExitStack() as open_files:
-        stores = [open_files.enter_context(Store(Path(path), read_only=True)) for path in spec.answers]
+    with _opened(spec.answers) as stores:
         judged = [_answers(stores, name) for name in spec.runs]
         against = _answers(stores, spec.against) if spec.against else None
-        _refuse_two_protocols(stores, spec)
+        _refuse_two_protocols(_protocols(stores), spec)
         models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
     wanted = Wanted(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
     found = make_rounds(rubric, judged, against, wanted)
@@ -131,13 +130,18 @@ def _runs(spec: JudgeSpec) -> list[str]:
     return [*spec.runs, *([spec.against] if spec.against else [])]
 
 
-def _protocols(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """(run, whether its questions told how long the reference is) of every run in the files that is no judge."""
-    asked = "SELECT run_id, settings::VARCHAR FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL"
-    for path in paths:
-        with Store(Path(path), read_only=True) as store:
-            for run_id, settings in store.query(asked).rows:
-                yield run_id, protocol(settings)
+@contextmanager
+def _opened(paths: Sequence[str]) -> Iterator[list[Store]]:
+    """Results files, to read."""
+    with ExitStack() as files:
+        yield [files.enter_context(Store(Path(path), read_only=True)) for path in paths]
+
+
+def _protocols(stores: Sequence[Store]) -> dict[str, bool]:
+    """{run that is no judge: whether its questions told how long the reference is}, by the first file that holds it."""
+    asked = "SELECT run_id, settings FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL"
+    rows = [row for store in reversed(stores) for row in store.query(asked).rows]
+    return {run_id: protocol(settings) for run_id, settings in rows}
 
 
 def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool], *, length_hint: bool) -> str:
@@ -145,7 +149,7 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
     if name in held:
         return name
     model = name.removeprefix(PUBLISHED)
-    run_id = f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
+    run_id = published_run_id(model, length_hint=length_hint)
     published = published_names(bundle, length_hint=length_hint)
     if run_id in held or model in published:
         return run_id
@@ -166,25 +170,20 @@ def _answers(stores: Sequence[Store], run_id: str) -> Answered:
     for store in stores:
         if (answered := read_answers(store, run_id)).questions:
             return answered
-    known = [name for store in stores for name in run_names(store)]
+    known = _protocols(stores)
     if run_id in known:
         raise UsageError(f"The run {run_id!r} has no answer that can be judged.", fix="See what it has: lbx report.")
     raise UsageError(
         f"There is no run {run_id!r} in {' or '.join(str(store.path) for store in stores)}.",
-        fix=f"The runs are: {', '.join(dict.fromkeys(known))}." if known else "There are no runs.",
+        fix=f"The runs are: {', '.join(sorted(known))}." if known else "There are no runs.",
     )
 
 
-def _refuse_two_protocols(stores: Sequence[Store], spec: JudgeSpec) -> None:
-    told: dict[bool, list[str]] = {}
-    for name in _runs(spec):
-        for store in stores:
-            if rows := store.query("SELECT settings::VARCHAR FROM runs WHERE run_id = ?", [name]).rows:
-                told.setdefault(protocol(rows[0][0]), []).append(name)
-                break
-    if len(told) > 1:
+def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
+    told, without = ([name for name in _runs(spec) if held.get(name) is hint] for hint in (True, False))
+    if told and without:
         raise UsageError(
-            f"{', '.join(told[True])} told models how long the reference is, and {', '.join(told[False])} did not "
+            f"{', '.join(told)} told models how long the reference is, and {', '.join(without)} did not "
             "(--no-length-hint): their answers are not comparable.",
             fix="Compare runs of one protocol; published answers are there by both.",
         )

@@ -28,37 +28,33 @@ _SURE = ("low", "high", "se", "df", "clusters", "method", "within")
 
 def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
     """The rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
-    held: dict[tuple[Any, ...], list[Row]] = {}
-    for row in store.query(f"FROM judged_rounds {_OF_RUNS}", [list(run_ids)]).dicts():
-        whose = (row["judge_id"], *(row[name] for name in _KEY))
-        for questions in ("all", *{mark.lower() for mark in row["marks"]}):
-            for task in (None, row["task"]):
-                held.setdefault((*whose, questions, task), []).append(row)
-    found = store.query(
-        f"FROM judge_results {_OF_RUNS} ORDER BY benchmark, run_id, against_run_id NULLS FIRST, judge_id, "
-        "array_position(['all', 'llm', 'human'], questions), task NULLS FIRST",
-        [list(run_ids)],
-    ).dicts()
-    keys = [(row["judge_id"], *(row[name] for name in _KEY), row["questions"], row["task"]) for row in found]
-    return [
-        row | sureness(estimate(held.get(key, []), copies=row["questions"] == "all"))
-        for row, key in zip(found, keys, strict=True)
-    ]
+    order = (
+        "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
+        "task NULLS FIRST"
+    )
+    return _sure(store, f"judge_results {_OF_RUNS} ORDER BY {order}", "judged_rounds", "judge_id", run_ids)
 
 
 def rated(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
     """The rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
+    order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
+    return _sure(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
+
+
+def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection[str]) -> list[Row]:
+    """Rows of a view of results, each with the interval of the rows of ``said`` that it is made of."""
     held: dict[tuple[Any, ...], list[Row]] = {}
-    for row in store.query(f"FROM rated_answers {_OF_RUNS}", [list(run_ids)]).dicts():
-        for task in (None, row["task"]):
-            held.setdefault((row["set_id"], *(row[name] for name in _KEY), task), []).append(row)
-    found = store.query(
-        f"FROM rating_results {_OF_RUNS} "
-        "ORDER BY set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST",
-        [list(run_ids)],
-    ).dicts()
-    keys = [(row["set_id"], *(row[name] for name in _KEY), row["task"]) for row in found]
-    return [row | sureness(estimate(held[key])) for row, key in zip(found, keys, strict=True)]
+    for row in store.query(f"FROM {said} {_OF_RUNS}", [list(run_ids)]).dicts():
+        of = (row[whose], *(row[name] for name in _KEY))
+        for questions in ("all", *{mark.lower() for mark in row.get("marks", ())}):
+            for task in (None, row["task"]):
+                held.setdefault((*of, questions, task), []).append(row)
+    found = []
+    for row in store.query(f"FROM {results}", [list(run_ids)]).dicts():
+        of = (row[whose], *(row[name] for name in _KEY))
+        some = held.get((*of, row.get("questions", "all"), row["task"]), [])
+        found.append(row | sureness(estimate(some, copies=row.get("questions") == "all")))
+    return found
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:

@@ -124,7 +124,8 @@ def test_tasks_limits_and_open_questions() -> None:
 def test_strange_rows_of_somebodys_file_are_questions_like_others() -> None:
     for meta in ({"judged_by": 3, "evaluation": ["LLM"]}, {"judged_by": [["LLM"], None]}, {"evaluation": None}):
         assert question("1", **meta).marks == ()
-    assert (protocol({}), protocol('{"length_hint": false}'), protocol({"length_hint": None})) == (True, False, True)
+    settings = {"{}": True, '{"length_hint": false}': False, '{"length_hint": null}': True}
+    assert {text: protocol(text) for text in settings} == settings
 
 
 def test_the_judges_kin() -> None:

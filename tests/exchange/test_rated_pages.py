@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from import_parts import import_predictions, real_bundle
+from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.layout import FILES
+from lbx.people.choosing import documents
 from lbx.people.leval_export import export_ratings
 from lbx.people.leval_files import read
 from lbx.people.leval_ratings import import_ratings
+from lbx.people.sets import Item
 from lbx.store import Store
 
 KEYS = {
@@ -44,3 +47,13 @@ def test_ratings_belong_to_the_runs_of_the_answers(shared: Callable, store: Stor
     assert len(made) == 12
     for name, text in made.items():
         assert text.encode() == (judged / name).read_bytes()
+
+
+def test_a_document_is_found_beside_a_question_of_that_name_elsewhere(tmp_path: Path) -> None:
+    """Imports do not know documents; a task of one's own may be called as one of L-Eval's."""
+    row = {"instructions": ["Who?"], "outputs": ["He"], "input": "a tale", "evaluation": "f1"}
+    bundle = bundle_of(
+        tmp_path / "bundle", {"L4NLP/LEval:LEval/Generation/narrative_qa.jsonl": json.dumps(row).encode() + b"\n"}
+    )
+    items = [Item(n, name, "narrative_qa", "000-00", "Who?", (), "", ()) for n, name in enumerate(("leval", "mine"))]
+    assert documents(bundle, items) == {items[0].document_key: "a tale"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import real_slurm
 from command_line import Lbx
 
 from lbx.benchmarks import BENCHMARKS
@@ -32,6 +33,12 @@ to = "needle/needle.toml"
 @pytest.fixture(scope="session")
 def lbx() -> Lbx:
     return Lbx()
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_slurm.Slurm]:
+    with real_slurm.running(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

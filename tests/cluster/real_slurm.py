@@ -7,13 +7,14 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 CORES = 4
+PATIENCE_S = 180.0
 
 CONF = """
 ClusterName=lbx
@@ -78,6 +79,27 @@ class Slurm:
         """Of one job or one task of an array, as scontrol has it."""
         words = self("scontrol", "show", "job", job).split()
         return next(word.removeprefix("JobState=") for word in words if word.startswith("JobState="))
+
+
+def until(what: Callable[[], object], told: Callable[[], str]) -> None:
+    """Wait until something is so; else fail with what is told then."""
+    end = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < end, told()
+        time.sleep(0.3)
+
+
+def runs_of_shard(number: int, folder: Path) -> list[int]:
+    """Process ids of a shard's lbx."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"{folder}/shards.json".encode() in words and words[words.index(b"--shard") + 1] == str(number).encode():
+            found.append(int(process.name))
+    return sorted(found)
 
 
 @contextmanager

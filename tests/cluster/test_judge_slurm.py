@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,38 +21,11 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing()),
 ]
-PATIENCE_S = 180.0
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with real_slurm.running(tmp_path_factory.mktemp("slurm")) as cluster:
-        yield cluster
-
-
-def until(what: Callable[[], object], told: Callable[[], str]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end, told()
-        time.sleep(0.3)
 
 
 def judgements(path: Path) -> list[tuple[object, ...]]:
     with Store(path, read_only=True) as store:
         return store.query(ROWS).rows
-
-
-def of_shard(number: int, folder: Path) -> list[int]:
-    """Process ids of a shard's lbx."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if f"{folder}/shards.json".encode() in words and words[words.index(b"--shard") + 1] == str(number).encode():
-            found.append(int(process.name))
-    return sorted(found)
 
 
 def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Path) -> None:
@@ -74,12 +46,12 @@ def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Pa
         outputs = [f"== {path.name}\n{path.read_text()}" for path in sorted((folder / "logs").glob("*.out"))]
         return "\n".join([*outputs, slurm("squeue"), slurm.logs()])
 
-    until(lambda: (folder / "shards" / "0001.duckdb").exists() and of_shard(1, folder), told)
-    os.kill(of_shard(1, folder)[-1], signal.SIGKILL)
-    until(lambda: slurm.state(f"{ids['array']}_1") == "PENDING", told)
+    real_slurm.until(lambda: (folder / "shards" / "0001.duckdb").exists() and real_slurm.runs_of_shard(1, folder), told)
+    os.kill(real_slurm.runs_of_shard(1, folder)[-1], signal.SIGKILL)
+    real_slurm.until(lambda: slurm.state(f"{ids['array']}_1") == "PENDING", told)
     time.sleep(3)  # a job that may start while it is still being requeued is refused
     slurm("scontrol", "update", f"JobId={ids['array']}_1", "StartTime=now")
-    until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
+    real_slurm.until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
     assert slurm.state(ids["merge"]) == "COMPLETED", told()
     merged = tmp_path / "all.duckdb"
     done = lbx("merge", results, folder / "results.duckdb", "-o", merged)

@@ -11,34 +11,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import real_slurm
 from command_line import Lbx
-from real_slurm import Slurm
+from real_slurm import PATIENCE_S, Slurm, runs_of_shard, until
 from same_rows import same_rows
 
 from lbx.store import Store
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
 SHARDS = 4
-PATIENCE_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with real_slurm.running(tmp_path_factory.mktemp("slurm")) as cluster:
-        yield cluster
-
-
-def until(what: Callable[[], object], told: Callable[[], str]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end, told()
-        time.sleep(0.3)
 
 
 def answers_in(path: Path, scratch: Path) -> int:
@@ -48,19 +33,6 @@ def answers_in(path: Path, scratch: Path) -> int:
     copy = shutil.copyfile(path, scratch / path.name)
     with Store(copy, read_only=True) as store:
         return int(store.query("SELECT count(*) FROM generations").rows[0][0])
-
-
-def runs_of_shard(number: int, folder: Path) -> list[int]:
-    """Process ids of a shard's lbx."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if f"{folder}/shards.json".encode() in words and words[words.index(b"--shard") + 1] == str(number).encode():
-            found.append(int(process.name))
-    return sorted(found)
 
 
 def test_an_array_with_killed_shards_equals_one_run(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from chromium import chromium, violations
 from page_parts import EVIL, NAMES, SPELLED, results_file
 
 from lbx.report import page as report_page
@@ -18,23 +18,14 @@ from lbx.store import Store
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; .ci/browser-tools.sh installs it")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
 WIDTHS = (1400, 400)
 SCHEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here; it is in lbx[dev]")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +111,12 @@ def chosen(page: Page, count: int) -> list[list[str]]:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not here; it is in lbx[dev]")
     page = opened(width=width, scheme=scheme)
     page.click("#list summary")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
-    violations = axe.Axe().run(page).response["violations"]
-    assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in violations] == []
+    assert violations(page) == []
 
 
 def test_labels_never_overlap(opened: Opened) -> None:

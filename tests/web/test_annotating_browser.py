@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from chromium import Opened, chromium, overflow, violations, windows
+from chromium import Opened, overflow, violations, windows
 from sites import HOSTILE, answered, site_of
 
 from lbx.people.dataset import Dataset
@@ -25,12 +26,6 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
 @pytest.fixture
 def dataset(tmp_path: Path) -> Iterator[Dataset]:
     path = tmp_path / "data.jsonl"
@@ -44,9 +39,9 @@ def opened(browser: Browser, dataset: Dataset) -> Iterator[Opened]:
     with (
         site_of(AnnotationPages(dataset, new_pairs=1).routes, ["you"]) as site,
         answered(site),
-        windows(browser, site.links["you"]) as found,
+        windows(browser) as found,
     ):
-        yield found
+        yield partial(found, site.links["you"])
 
 
 def _said(page: Page, text: str) -> None:

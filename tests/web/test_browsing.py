@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from browsed_file import DOCUMENT, browsed_file
-from chromium import Opened, chromium, overflow, violations, windows
+from chromium import Opened, overflow, violations, windows
 from sites import SHOWN, answered, client_of, site_of
 from starlette.testclient import TestClient
 
@@ -145,16 +146,10 @@ def test_many_readers_at_once(client: TestClient) -> None:
 # In Chromium
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
 @pytest.fixture
 def opened(browser: Browser, results: Path) -> Iterator[Opened]:
-    with site_of(_Pages(results).routes, ["you"]) as site, answered(site), windows(browser, site.links["you"]) as found:
-        yield found
+    with site_of(_Pages(results).routes, ["you"]) as site, answered(site), windows(browser) as found:
+        yield partial(found, site.links["you"])
 
 
 @pytest.mark.parametrize("width", [1400, 400])

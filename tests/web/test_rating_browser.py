@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from chromium import Opened, violations, windows
 from sites import HOSTILE, SHOWN, answered, site_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
@@ -26,54 +26,14 @@ from lbx.web.rating import RatingPages
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; .ci/browser-tools.sh installs it")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
 WIDTHS = (1400, 400)
 WORDS = "the quick brown fox jumps over the lazy dog in a field of barley\n"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here; it is in lbx[dev]")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield started
-        started.close()
-
-
-Opened = Callable[..., "Page"]
-
-
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opened]:
-    """Somebody's link in a browser of their own. At the end: nothing was asked of anybody else, and no error said."""
-    contexts, said, asked, ours = [], [], [], set()
-
-    def open_page(link: str, *, width: int = 1400, scheme: str = "light", scripts: bool = True) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,  # type: ignore[arg-type]
-            java_script_enabled=scripts,
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        ours.add("/".join(link.split("/")[:3]))
-        page.goto(link)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    # What Chromium says of refused links and killed servers, which tests ask for, is no error of the page.
-    assert [text for text in said if not text.startswith("Failed to load resource: ")] == []
-    assert {"/".join(one.split("/")[:3]) for one in asked} <= ours
+    with windows(browser, refusals=True) as found:
+        yield found
 
 
 @contextmanager
@@ -259,7 +219,6 @@ def test_two_raters_at_once(opened: Opened, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_fits_and_is_accessible(opened: Opened, tmp_path: Path, width: int, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not here; it is in lbx[dev]")
     hostile = HOSTILE[:-1]
     path = answers_file(tmp_path / "r.duckdb", output="{run} " + hostile, question="{n} " + hostile)
     with pages(path, text=WORDS * 500, reference_open=True) as links:
@@ -270,8 +229,7 @@ def test_it_fits_and_is_accessible(opened: Opened, tmp_path: Path, width: int, s
                 page.keyboard.press(state)
                 page.wait_for_timeout(300)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, state
-            violations = axe.Axe().run(page).response["violations"]
-            assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in violations] == [], state
+            assert violations(page) == [], state
             page.keyboard.press("Escape")
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
         assert dark == (scheme == "dark")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 from lbx.cli.output import answer, answer_json, notes
@@ -26,7 +27,8 @@ def import_ratings(
     with Store(output) as store:
         done = taken(store, files, bundle=opened, set_id=set_id)
     if as_json:
-        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
+        means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
         return
     answer(f"{done.set_id}: {done.ratings:,} ratings by {done.rater} of {done.questions:,} questions, in {output}")
     for key, mean in done.means.items():

@@ -7,6 +7,7 @@ has the document (``leval_export``).
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -223,7 +224,7 @@ def _ratings(
         for one in questions:
             for answer in one.answers if page.rated else ():
                 where = f"{page.line.where}: {answer.key} #{one.number}"
-                if answer.score is None or answer.score != answer.score:
+                if answer.score is None or not math.isfinite(answer.score):
                     notes.append(f"{where} has no rating")
                     continue
                 if not LOWEST <= answer.score <= HIGHEST:

@@ -150,6 +150,23 @@ def test_a_set_of_lbx_is_written_as_the_page_writes_it(results: Path) -> None:
     assert json.loads(made["results_from_Cy.jsonl"])["gpt4_pred"]["3.5"] == 1
 
 
+@pytest.mark.parametrize("typed", ["inf", "-1e999", "nan"])
+def test_what_python_takes_for_a_number_and_nobody_for_a_rating(tmp_path: Path, results: Path, typed: str) -> None:
+    """The page's float() takes it, too; a mean of it would be no number."""
+    folder = tmp_path / "typed"
+    shutil.copytree(PAGES / "jsons", folder / "jsons")
+    page = folder / "jsons/3_evaled.json"
+    page.write_text(page.read_text("utf-8").replace('----\\n3.5"', f'----\\n{typed}"'), "utf-8")
+    done = Lbx()("import", "leval_ratings", folder, "--rater", "Bo", "-o", results, "--json")
+    told = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (told["ratings"], told["means"]["gpt4_outputs"]) == (63, None)
+    assert any("gpt4_outputs #0 has no rating" in text for text in told["notes"])
+    with Store(results, read_only=True) as store:
+        counted = store.query("SELECT n_ratings, mean FROM rating_results WHERE model = 'gpt4' AND task IS NULL").rows
+        assert counted == [(15, pytest.approx(41 / 15))]
+        assert export_ratings(store, None, None, documents=GOLD)["jsons/3_evaled.json"] == page.read_text("utf-8")
+
+
 def test_by_command(tmp_path: Path, results: Path) -> None:
     lbx = Lbx()
     done = lbx("import", "leval_ratings", str(PAGES), "-o", str(results))

@@ -17,7 +17,7 @@ from lbx.people.dataset import Dataset
 from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
 from lbx.visible import visible
 from lbx.web.documents import Documents
-from lbx.web.pages import AsTyped, page, saving
+from lbx.web.pages import AsTyped, number_in, page, saving
 
 SHOWN = 50
 """Documents on a page of the list."""
@@ -61,7 +61,7 @@ class AnnotationPages:
         ]
 
     def _document_text(self, key: str) -> str | None:
-        place = int(key) - 1 if key.isdecimal() else -1
+        place = number_in(key) - 1
         return str(self._dataset.line(place).checked()[DOCUMENT]) if 0 <= place < len(self._dataset) else None
 
     def _common(self) -> dict[str, Any]:
@@ -80,8 +80,7 @@ class AnnotationPages:
 
     def _list(self, request: Request) -> Response:
         wanted = request.query_params.get("q", "").strip()
-        at = request.query_params.get("from", "1")
-        first = max(1, int(at)) if at.isdecimal() else 1
+        first = max(1, number_in(request.query_params.get("from", "")))
         found: Sequence[int] = list(self._dataset.search(wanted)) if wanted else range(len(self._dataset))
         rows = [self._row(place) for place in islice(found, first - 1, first - 1 + SHOWN)]
         return page(
@@ -142,7 +141,7 @@ class AnnotationPages:
 
     def _save(self, request: Request, fields: Mapping[str, str]) -> str:
         place, pair = self._place(request), int(request.path_params["pair"])
-        shape = int(fields["shape"]) if fields.get("shape", "").isdecimal() else -1
+        shape = number_in(fields.get("shape", ""), -1)
         if fields.get("do") == "remove":
             self._dataset.remove(place, pair, shape)
             self._told = f"Pair {pair + 1} is removed."
@@ -166,8 +165,8 @@ class AnnotationPages:
     def _write(self, request: Request, fields: Mapping[str, str]) -> str:
         path = self._dataset.write()
         self._told = f"{path.name} is written."
-        number = fields.get("number", "")
-        return f"/document/{number}" if number.isdecimal() else "/"
+        shown = number_in(fields.get("number", ""))
+        return f"/document/{shown}" if shown else "/"
 
 
 def _fields(number: int, question: Field, answer: Field) -> list[_Shown]:

@@ -24,7 +24,7 @@ from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answ
 from lbx.store.rows import NO_DOCUMENT
 from lbx.store.runs import run_names
 from lbx.web.documents import Documents
-from lbx.web.pages import page
+from lbx.web.pages import number_in, page
 
 SHOWN = 50
 """Answers on a page of the list."""
@@ -125,7 +125,7 @@ class BrowsingPages:
 
     def _list(self, request: Request) -> Response:
         choice = self._choice(request)
-        first = _number(request.query_params.get("from", "")) or 1
+        first = number_in(request.query_params.get("from", "")) or 1
         with self._store() as store:
             found = count_answers(store, choice)
             rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
@@ -154,7 +154,7 @@ class BrowsingPages:
 
     def _answer(self, request: Request) -> Response:
         choice, asked = self._choice(request), _asked(request)
-        at = _number(request.query_params.get("at", "")) or 1
+        at = number_in(request.query_params.get("at", "")) or 1
         with self._store() as store:
             found = count_answers(store, choice)
             answer = answer_at(store, choice, at - 1)
@@ -203,10 +203,6 @@ def _asked(request: Request) -> dict[str, str]:
 
 def _link(path: str, asked: Mapping[str, str], **more: object) -> str:
     return f"{path}?{urlencode({**asked, **more})}"
-
-
-def _number(text: str) -> int:
-    return min(int(text), 1 << 40) if text.isdecimal() and len(text) < 16 else 0
 
 
 def _share(text: str) -> float | None:

@@ -53,6 +53,11 @@ def page(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     return HTMLResponse(_templates().get_template(name).render(values), status)
 
 
+def number_in(text: str, otherwise: int = 0) -> int:
+    """A number in an address or a form; ``otherwise`` where there is none, or a larger one than any page has."""
+    return int(text) if text.isdecimal() and len(text) < 16 else otherwise
+
+
 def saving(path: str, save: Saved) -> Route:
     """The route of a form. ``save`` runs beside other requests, in a thread of its own.
 

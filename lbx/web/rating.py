@@ -16,7 +16,7 @@ from lbx.people.book import Book, Said
 from lbx.people.sets import SCORE, Item
 from lbx.visible import visible
 from lbx.web.documents import Documents, blocks_of
-from lbx.web.pages import page, saving
+from lbx.web.pages import number_in, page, saving
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VERDICTS = {"a": "A is better", "b": "B is better", "tie": "a tie", "both_bad": "both bad"}
@@ -60,8 +60,8 @@ class RatingPages:
         item = self._book.item(rater, request.path_params["number"])
         self._since[rater, item.number] = time.monotonic()
         answers = self._answers(rater, item)
-        at = request.query_params.get("at", "")
-        current = int(at) if at.isdecimal() and int(at) < len(answers) else self._first_open(rater, item)
+        at = number_in(request.query_params.get("at", ""), len(answers))
+        current = at if at < len(answers) else self._first_open(rater, item)
         return page(
             "rating.html",
             **self._common(rater),

@@ -106,3 +106,5 @@ def test_a_long_list_is_paged(tmp_path: Path) -> None:
         assert "120 of 120 documents, 1 to 50" in client.get("/").text
         assert "101 to 120" in client.get("/?from=101").text
         assert "previous" in client.get("/?from=101").text
+        for strange in ("9" * 20, "9" * 5000, "-1", "x"):
+            assert "120 of 120 documents" in client.get(f"/?from={strange}").text, strange

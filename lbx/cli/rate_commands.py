@@ -170,7 +170,7 @@ def _keep(results: Path, journal: Journal) -> None:
     from lbx.people.collecting import collected
 
     try:
-        moved = collected(results, journal, journal.records)
+        moved = collected(results, journal)
     except StoreError as error:
         note(f"Every rating is safe in {journal.path}, and not yet in the results file: {error.cause}")
         note(f"Move them later: lbx rate {results} --collect")

@@ -11,7 +11,7 @@ from typing import Any
 
 from lbx.errors import StoreError, UsageError
 from lbx.people.journal import Journal, row_of
-from lbx.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet, by_number
+from lbx.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet
 from lbx.store.rows import RatingRow
 
 _MOST_COMMENT = 20_000
@@ -59,7 +59,7 @@ class Book:
         self.set = rating_set
         self.raters = raters
         self.torn = journal.torn
-        self._items = by_number(rating_set.items)
+        self._items = {item.number: item for item in rating_set.items}
         self._journal = journal
         self._lock = threading.RLock()
         self._said: dict[Key, list[RatingRow]] = {}

@@ -18,7 +18,6 @@ from lbx.store.rows import NO_DOCUMENT
 if TYPE_CHECKING:
     from lbx.store import Store
 
-QUESTIONS = ("human", "llm", "both", "open", "all")
 _MARKS: Mapping[str, frozenset[str]] = {
     "human": frozenset({"human"}),
     "llm": frozenset({"LLM"}),
@@ -48,7 +47,7 @@ def rating_set(
 
     Args:
         runs: () for all of the file that answered anything.
-        questions: one of ``QUESTIONS``; None for the first that there are any of: human, open, all.
+        questions: "human", "llm", "both", "open" or "all"; None for the first that there are any of: human, open, all.
         pattern: of "benchmark/task/sample_id", with * and ?.
         limit: the first so many questions.
 

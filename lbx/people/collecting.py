@@ -37,20 +37,17 @@ def collect(results: Path, others: Sequence[Path] = ()) -> Collected:
     Raises:
         StoreError: the file or the journal is in use, or damaged.
     """
+    elsewhere = [record for other in others for record in read_journal(other)]
     path = journal_of(results)
-    there = path.exists()
-    if not there and not others:
-        return Collected(0)
-    if not there:
-        return Collected(_moved(results, [record for other in others for record in read_journal(other)]))
+    if not path.exists():
+        return Collected(_moved(results, elsewhere))
     with Journal(path) as journal:
-        records = [*journal.records, *(record for other in others for record in read_journal(other))]
-        return Collected(collected(results, journal, records), journal.torn)
+        return Collected(collected(results, journal, elsewhere), journal.torn)
 
 
-def collected(results: Path, journal: Journal, records: Iterable[Mapping[str, Any]]) -> int:
+def collected(results: Path, journal: Journal, elsewhere: Iterable[Mapping[str, Any]] = ()) -> int:
     """The rows of an open journal into the file, and the journal away. Returns how many were new."""
-    moved = _moved(results, records)
+    moved = _moved(results, [*journal.records, *elsewhere])
     journal.remove()
     return moved
 

@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval_tasks import KINDS, NO_TASK, OPEN
@@ -70,50 +70,55 @@ def import_ratings(
         StoreError: the results file holds other samples under the same names, or cannot be written.
     """
     name = set_id or f"leval-people-{files.content_sha256[:8]}"
-    pages = [(page, page.questions()) for page in files.documents]
-    samples = _samples(pages, bundle)
-    known, runs = _known_runs(store, samples, pages), dict[str, str]()
-    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples)])
-    for key in _keys(pages):
-        runs[key] = known.get(key) or _make_run(store, files, key, _rated(key, samples, pages), bundle)
+    asked = _asked(files, bundle)
+    store.write(samples=[SampleRow(one.sample, place) for place, one in enumerate(asked)])
+    given: dict[str, _Given] = defaultdict(list)
+    for one in asked:
+        for answer in one.question.answers:
+            given[answer.key].append(((one.sample.task, one.sample.sample_id), answer.text))
+    known = _known_runs(store, given)
+    runs = {key: known.get(key) or _make_run(store, files, key, texts, bundle) for key, texts in given.items()}
     items = [
-        RatingItemRow(name, place, sample.benchmark, sample.task, sample.sample_id, place)
-        for place, sample in enumerate(samples)
+        RatingItemRow(name, place, one.sample.benchmark, one.sample.task, one.sample.sample_id, place)
+        for place, one in enumerate(asked)
     ]
-    kept = list(_kept_pages(name, files, pages))
     notes = list(files.notes)
-    ratings = list(_ratings(name, files, runs, pages, notes))
+    ratings = list(_ratings(name, files.rater, runs, asked, notes))
     made = RatingSetRow(
         name, "score", FORMAT, list(runs.values()), LOWEST, HIGHEST, bundle_digest=bundle.digest if bundle else None
     )
-    write_ratings(store, [made], items, [*kept, *ratings], replace=True)
+    write_ratings(store, [made], items, [*_kept_pages(name, files.rater, asked), *ratings], replace=True)
     new = [run for key, run in runs.items() if key not in known]
     return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
 
 
-_Pages = Sequence[tuple[RatedDocument, Sequence[RatedQuestion]]]
+_Given = list[tuple[tuple[str, str], str]]
+"""Answers, each with its sample's task and id; of a question that is asked twice there are two."""
 
 
-def _keys(pages: _Pages) -> list[str]:
-    return list(dict.fromkeys(answer.key for _, questions in pages for one in questions for answer in one.answers))
+class _Asked(NamedTuple):
+    """A question of a page, and its sample."""
+
+    page: RatedDocument
+    question: RatedQuestion
+    sample: Sample
 
 
-def _samples(pages: _Pages, bundle: Bundle | None) -> list[Sample]:
-    """Each question's sample: the bundle's, or one of its own that is named as a judged prediction's row is."""
+def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
+    """Every question; of the bundle's sample, or of one of its own that is named as a judged prediction's row is."""
     held = bundled(bundle) if bundle else {}
     times: Counter[str] = Counter()
     found = []
-    for page, questions in pages:
-        for one in questions:
-            document = sha256_text(page.document)
+    for page in files.documents:
+        for one in page.questions():
             same = held.get((one.question, one.reference), {})
-            sample = same.get(document) or next(iter(same.values()), None)
+            sample = same.get(sha256_text(page.document)) or next(iter(same.values()), None)
             if sample is None:
                 sample = _own_sample(page, one, in_bundle=bundle is not None)
                 times[sample.sample_id] += 1
                 if times[sample.sample_id] > 1:
                     sample = replace(sample, sample_id=f"{sample.sample_id}-{times[sample.sample_id]}")
-            found.append(sample)
+            found.append(_Asked(page, one, sample))
     return found
 
 
@@ -138,14 +143,9 @@ def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     return found
 
 
-def _known_runs(store: Store, samples: Sequence[Sample], pages: _Pages) -> dict[str, str]:
+def _known_runs(store: Store, given: Mapping[str, _Given]) -> dict[str, str]:
     """{key: the run that gave exactly these answers}; carriage returns, which the page drops, apart."""
-    given: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    questions = [one for _, found in pages for one in found]
-    for sample, one in zip(samples, questions, strict=True):
-        for answer in one.answers:
-            given[answer.key][sample.task, sample.sample_id] = answer.text.replace("\r", "")
-    wanted = {name for texts in given.values() for name in texts}
+    wanted = {name for texts in given.values() for name, _ in texts}
     held: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for run, task, sample_id, output in store.query(
         "SELECT run_id, task, sample_id, output FROM generations WHERE benchmark = ? AND iteration = 0 "
@@ -156,7 +156,8 @@ def _known_runs(store: Store, samples: Sequence[Sample], pages: _Pages) -> dict[
             held[run][task, sample_id] = (output or "").replace("\r", "")
     found: dict[str, str] = {}
     for key, texts in given.items():
-        same = [run for run, outputs in held.items() if texts.items() <= outputs.items() and run not in found.values()]
+        plain = {name: text.replace("\r", "") for name, text in texts}
+        same = [run for run, outputs in held.items() if plain.items() <= outputs.items() and run not in found.values()]
         if same:
             found[key] = next((run for run in same if _model(key) in run), same[0])
     return found
@@ -166,20 +167,8 @@ def _model(key: str) -> str:
     return key.removesuffix("_pred").removesuffix("_outputs")
 
 
-def _rated(key: str, samples: Sequence[Sample], pages: _Pages) -> list[tuple[Sample, str]]:
-    questions = [one for _, found in pages for one in found]
-    return [
-        (sample, answer.text)
-        for sample, one in zip(samples, questions, strict=True)
-        for answer in one.answers
-        if answer.key == key
-    ]
-
-
-def _make_run(
-    store: Store, files: RatingFiles, key: str, rated: Sequence[tuple[Sample, str]], bundle: Bundle | None
-) -> str:
-    content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in rated]]))
+def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle: Bundle | None) -> str:
+    content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in texts]]))
     run = import_of(
         FORMAT,
         content,
@@ -190,18 +179,17 @@ def _make_run(
         key=key,
         judged=True,
     )
-    answers = [GenerationRow(run.run_id, *sample.key[:3], 0, output=text) for sample, text in rated]
+    answers = [GenerationRow(run.run_id, _FAMILY, *name, 0, output=text) for name, text in dict(texts).items()]
     write_import(store, run, [], answers)
     store.finish_run(run.run_id, "done")
     return run.run_id
 
 
-def _kept_pages(set_id: str, files: RatingFiles, pages: _Pages) -> Iterable[RatingRow]:
+def _kept_pages(set_id: str, rater: str, asked: Sequence[_Asked]) -> Iterable[RatingRow]:
     """A page is a row of nobody's answer, at its first question: what one rater's file says beside the ratings."""
-    place = 0
-    for page, questions in pages:
-        yield RatingRow(set_id, place, files.rater, PAGE_ROW, source_row=json.dumps(_kept(page)))
-        place += len(questions)
+    for place, one in enumerate(asked):
+        if one.question.number == 0:
+            yield RatingRow(set_id, place, rater, PAGE_ROW, source_row=json.dumps(_kept(one.page)))
 
 
 def _kept(page: RatedDocument) -> dict[str, Any] | None:
@@ -215,20 +203,16 @@ def _kept(page: RatedDocument) -> dict[str, Any] | None:
 
 
 def _ratings(
-    set_id: str, files: RatingFiles, runs: Mapping[str, str], pages: _Pages, notes: list[str]
+    set_id: str, rater: str, runs: Mapping[str, str], asked: Sequence[_Asked], notes: list[str]
 ) -> Iterable[RatingRow]:
-    place = 0
-    for page, questions in pages:
-        if _kept(page) is None:
+    for place, (page, question, _) in enumerate(asked):
+        if question.number == 0 and _kept(page) is None:
             notes.append(f"{page.line.where}: not as the page writes it, so it cannot be exported to the byte")
-        for one in questions:
-            for answer in one.answers if page.rated else ():
-                where = f"{page.line.where}: {answer.key} #{one.number}"
-                if answer.score is None or not math.isfinite(answer.score):
-                    notes.append(f"{where} has no rating")
-                    continue
-                if not LOWEST <= answer.score <= HIGHEST:
-                    notes.append(f"{where} is rated {answer.score:g}, beyond the scale; taken as officially")
-                run = runs[answer.key]
-                yield RatingRow(set_id, place, files.rater, run, score=answer.score, source_row=answer.typed)
-            place += 1
+        for answer in question.answers if page.rated else ():
+            where = f"{page.line.where}: {answer.key} #{question.number}"
+            if answer.score is None or not math.isfinite(answer.score):
+                notes.append(f"{where} has no rating")
+                continue
+            if not LOWEST <= answer.score <= HIGHEST:
+                notes.append(f"{where} is rated {answer.score:g}, beyond the scale; taken as officially")
+            yield RatingRow(set_id, place, rater, runs[answer.key], score=answer.score, source_row=answer.typed)

@@ -8,17 +8,16 @@ answers that have changed are another set.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import combinations
 from typing import Any
 
 from lbx.records import canonical_json, sha256_text
 from lbx.store.rows import RatingItemRow, RatingSetRow
 
 SCORE, PAIR = "score", "pair"
-KINDS = (SCORE, PAIR)
 VERDICTS = ("answer", "against", "tie", "both_bad")
 
 
@@ -154,17 +153,15 @@ class RatingSet:
 def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
     """Mark whole documents, drawn by the seed, until about this share of the questions is for all raters."""
     wanted = share * len(items)
-    documents = {name: list(group) for name, group in groupby(sorted(items, key=_document), key=_document)}
+    documents: dict[str, set[int]] = {}
+    for item in items:
+        documents.setdefault(item.document_key, set()).add(item.number)
     chosen: set[int] = set()
     for name in sorted(documents, key=lambda one: sha256_text(canonical_json([seed, "agreement", one]))):
         grown = len(chosen) + len(documents[name])
         if abs(grown - wanted) < abs(len(chosen) - wanted):
-            chosen |= {item.number for item in documents[name]}
+            chosen |= documents[name]
     return tuple(replace(item, for_all=item.number in chosen) for item in items)
-
-
-def _document(item: Item) -> str:
-    return item.document_key
 
 
 def pairs_of(items: Iterable[Item]) -> tuple[list[Item], int]:
@@ -174,14 +171,9 @@ def pairs_of(items: Iterable[Item]) -> tuple[list[Item], int]:
     found: list[Item] = []
     equal = 0
     for item in items:
-        for at, first in enumerate(item.answers):
-            for second in item.answers[at + 1 :]:
-                if first.text == second.text:
-                    equal += 1
-                else:
-                    found.append(replace(item, number=len(found), answers=(first, second)))
+        for first, second in combinations(item.answers, 2):
+            if first.text == second.text:
+                equal += 1
+            else:
+                found.append(replace(item, number=len(found), answers=(first, second)))
     return found, equal
-
-
-def by_number(items: Iterable[Item]) -> Mapping[int, Item]:
-    return {item.number: item for item in items}

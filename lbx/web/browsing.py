@@ -24,7 +24,7 @@ from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answ
 from lbx.store.rows import NO_DOCUMENT
 from lbx.store.runs import run_names
 from lbx.web.documents import Documents
-from lbx.web.pages import number_in, page
+from lbx.web.pages import number_in, page, refused
 
 SHOWN = 50
 """Answers on a page of the list."""
@@ -160,7 +160,7 @@ class BrowsingPages:
             answer = answer_at(store, choice, at - 1)
             judged, rated = opinions(store, answer) if answer else ([], [])
         if answer is None:
-            return page("refused.html", status=404, cause="There is no such answer.", fix=f"The list has {found:,}.")
+            return refused("There is no such answer.", f"The list has {found:,}.", status=404)
         shows_prompt = request.query_params.get("show") == "prompt"
         digest = answer.values["context_sha256"]
         key, compared = self._rebuilt(answer) if shows_prompt else ("", "")

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lbx.web.pages import page
+from lbx.web.pages import refused
 from lbx.web.place import Place
 
 _log = logging.getLogger("lbx.web")
@@ -77,18 +77,18 @@ class Gate:
         """What no person may ask."""
         host = request.headers.get("host", "")
         if not self._place.answers_to(host):
-            return _refusal("This address is not the one that lbx listens at.", "Open the link that lbx printed.")
+            return refused("This address is not the one that lbx listens at.", "Open the link that lbx printed.")
         if request.method in ("GET", "HEAD"):
             return None
         origin = urlsplit(request.headers.get("origin", ""))
         own = origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
         if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return _refusal("This was sent from another page than lbx's own.", "Nothing was saved.")
+            return refused("This was sent from another page than lbx's own.", "Nothing was saved.")
         if (
             "transfer-encoding" in request.headers
             or int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES
         ):
-            return _refusal("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
+            return refused("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
         return None
 
     def _unknown(self, request: Request) -> Response | None:
@@ -101,20 +101,20 @@ class Gate:
             request.state.person = held.name
         elif not request.url.path.startswith("/static/"):
             fix = "If lbx was started again since, its links are new."
-            return _refusal("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
+            return refused("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
         return None
 
     def _swapped(self, request: Request, held: Person | None, person: Person | None) -> Response:
         if person is None:
-            return _refusal("This link is not valid.", "If lbx was started again since, its links are new.")
+            return refused("This link is not valid.", "If lbx was started again since, its links are new.")
         if held and held is not person:
-            return _refusal(
+            return refused(
                 "This is another person's link than the one that this browser was opened with.",
                 "Open it in another browser, or in a private window.",
             )
         if request.headers.get("sec-fetch-site") == "cross-site":
             # From a link in a mail, say: the browser would keep a strict cookie from a redirection.
-            answer: Response = page("refused.html", cause="Welcome.", fix="")
+            answer: Response = refused("Welcome.", status=200)
             answer.headers["refresh"] = f"0; url={request.url.path}"
         else:
             answer = RedirectResponse(request.url.path, status_code=303)
@@ -128,7 +128,3 @@ class Gate:
             if hmac.compare_digest(getattr(person, kind).encode(), given):
                 found = person
         return found
-
-
-def _refusal(cause: str, fix: str, *, status: int = 403) -> Response:
-    return page("refused.html", status=status, cause=cause, fix=fix)

@@ -53,6 +53,11 @@ def page(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     return HTMLResponse(_templates().get_template(name).render(values), status)
 
 
+def refused(cause: str, fix: str = "", *, status: int = 403) -> HTMLResponse:
+    """A page that says why there is none."""
+    return page("refused.html", status=status, cause=cause, fix=fix)
+
+
 def number_in(text: str, otherwise: int = 0) -> int:
     """A number in an address or a form; ``otherwise`` where there is none, or a larger one than any page has."""
     return int(text) if text.isdecimal() and len(text) < 16 else otherwise

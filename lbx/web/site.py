@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from lbx.errors import LbxError, UsageError
 from lbx.web.gate import Gate, Person
-from lbx.web.pages import HERE, page
+from lbx.web.pages import HERE, refused
 from lbx.web.place import Place
 
 
@@ -45,15 +45,15 @@ class Site:
 def _explained(_request: Request, error: Exception) -> Response:
     assert isinstance(error, LbxError)
     status = 400 if isinstance(error, UsageError) else 500
-    return page("refused.html", status=status, cause=error.cause, fix=error.fix)
+    return refused(error.cause, error.fix, status=status)
 
 
 def _not_there(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     cause = "There is no such page." if error.status_code == 404 else f"This cannot be asked: {error.detail}."
-    return page("refused.html", status=error.status_code, cause=cause, fix="")
+    return refused(cause, status=error.status_code)
 
 
 def _failed(_request: Request, _error: Exception) -> Response:
     fix = "What was shown as saved before is safe. The terminal in which lbx runs says more."
-    return page("refused.html", status=500, cause="lbx met something it did not expect.", fix=fix)
+    return refused("lbx met something it did not expect.", fix, status=500)

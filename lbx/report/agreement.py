@@ -49,8 +49,8 @@ class Voice(NamedTuple):
 
 def table(store: Store, wanted: Wanted) -> Table:
     """The report's rows."""
-    rounds = [row for row in store.query("FROM judged_rounds").dicts() if is_wanted(row, wanted)]
-    rated = [row for row in store.query("FROM rated_answers").dicts() if is_wanted(row, wanted)]
+    rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if is_wanted(row, wanted)]
+    rated = [row for row in store.query("FROM rated_answers ORDER BY ALL").dicts() if is_wanted(row, wanted)]
     documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
     lines = [*_between_judges(rounds, documents), *_with_people(rounds, rated, documents), *_raters(rated, documents)]
     return as_table(COLUMNS, lines)

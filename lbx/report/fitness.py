@@ -128,7 +128,7 @@ def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimat
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
         "SELECT * FROM judged_rounds WHERE kind = 'pair' AND against_run_id = ? "
-        "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, 'LLM'))",
+        "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, 'LLM')) ORDER BY ALL",
         [published_run_id(BASELINE), [published_run_id(model) for model in GPT4]],
     ).dicts():
         rounds.setdefault((row["judge_id"], row["run_id"].removeprefix(PUBLISHED)), []).append(row)

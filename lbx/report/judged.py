@@ -36,7 +36,7 @@ def results(store: Store, wanted: Wanted) -> Table:
 
 def bias(store: Store, wanted: Wanted) -> Table:
     """The report ``judge_bias``: of each judge over all runs, then run by run, where it judged several."""
-    held = store.query("FROM judged_rounds WHERE kind = 'pair'").dicts()
+    held = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
     ).dicts() if is_wanted(row, wanted) or row["run_id"] is None]  # fmt: skip

@@ -44,7 +44,8 @@ def rated(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
 def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection[str]) -> list[Row]:
     """Rows of a view of results, each with the interval of the rows of ``said`` that it is made of."""
     held: dict[tuple[Any, ...], list[Row]] = {}
-    for row in store.query(f"FROM {said} {_OF_RUNS}", [list(run_ids)]).dicts():
+    # In one order: sums, and intervals that are drawn, must not depend on how rows lie in the file.
+    for row in store.query(f"FROM {said} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():
         of = (row[whose], *(row[name] for name in _KEY))
         for questions in ("all", *{mark.lower() for mark in row.get("marks", ())}):
             for task in (None, row["task"]):

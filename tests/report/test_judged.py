@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -315,6 +316,25 @@ def test_people_who_rate_are_held_against_a_judge_who_compares(store: Store) -> 
     add_ratings(store, "s", "score", rated)
     (row,) = [row for row in read(store, "agreement").dicts() if row["between"] == "judge and people"]
     assert (row["n"], row["percent"]) == (8, 6 / 8)
+
+
+def test_numbers_do_not_depend_on_how_rows_lie_in_the_file(store: Store, tmp_path: Path) -> None:
+    """Alpha's interval is drawn: clusters in another order were other samples."""
+    draw = random.Random(7)
+    ratings = [
+        RatingRow(
+            "people", n, rater, CLAUDE, score=float(draw.randint(1, 5)), created_at=datetime(2026, 1, 1, tzinfo=UTC)
+        )
+        for n in range(48)
+        for rater in ("ann", "bob", "cy")
+    ]
+    found = []
+    with Store(tmp_path / "other.duckdb") as other:
+        for file, rows in ((store, ratings), (other, ratings[::-1])):
+            published(file)
+            add_ratings(file, "people", "score", rows)
+            found.append([read(file, name).rows for name in ("agreement", "rating_results")])
+    assert found[0] == found[1]
 
 
 def test_what_is_hostile_is_text(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 
 from lbx.report.charts import mark_classes, symbol
@@ -67,6 +68,7 @@ def charts(figures: Iterable[tuple[str, str]]) -> Html:
     )
 
 
+@lru_cache(256, typed=True)
 def run_name(mark: int, label: str) -> Html:
     """A run's mark and its name."""
     return Html(symbol(mark) + html(label))
@@ -108,6 +110,7 @@ def table(
     return Html(_scroll(title, whole) + (tag("p", left_out, class_="quiet") if left_out else ""))
 
 
+@lru_cache(4096, typed=True)  # HTML is not the text that reads the same
 def _cell(value: str, kind: str) -> str:
     words = "number" not in kind and not isinstance(value, Html) and len(value) > _LONG_WORD
     if words and any(len(word) > _LONG_WORD for word in value.split()):

@@ -16,7 +16,8 @@ from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import findings
 from lbx.report.page.html import Html, Section, cut, html, run_name, tag
-from lbx.report.page.sections import failures, of_report, settings
+from lbx.report.page.runs import failures, settings
+from lbx.report.page.sections import of_report
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -14,18 +12,19 @@ from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.page.boards import board
-from lbx.report.page.html import Best, Html, Section, charts, cut, figure, run_name, table, tag
+from lbx.report.page.html import Best, Html, Section, charts, figure, run_name, table, tag
 from lbx.report.page.judges import ratings, win_rates
 from lbx.report.page.source import Source
 from lbx.report.papers import doubts
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import Column, Report
+from lbx.report.shapes import Report
 from lbx.store import Table
 
 MOST_LINES = 8
 """Runs in one chart of lines or dots; with more a heat map says what they would not show any more."""
 _ACROSS = 8  # columns of runs in one table: what a page is wide on paper
 _MOST_CHARTS = 60
+_RUN_NAMES = ("run_a", "run_b", "run_id", "against_run_id")
 
 Row = Mapping[str, Any]
 
@@ -90,22 +89,22 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
     view = REPORTS[name]
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
     made = sheet(view, found)
-    columns, body = made.columns, made.rows
-    marks = _row_marks(source, view, found, len(body))
-    body = [
-        [_with_mark(source, column.name, text, mark) for column, text in zip(columns, row, strict=True)]
-        for row, mark in zip(body, marks, strict=True)
-    ]
-    shown = table(title, columns, body, marks=marks, more=f"`lbx report FILE {name} -f csv` has all.")
+    marks = _row_marks(source, view, found, len(made.rows))
+    named = [(at, column.name) for at, column in enumerate(made.columns) if column.name in (*_RUN_NAMES, "model")]
+    body = [list(row) for row in made.rows]
+    for row, mark in zip(body, marks, strict=True):
+        for at, name_of in named:
+            row[at] = _with_mark(source, name_of, row[at], mark)
+    shown = table(title, made.columns, body, marks=marks, more=f"`lbx report FILE {name} -f csv` has all.")
     return Html(shown + _notes(made.notes))
 
 
 def _with_mark(source: Source, column: str, text: str, mark: int | None) -> str:
-    """A cell, with the mark of the run that it names."""
-    if column in ("run_a", "run_b", "run_id", "against_run_id"):
-        named = source.mark(text)
-        return text if named is None else run_name(named, source.label(text))
-    return run_name(mark, text) if column == "model" and mark is not None else text
+    """A cell, with the mark of the run that it names, or whose model."""
+    if column in _RUN_NAMES:
+        mark = source.mark(text)
+        text = text if mark is None else source.label(text)
+    return text if mark is None else run_name(mark, text)
 
 
 def _notes(notes: Iterable[str]) -> Html:
@@ -342,67 +341,6 @@ def _short(length: int) -> str:
         if length >= size and length % size == 0:
             return f"{length // size}{letter}"
     return f"{length:,}"
-
-
-# Settings
-
-
-def settings(source: Source) -> Section:
-    """Every run: settings, bundle, hardware."""
-    columns = [Column(name, heading) for name, heading in _RUN_COLUMNS.items()]
-    runs = list(source.runs.values())
-    body = [[run_name(run.mark, run.label), *(_told(run.row[name]) for name in list(_RUN_COLUMNS)[1:])] for run in runs]
-    first = table("Runs", columns, body, marks=[run.mark for run in runs])
-    names = sorted({name for run in runs for name in _settings(run.row)})
-    rows = [[run_name(run.mark, run.label), *(_told(_settings(run.row).get(name)) for name in names)] for run in runs]
-    alike = [i for i in range(1, len(names) + 1) if len({row[i] for row in rows}) == 1]
-    same = "; ".join(f"{names[i - 1]} {rows[0][i]}" for i in alike) if len(rows) > 1 else ""
-    kept = [i for i in range(len(names) + 1) if not same or i not in alike]
-    heads = [Column("run", "run"), *(Column(name, name) for name in names)]
-    second = table(
-        "Settings",
-        [heads[i] for i in kept],
-        [[row[i] for i in kept] for row in rows],
-        marks=[run.mark for run in runs],
-    )
-    note = [tag("p", f"Alike in all runs: {same}.", class_="quiet")] if same else []
-    return Section("runs", "Runs, settings and bundles", [first, *note, second])
-
-
-def failures(source: Source) -> Section | None:
-    """What failed, by message."""
-    rows = source.failures()
-    if not rows:
-        return None
-    columns = (Column("run", "run"), Column("benchmark", "benchmark"), Column("error", "message"))
-    marks = [source.mark(row["run_id"]) for row in rows]
-    body = [
-        [run_name(mark or 0, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
-        for row, mark in zip(rows, marks, strict=True)
-    ]
-    shown = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
-    return Section("failures", "Failures", [shown])
-
-
-_RUN_COLUMNS = {
-    "label": "run", "run_id": "name", "status": "status", "backend": "backend", "backend_version": "version",
-    "bundle_digest": "bundle digest", "lbx_version": "lbx", "started_at": "started (UTC)", "finished_at": "finished",
-    "hardware": "hardware",
-}  # fmt: skip
-
-
-def _settings(row: Row) -> dict[str, Any]:
-    found = json.loads(row["settings"] or "{}")
-    return found if isinstance(found, dict) else {}
-
-
-def _told(value: object) -> str:
-    text = "" if value is None else value if isinstance(value, str) else str(value)
-    if isinstance(value, datetime):
-        text = value.isoformat(" ", "seconds")
-    if isinstance(value, (dict, list)):
-        text = json.dumps(value, ensure_ascii=False)
-    return cut(text, 200)
 
 
 _SECTIONS: Mapping[str, Callable[[Source, str], Section]] = {

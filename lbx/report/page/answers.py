@@ -52,50 +52,59 @@ _CUT = (
     "ELSE {0} END"
 )
 
-# A row an answer, in the order of the data. Waves are the order in which answers keep their texts: the interesting ones
-# of each kind in turn, then the rest by chance (md5 of a seed and the name: the same in every page).
+_NAMED = """
+    SELECT *, (row_number() OVER (ORDER BY benchmark, task, position, sample_id) - 1)::UINTEGER AS sample
+    FROM (SELECT DISTINCT benchmark, task, sample_id FROM generations WHERE run_id IN (SELECT unnest($1::VARCHAR[])))
+    LEFT JOIN samples USING (benchmark, task, sample_id)
+"""
+"""Samples with their numbers, in the order of the data."""
+
+# A row an answer, in the order of the data, all of numbers. Waves are the order in which answers keep their texts: the
+# interesting ones of each kind in turn, then the rest by chance (md5 of a seed and the name: the same in every page).
 _ANSWERS = """
-    WITH headline AS (
-        SELECT {key}, any_value(score) AS score, any_value(left(extracted, {chars})) AS extracted,
-               any_value(error) AS official_error, any_value(partial) AS partial
+    WITH named AS ({named}), chosen AS (
+        SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
+    ), headline AS (
+        SELECT {key}, any_value(score) AS score, any_value(error) AS official_error, any_value(partial) AS partial
         FROM newest_scores WHERE headline GROUP BY ALL
     ), answers AS (
-        SELECT {key}, hash(g.output) AS output_hash, s.extracted, g.error IS NOT NULL AS failed,
+        SELECT run, sample, iteration, g.rowid AS place, hash(g.output) AS output_hash,
                CASE WHEN isfinite(s.score) THEN s.score END AS score, ({marks})::USMALLINT AS marks,
                md5_number_lower('0' || sample_id || task || iteration) AS chance
-        FROM generations g LEFT JOIN headline s USING ({key}) WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
+        FROM generations g JOIN chosen USING (run_id) JOIN named USING (benchmark, task, sample_id)
+        LEFT JOIN headline s USING ({key})
     ), spread AS (
         SELECT *, max(coalesce(score, 0)) OVER same - min(coalesce(score, 0)) OVER same AS differs,
-               least(dense_rank() OVER (PARTITION BY benchmark, task, sample_id, iteration ORDER BY output_hash), 65535)
-                   AS alike
-        FROM answers WINDOW same AS (PARTITION BY benchmark, task, sample_id, iteration)
+               least(dense_rank() OVER (same ORDER BY output_hash), 65535)::USMALLINT AS alike
+        FROM answers WINDOW same AS (PARTITION BY sample, iteration)
     ), sorted AS (
-        SELECT *, CASE WHEN failed THEN 1 WHEN differs > 0 THEN 2 WHEN marks & {telling} > 0 THEN 3
+        SELECT *, CASE WHEN marks & {failed} > 0 THEN 1 WHEN differs > 0 THEN 2 WHEN marks & {telling} > 0 THEN 3
                        WHEN score < 0.5 THEN 4 ELSE 5 END AS kind
         FROM spread
     ), turns AS (
         SELECT *, row_number() OVER (
             PARTITION BY kind
-            ORDER BY CASE kind WHEN 2 THEN -differs WHEN 4 THEN score ELSE 0 END, chance, sample_id, run_id) AS turn
+            ORDER BY CASE kind WHEN 2 THEN -differs WHEN 4 THEN score ELSE 0 END, chance, sample, run) AS turn
         FROM sorted
-    ), waves AS (
-        SELECT *, row_number() OVER (ORDER BY kind = 5, turn, kind) AS wave FROM turns
     )
-    SELECT w.run_id AS run, w.benchmark || '/' || w.task AS task, w.sample_id AS sample, w.wave, w.marks,
-           w.iteration::USMALLINT AS iteration, w.alike::USMALLINT AS alike,
-           coalesce(round(w.score * 10000), {no_score})::USMALLINT AS score,
-           coalesce({output}, {error}, '') AS output, coalesce({reasoning}, '') AS reasoning,
-           CASE WHEN w.wave <= {texts} THEN coalesce(w.extracted, '') ELSE '' END AS extracted
-    FROM waves w
-    LEFT JOIN generations t ON w.wave <= {texts} AND w.run_id = t.run_id AND w.benchmark = t.benchmark
-        AND w.task = t.task AND w.sample_id = t.sample_id AND w.iteration = t.iteration
-    LEFT JOIN samples a ON a.benchmark = w.benchmark AND a.task = w.task AND a.sample_id = w.sample_id
-    WHERE w.wave <= {rows}
-    ORDER BY w.benchmark, w.task, a.position, w.sample_id, w.iteration, w.run_id
+    SELECT run, sample, iteration::USMALLINT AS iteration, place, marks, alike,
+           coalesce(round(score * 10000), {no_score})::USMALLINT AS score,
+           row_number() OVER (ORDER BY kind = 5, turn, kind) AS wave
+    FROM turns QUALIFY wave <= {rows} ORDER BY sample, iteration, run
 """
 
 _QUESTIONS = """
-    SELECT benchmark || '/' || task AS task, sample_id, {question}, "references"::VARCHAR FROM samples
+    SELECT benchmark || '/' || task, sample_id, {question}, "references"::VARCHAR FROM ({named}) ORDER BY sample
+"""
+
+_TEXTS = """
+    WITH headline AS (
+        SELECT {key}, any_value(left(extracted, {chars})) AS extracted FROM newest_scores WHERE headline GROUP BY ALL
+    )
+    SELECT coalesce({output}, {error}, '') AS output, coalesce({reasoning}, '') AS reasoning,
+           coalesce(extracted, '') AS extracted
+    FROM (SELECT unnest($1::BIGINT[]) AS place, unnest(range(len($1::BIGINT[]))) AS nth)
+    JOIN generations g ON g.rowid = place LEFT JOIN headline USING ({key}) ORDER BY nth
 """
 
 
@@ -128,50 +137,32 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
     (total,) = store.query(
         "SELECT count(*) FROM generations WHERE run_id IN (SELECT unnest($1::VARCHAR[]))", [list(runs)]
     ).rows[0]
-    found = store.arrays(_sql(chars), [list(runs)])
-    rows = len(found["run"])
-    names, sample_of = _numbered(zip(found["task"], found["sample"], strict=True))
-    tasks, task_of = _numbered(task for task, _ in names)
-    numbers = {run: i for i, run in enumerate(runs)}
+    found = store.arrays(_answers(), [list(runs)])
+    question = _CUT.format("question", chars)
+    samples = store.query(_QUESTIONS.format(named=_NAMED, question=question), [list(runs)]).rows
+    tasks = list(dict.fromkeys(task for task, *_ in samples))
+    numbers = {task: i for i, task in enumerate(tasks)}
     columns = {
-        "run": _packed_numbers(np.fromiter((numbers[run] for run in found["run"]), np.uint16, rows)),
-        "sample": _packed_numbers(np.asarray(sample_of, np.uint32)),
-        "task": _packed_numbers(np.asarray(task_of, np.uint16)),
-        "id": _packed_texts(one_line(cut(name, 200)) for _, name in names),
-        **{name: _packed_numbers(found[name]) for name in ("iteration", "score", "alike")},
+        "task": _packed_numbers(np.fromiter((numbers[task] for task, *_ in samples), np.uint16, len(samples))),
+        "id": _packed_texts(one_line(cut(name, 200)) for _, name, *_ in samples),
+        **{name: _packed_numbers(found[name]) for name in ("run", "sample", "iteration", "score", "alike")},
     }
     room = most_bytes - sum(map(len, columns.values()))
-    kept, texts = _fitting(found, np.asarray(sample_of, np.uint32), _questions(store, names, chars), room)
-    return Packed([one_line(cut(task, 200)) for task in tasks], columns | texts, total, rows, int(kept.sum()))
+    kept, texts = _fitting(store, found, samples, chars, room)
+    carried = len(found["run"])
+    return Packed([one_line(cut(task, 200)) for task in tasks], columns | texts, total, carried, int(kept.sum()))
 
 
-def _sql(chars: int) -> str:
-    telling = sum(1 << i for i, mark in enumerate(MARKS) if mark not in _USUAL)
+def _answers() -> str:
     return _ANSWERS.format(
+        named=_NAMED,
         key=_KEY,
-        chars=chars,
         marks=" + ".join(f"CASE WHEN {what} THEN {1 << i} ELSE 0 END" for i, what in enumerate(MARKS.values())),
-        telling=telling,
+        failed=1 << list(MARKS).index("failed"),
+        telling=sum(1 << i for i, mark in enumerate(MARKS) if mark not in _USUAL),
         no_score=_NO_SCORE,
-        texts=_MOST_TEXTS,
         rows=MOST_ANSWERS,
-        **{name: _CUT.format(f"t.{name}", chars) for name in ("output", "error", "reasoning")},
     )
-
-
-def _numbered(names: Iterable[Any]) -> tuple[list[Any], list[int]]:
-    """Each name once, in the order they come, and for every one its number."""
-    numbers: dict[Any, int] = {}
-    of_each = [numbers.setdefault(name, len(numbers)) for name in names]
-    return list(numbers), of_each
-
-
-def _questions(store: Store, names: Sequence[tuple[str, str]], chars: int) -> list[tuple[str, list[str]]]:
-    """Question and references of each sample."""
-    rows = store.query(_QUESTIONS.format(question=_CUT.format("question", chars))).rows
-    asked = {(task, sample): (question, references) for task, sample, question, references in rows}
-    found = (asked.get(name, ("", "[]")) for name in names)
-    return [(visible(question or ""), _references(references, chars)) for question, references in found]
 
 
 def _references(text: str | None, chars: int) -> list[str]:
@@ -183,23 +174,26 @@ def _references(text: str | None, chars: int) -> list[str]:
 
 
 def _fitting(
-    found: Mapping[str, Any], sample_of: Any, asked: Sequence[tuple[str, list[str]]], room: int
+    store: Store, found: Mapping[str, Any], samples: Sequence[tuple[Any, ...]], chars: int, room: int
 ) -> tuple[Any, dict[str, str]]:
     """Which answers keep their texts, as an array of booleans, and the columns of marks and texts in this room."""
     import numpy as np
 
-    most = min(len(sample_of), _MOST_TEXTS)
+    cuts = {name: _CUT.format(f"g.{name}", chars) for name in ("output", "error", "reasoning")}
+    sql = _TEXTS.format(key=_KEY, chars=chars, **cuts)
+    most = min(len(found["sample"]), _MOST_TEXTS)
     waves = min(most, max(room, 0) // 150)
     tried = False
     while True:
         kept = found["wave"] <= waves
         columns = {"marks": _packed_numbers(np.where(kept, found["marks"] | _TEXT_KEPT, found["marks"]))}
-        for name in ("output", "reasoning", "extracted"):
-            columns[name] = _packed_texts(map(visible, found[name][kept]))
-        shown = np.zeros(len(asked), bool)
-        shown[sample_of[kept]] = True
-        columns["question"] = _packed_texts(q if s else "" for (q, _), s in zip(asked, shown, strict=True))
-        columns["references"] = _packed_texts(r if s else [] for (_, r), s in zip(asked, shown, strict=True))
+        for name, texts in store.arrays(sql, [found["place"][kept].tolist()]).items():
+            columns[name] = _packed_texts(map(visible, texts))
+        shown = np.zeros(len(samples), bool)
+        shown[found["sample"][kept]] = True
+        asked = list(zip(samples, shown, strict=True))
+        columns["question"] = _packed_texts(visible(row[2] or "") if held else "" for row, held in asked)
+        columns["references"] = _packed_texts(_references(row[3], chars) if held else [] for row, held in asked)
         size = sum(map(len, columns.values()))
         if (size <= room and (tried or waves == most)) or waves == 0:
             return kept, columns

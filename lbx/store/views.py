@@ -269,7 +269,10 @@ VIEWS: dict[str, str] = {
         ), {_live("made", "a.length_unit AS length_unit", f"{_LENGTH_UP_TO} AS length_up_to")}
         SELECT u.run_id, r.model, r.backend, {_MODE}, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
                u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
-        FROM (SELECT * FROM made UNION ALL BY NAME SELECT * EXCLUDE (headline, partial) FROM live WHERE headline) u
+        FROM (
+            SELECT * FROM made UNION ALL BY NAME
+            SELECT run_id, benchmark, task, metric, length_unit, length_up_to, n, score FROM live WHERE headline
+        ) u
         JOIN runs r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
     """,
     "truncation": f"""

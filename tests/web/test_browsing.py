@@ -66,6 +66,8 @@ def test_filters_are_exact(client: TestClient) -> None:
     assert _count(client, "least=0.5&below=0.75&run=one") == 30
     assert _count(client, "q=ONE+SAYS+11") == 11  # 11, 110 to 119
     assert _listed(client, "q=never+stopped&run=two") == [("longbench/qasper/s3", "two")]
+    first = client.get("/").text
+    assert '<option value="one"' in first and '<option value="umpire"' not in first, "a judge is no model to choose"
     assert "No answer is like that." in client.get("/?q=zebra").text
     assert "No answer is like that." in client.get("/?run=nobody%27%3B--").text
 

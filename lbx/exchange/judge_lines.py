@@ -29,6 +29,7 @@ TIE, ERROR = "tie", "error"
 _NUMBERS = re.compile(r"n_draws = (\d+) n_error = (\d+)|win rate of (.*) = (\d+(?:\.\d+)?(?:e-\d+)?)")
 _SIDES = ("model_1", "model_2")
 _WINNERS = ("g1_winner", "g2_winner")
+_ENDING = re.compile(r"(\.pred)?(\.judge)?(\.jsonl)?$")
 _LONGEST_NAME = 200
 _FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
 
@@ -129,7 +130,7 @@ def _leval_rows(path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]
             raise wrong(other, why)
     # A model that never wins is named nowhere in the file, but the judged one is in its name.
     judged, against = (next(iter(several), "") for several in winners)
-    names = judged or path.name.partition(".")[0] or "judged", against or "baseline"
+    names = judged or _ENDING.sub("", path.name) or "judged", against or "baseline"
     return [_checked(replace(row, names=names), names) for row in rows]
 
 

@@ -223,9 +223,12 @@ class Dataset:
         else:
             self._changed[place] = raw
 
+    def _read_only(self) -> UsageError:
+        return UsageError(f"{self.path} is open to read only.", fix="Leave --read-only out to edit.")
+
     def _append(self, told: dict[str, Any]) -> None:
         if self._log is None:
-            raise UsageError(f"{self.path} is open to read only.", fix="Leave --read-only out to edit.")
+            raise self._read_only()
         before = self._log.seek(0, os.SEEK_END)
         try:
             left = memoryview(json.dumps(told).encode() + b"\n")
@@ -323,7 +326,8 @@ class Dataset:
 
     def write(self) -> Path:
         """Write the edited file, whole or not at all. Raises LbxError: somebody changed it, or the disk is full."""
-        assert self.out is not None
+        if self.out is None:
+            raise self._read_only()
         with self._turn:
             if self.out.exists() and sha256(self.out) not in self._written:
                 raise UsageError(

@@ -213,6 +213,13 @@ def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_l
     assert "line 1: 'g2_winner' is 'tie', and its judgement says otherwise, which counts." in note
 
 
+def test_a_model_that_never_wins_is_called_as_its_file(store: Store, write_lines: Callable) -> None:
+    lost = {"g1_winner": "base-1", "g2_winner": "base-1", "g1_judgment": "[[B]]", "g2_judgment": "[[A]]"}
+    file = write_lines("gpt-3.5.pred.judge.jsonl", [{**row, **lost} for row in rows()])
+    (done,) = import_judgements(store, "leval_judge", file)
+    assert done.numbers[0] == "n_wins of gpt-3.5 = 0" and not done.notes
+
+
 @pytest.mark.parametrize(
     ("form", "changes", "why"),
     [

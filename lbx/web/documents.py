@@ -6,9 +6,9 @@ A browser's own search, and its layout, take seconds for a megabyte; a block out
 from __future__ import annotations
 
 import functools
-import re
 import unicodedata
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -99,25 +99,12 @@ class _Folded:
 
     def __init__(self, text: str) -> None:
         self._own = text
-        characters = set(text)
-        table = {ord(one): _fold(one) for one in characters}
-        self._text = text.translate(table) if not text.isascii() else text.lower()
-        self._grown: list[int] = []
-        self._by: list[int] = []
-        self._there: list[int] = []
-        self._marks = any(map(unicodedata.combining, characters))
-        self._inside = {part for one in characters if len(_fold(one)) != 1 for part in _fold(one)}
-        if longer := [one for one in characters if len(_fold(one)) != 1]:
-            self._find_grown(re.compile(f"[{re.escape(''.join(longer))}]"))
-
-    def _find_grown(self, longer: re.Pattern[str]) -> None:
-        """Where the folded text runs ahead: places behind such characters, and by how much from there on."""
-        by = 0
-        for found in longer.finditer(self._own):
-            by += len(_fold(found[0])) - 1
-            self._grown.append(found.end())
-            self._by.append(by)
-            self._there.append(found.end() + by)
+        folds = {one: _fold(one) for one in set(text)}
+        longer = {one for one, fold in folds.items() if len(fold) != 1}
+        self._text = text.lower() if text.isascii() else text.translate({ord(one): fold for one, fold in folds.items()})
+        self._ends = array("L", accumulate(len(folds[one]) for one in text)) if longer else None
+        self._marks = any(map(unicodedata.combining, folds))
+        self._inside = {part for one in longer for part in folds[one]}
 
     def find(self, wanted: str) -> tuple[int, list[tuple[int, int]]]:
         """How often it is there, and the first places in the own text.
@@ -146,11 +133,10 @@ class _Folded:
 
     def _back(self, at: int) -> int | None:
         """The own place of a folded one; None inside of what one character became."""
-        if not self._grown:
+        if self._ends is None or at == 0:
             return at
-        before = bisect_right(self._there, at)
-        own = at - (self._by[before - 1] if before else 0)
-        return own if before == len(self._grown) or own < self._grown[before] else None
+        before = bisect_left(self._ends, at)
+        return before + 1 if self._ends[before] == at else None
 
 
 class Documents:

@@ -221,6 +221,8 @@ def export(
     if not runs:
         listed = f"lbx sql {results} 'SELECT run_id, model FROM runs'"  # noqa: S608 (shown, not run)
         raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
+    if official and file_format in JUDGE_FORMATS:
+        raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
     if judged and (file_format != "leval" or official or not bundle):
         raise UsageError("--judged is for leval, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:

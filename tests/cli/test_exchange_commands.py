@@ -56,7 +56,10 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout
     assert back.startswith("10 rows in 1 file")
     assert (tmp_path / "out" / golden.name).read_bytes() == golden.read_bytes()
-    fails(lbx("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is there already")
+    again = ("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out")
+    fails(lbx(*again), 2, "is there already")
+    fails(lbx(*again, "--results"), 2, "--results is for answers")
+    fails(lbx(*again, "--judged", "human_eval"), 2, "--judged is for leval")
     (tried,) = re.findall("try: lbx (.*)", lbx("export", "leval_judge", out, "-o", tmp_path / "out").stderr)
     assert "gpt-4-2" in lbx(*shlex.split(tried)).stdout, "the command that is named is one"
     fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is no judge's")

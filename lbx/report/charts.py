@@ -1,10 +1,9 @@
 """Charts as SVG text, drawn here: curve with band, dots with intervals, heat map, scatter, radar, sparkline.
 
 Pure functions of data. A chart is readable by itself (role, title and description), takes its colours from the style
-sheet of the page (``page/page.css``: classes ``c0`` to ``c7``, ``axis``, ``grid``, ``label``, ``note``), and says
-every value again in a tooltip. A run is one mark, a number: it decides colour and shape wherever the run is drawn.
-Texts come from elsewhere and are escaped; a value that is no finite number is left out; labels that would lie over each
-other are moved, thinned out or left to the tooltip.
+sheet ``page/page.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and says every value again in a tooltip. A
+run is one mark, a number: it decides colour and shape wherever the run is drawn. Texts are escaped; a value that is no
+finite number is left out; labels that would lie over each other are moved, thinned out or left to the tooltip.
 """
 
 from __future__ import annotations
@@ -87,10 +86,13 @@ def mark_classes(mark: int) -> str:
 
 
 def symbol(mark: int) -> str:
-    """A run's mark to stand in a text."""
-    return (
-        f'<svg class="symbol {mark_classes(mark)}" viewBox="-6 -6 12 12" aria-hidden="true">{_shape(mark, 0, 0)}</svg>'
-    )
+    """A run's mark to stand in a text; a page has thousands, so it is as short as can be."""
+    return f'<i class="s{_form(mark)} {mark_classes(mark)}"></i>'
+
+
+def symbol_styles() -> str:
+    """The shapes of ``symbol``, for the style sheet, in a square of 12 px."""
+    return "".join(f'i.s{n} {{ clip-path: path("M6 6m{form[1:]}") }}\n' for n, form in enumerate(_SHAPES))
 
 
 def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series], width: int = 360) -> str:
@@ -144,9 +146,8 @@ def dots(title: str, about: str, rows: Sequence[tuple[str, Series]], width: int 
             if p and _finite(p.value):
                 sure = _finite(p.low) and _finite(p.high)
                 body = _whisker(scale(p.low), y + 6, scale(p.high), y + 6) if sure else ""
-                parts.append(
-                    _group(series.mark, body + _spot(series.mark, scale(p.value), y + 6, _tip(series.name, p)))
-                )
+                body += _spot(series.mark, scale(p.value), y + 6, _tip(series.name, p))
+                parts.append(_group(series.mark, body))
         y += _LINE
     return _svg(title, about, width, height, parts)
 
@@ -189,8 +190,7 @@ def heat(
 
 
 def scatter(title: str, about: str, *, x_name: str, y_name: str, places: Sequence[Place]) -> str:
-    """Places with their names beside them; those that nothing beats are joined by a line. x is logarithmic where its
-    largest value is more than twenty times its smallest."""
+    """Places with their names; a line joins those that nothing beats. x is logarithmic where it spans over 1:20."""
     held = [p for p in places if _finite(p.x.value) and _finite(p.y.value)]
     width, height, left, right, top, bottom = 720, 380, 52, 20, 24, 46
     values = [_number(p.x.value) for p in held]
@@ -333,10 +333,9 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points) if points else ""
 
 
-def _shape(mark: int, x: float, y: float) -> str:
-    """Colours repeat after eight runs, and then go with other shapes."""
-    form = _SHAPES[(mark + mark // COLOURS) % len(_SHAPES)]
-    return f'<path class="mark" transform="translate({_n(x)} {_n(y)})" d="{form}"/>'
+def _form(mark: int) -> int:
+    """Which shape: colours repeat after eight runs, and then go with other ones."""
+    return (mark + mark // COLOURS) % len(_SHAPES)
 
 
 def _group(mark: int, body: str) -> str:
@@ -344,7 +343,8 @@ def _group(mark: int, body: str) -> str:
 
 
 def _spot(mark: int, x: float, y: float, tip: str) -> str:
-    return f"<g><title>{tip}</title>{_shape(mark, x, y)}</g>"
+    shape = f'<path class="mark" transform="translate({_n(x)} {_n(y)})" d="{_SHAPES[_form(mark)]}"/>'
+    return f"<g><title>{tip}</title>{shape}</g>"
 
 
 def _tip(name: str, point: Point) -> str:

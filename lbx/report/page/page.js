@@ -72,7 +72,7 @@ async function unpacked(name, bits) {
   return bits ? new { 16: Uint16Array, 32: Uint32Array }[bits](await data.arrayBuffer()) : data.json();
 }
 async function answers() {
-  const names = JSON.parse($("names").textContent), symbols = all("ul.runs svg"), controls = $("controls"), c = {};
+  const names = JSON.parse($("names").textContent), symbols = all("ul.runs i"), controls = $("controls"), c = {};
   await Promise.all(Object.entries(names.columns).map(async ([name, bits]) => (c[name] = await unpacked(name, bits))));
   const every = Uint32Array.from(c.run, (_, i) => i), place = new Int32Array(every.length).fill(-1), lower = [];
   every.filter((i) => c.marks[i] & KEPT).forEach((i, at) => (place[i] = at));

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
+from lbx.report.charts import symbol_styles
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import findings
@@ -71,7 +72,7 @@ def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = 
     sections = _named(source, names) if names else _all(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
-        told = sum(len(part.encode()) for part in [*body, _asset("page.css"), _asset("page.js")])
+        told = sum(len(part.encode()) for part in [*body, _style(), _asset("page.js")])
         browser = _answers(store, source, chars, max(MOST_BYTES - _REST - told, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)
@@ -94,7 +95,7 @@ def _all(source: Source) -> list[Section]:
 
 
 def _page(source: Source, sections: Sequence[Section], body: Sequence[str], names: Sequence[str]) -> list[str]:
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _style(), _asset("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
         "form-action 'none'"
@@ -117,6 +118,10 @@ def _page(source: Source, sections: Sequence[Section], body: Sequence[str], name
 
 def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _style() -> str:
+    return _asset("page.css") + symbol_styles()
 
 
 def _hash(text: str) -> str:

@@ -57,7 +57,7 @@ def _leaders(source: Source) -> Iterator[Html]:
                 Html(f", {tasks:,} {'task' if tasks == 1 else 'tasks'},") if len(of_tasks) > 1 else Html("")
             )
             if not others:
-                yield Html(f"{_who(source, first)} scores {_score(first)} on {where}.")
+                yield Html(f"{_who(source, first)} scores {_score(first)} on {where.rstrip(',')}.")
                 continue
             near = [row for row in others if row.get("low") is not None and _overlap(first, row)]
             names = ", ".join(f"{_who(source, row)} ({_score(row)})" for row in near[:3])

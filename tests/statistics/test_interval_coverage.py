@@ -14,7 +14,6 @@ from lbx.records import ScoredSample
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 
-pytestmark = pytest.mark.long
 TRIALS = 2000
 SHARED = 0.15
 """How much of the variance of scores is of their documents."""

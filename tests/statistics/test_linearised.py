@@ -9,8 +9,6 @@ from scored_parts import Imported
 from lbx.benchmarks import BENCHMARKS
 from lbx.statistics.estimates import interval
 
-pytestmark = pytest.mark.long
-
 RUN = "llama2-13b-chat-4k"
 SE_POINTS = {"gov_report_summ": 1.713, "paper_assistant": 0.728, "review_summ": 0.354, "meeting_summ": 0.504}
 

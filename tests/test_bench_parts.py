@@ -34,8 +34,6 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.engine.prefix import plan_prefixes
 from lbx.store import Store
 
-pytestmark = pytest.mark.long
-
 JOB = Job([[1] * 10, [2] * 20, [3] * 30], ["a", "b", "c"], 4, 64, {}, {}, own_cores(1))
 
 
@@ -175,6 +173,7 @@ def test_without_a_gpu_the_benchmark_says_so(monkeypatch, capsys):
     assert "no CUDA device" in capsys.readouterr().err
 
 
+@pytest.mark.long("starts three contenders of a benchmark, seconds each")
 def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     pytest.importorskip("transformers")
     pytest.importorskip("llama_cpp")
@@ -211,6 +210,7 @@ def test_a_contender_that_fails_says_why(tmp_path):
         run_contender("nobody", JOB, tmp_path)
 
 
+@pytest.mark.long("makes a benchmark's file of 5,000 answers twice")
 def test_the_large_file_is_made_of_real_tasks_and_the_same_each_time(tmp_path):
     told = []
     for name in ("a", "b"):

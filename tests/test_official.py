@@ -20,7 +20,7 @@ from bench.official.samples import COMMIT, REPOSITORY
 from lbx.benchmarks.longbench import NEW_TOKENS, PROMPTS, REPO
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("of a comparison beside lbx, which starts scripts in processes of their own")
 
 TOKENIZER = REPOSITORY / "models" / "demo" / "hf"
 TEMPLATES = {"qasper": "Read {context} and say: {input}", "samsum": "Go on.\n{context}\n{input}"}

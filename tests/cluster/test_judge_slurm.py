@@ -18,7 +18,7 @@ from lbx.store import Store
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.long,
+    pytest.mark.long("waits for requeued jobs; tests/cluster/test_slurm.py kills shards of a run on the same Slurm"),
     pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing()),
 ]
 

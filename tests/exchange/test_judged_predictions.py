@@ -20,8 +20,8 @@ from lbx.store import GenerationRow, RunRow, Store
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"
 PARTS = {"llm_gpt4_eval": 96, "human_eval": 85, "llm_turbo_eval": 181}
-EACH_PART = [pytest.param(part, marks=[pytest.mark.long] if at else []) for at, part in enumerate(PARTS)]
-"""CI takes the first; the others are read alike, and are larger."""
+LARGER = pytest.mark.long("read as the first, and larger")
+EACH_PART = [pytest.param(part, marks=[LARGER] if at else []) for at, part in enumerate(PARTS)]
 MODELS = ["claude-100k", "gpt4-32k", "llama2-13b-chat-4k", "turbo-16k-0613"]
 NARRATIVE_QA = {"llm_gpt4_eval": 22, "human_eval": 10, "llm_turbo_eval": 32}
 """Rows of a task whose data ../shared lacks."""

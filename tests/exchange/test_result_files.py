@@ -26,6 +26,7 @@ from lbx.store.runs import set_metadata
 RECORDS = Path(__file__).parents[1] / "golden/records/result_files.json.gz"
 SIMILARITY = 0.25
 SLOWER = ("longbench", "longbench_e", "longbench_pro")
+LONG = [pytest.mark.long("as of the other families, with more to write; CI compares the official files of all")]
 FAMILIES = ("longbench", "longbench_e", "longbench_v2", "longbench_pro", "lveval")
 
 
@@ -89,9 +90,7 @@ def _as_a_run_of_lbx(store: Store, run: str, settings: dict[str, Any]) -> None:
         connection.execute("UPDATE generations SET source_row = NULL")
 
 
-@pytest.mark.parametrize(
-    "family", [pytest.param(name, marks=[pytest.mark.long] if name in SLOWER else []) for name in FAMILIES]
-)
+@pytest.mark.parametrize("family", [pytest.param(name, marks=LONG if name in SLOWER else []) for name in FAMILIES])
 def test_a_run_of_lbx_has_the_results_of_its_predictions(
     family: str, golden: dict[str, Any], store: Store, tmp_path: Path
 ) -> None:

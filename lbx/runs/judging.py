@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -78,7 +79,12 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     rubric_of(spec, bundle)  # what can be refused is refused before anything is written
     answers = [path for path in dict.fromkeys([*spec.answers, str(output)]) if Path(path).is_file()]
     with _opened(answers) as stores:
-        held = _protocols(stores)
+        held, models = _protocols(stores), _models(stores)
+    spec = replace(
+        spec,
+        runs=tuple(_by_model(name, held, models, bundle) for name in spec.runs),
+        against=_by_model(spec.against, held, models, bundle) if spec.against else None,
+    )
     hints = {held[name] for name in spec.runs if name in held} or {True}
     hint = hints.pop() if len(hints) == 1 else True
     found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
@@ -142,6 +148,20 @@ def _protocols(stores: Sequence[Store]) -> dict[str, bool]:
     asked = "SELECT run_id, settings FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL"
     rows = [row for store in reversed(stores) for row in store.query(asked).rows]
     return {run_id: protocol(settings) for run_id, settings in rows}
+
+
+def _models(stores: Sequence[Store]) -> dict[str, str]:
+    """{model that one run alone is of: the run}, judges and published answers left out."""
+    asked = "SELECT model, run_id FROM runs ANTI JOIN judges ON run_id = judge_id WHERE NOT starts_with(run_id, ?)"
+    rows = {tuple(row) for store in stores for row in store.query(asked, [PUBLISHED]).rows}
+    runs_of = Counter(model for model, _ in rows)
+    return {model: run_id for model, run_id in rows if runs_of[model] == 1}
+
+
+def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, str], bundle: Bundle) -> str:
+    """The run that a model's name means; a run's own name, and that of published answers, come first."""
+    published = (*published_names(bundle), *published_names(bundle, length_hint=False))
+    return name if name in held or name in published else models.get(name, name)
 
 
 def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool], *, length_hint: bool) -> str:

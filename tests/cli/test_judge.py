@@ -213,6 +213,22 @@ def test_a_judge_of_the_judged_models_family_is_marked(lbx: Lbx, home: Path, res
     assert json.loads(str(hardware))["same_family_as"] == ["x"]
 
 
+def test_a_run_may_be_named_by_its_model(
+    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+) -> None:
+    with Store(results) as store:
+        store.query("UPDATE runs SET model = 'model of ' || run_id")
+    spec = tmp_path / "judge.json"
+    named = ("--run", "model of x", "--against", "model of y", "--save-spec", spec)
+    assert lbx(*judge(home, results, always_first, *named)).returncode == 0
+    saved = spec.read_text("utf-8")
+    assert lbx(*judge(home, results, always_first, "--run", "x", "--against", "y", "--save-spec", spec)).returncode == 0
+    assert spec.read_text("utf-8") == saved
+    with Store(results) as store:
+        store.query("UPDATE runs SET model = 'one'")
+    fails(lbx(*judge(home, results, always_first, "--run", "one", "--against", "y")), 2, "There is no run 'one' in")
+
+
 def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
     lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
 ) -> None:

@@ -143,9 +143,9 @@ def _run_row(given: Understood) -> RunRow:
     return import_of(
         form.name,
         reading.content_sha256,
+        given.bundle,
         run_id=given.name,
         model=given.model,
-        bundle_digest=given.bundle.digest if given.bundle else None,
         versions={form.name: BENCHMARKS[form.name].metric_version},
         metadata=given.metadata,
         files=reading.files,

@@ -157,9 +157,9 @@ def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
     return import_of(
         file.form,
         file.sha256,
+        given.bundle,
         run_id=given.name if number == 1 else f"{given.name}-{number}",
         model=given.model,
-        bundle_digest=given.bundle.digest if given.bundle else None,
         versions={NAME: Judging.metric_version},
         metadata=given.metadata,
         attempt=number,

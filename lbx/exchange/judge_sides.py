@@ -189,14 +189,7 @@ def _new_samples(store: Store, questions: Sequence[Question], bundle: Bundle | N
 
 
 def _write_run(store: Store, run_id: str, run: _Made, file: JudgeFile, bundle: Bundle | None) -> None:
-    row = import_of(
-        file.form,
-        file.sha256,
-        run_id=run_id,
-        model=run.model,
-        bundle_digest=bundle.digest if bundle else None,
-        judged=True,
-    )
+    row = import_of(file.form, file.sha256, bundle, run_id=run_id, model=run.model, judged=True)
     answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
     write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
     store.finish_run(run_id, "done")

@@ -172,9 +172,9 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle:
     run = import_of(
         FORMAT,
         content,
+        bundle,
         run_id=f"{_model(key)}-{FORMAT}-{content[:8]}",
         model=_model(key),
-        bundle_digest=bundle.digest if bundle else None,
         versions={_FAMILY: BENCHMARKS[_FAMILY].metric_version},
         key=key,
         judged=True,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from lbx.layout import Bundle
 from lbx.store.rows import GenerationRow, RunRow, SampleRow
 from lbx.store.store import Store
 from lbx.version import __version__
@@ -20,10 +21,10 @@ _BATCH_CHARACTERS = 8_000_000
 def import_of(
     form: str,
     content_sha256: str,
+    bundle: Bundle | None,
     *,
     run_id: str,
     model: str,
-    bundle_digest: str | None = None,
     versions: Mapping[str, int] | None = None,
     metadata: Mapping[str, str] | None = None,
     **settings: Any,
@@ -33,14 +34,15 @@ def import_of(
     Args:
         form: the files' format.
         content_sha256: of what makes it this run, and no other.
+        bundle: whose samples it answers.
         versions: of the metrics that are to score it.
         settings: what else is to be known of it.
     """
     settings = {"imported": form, "content_sha256": content_sha256, **settings}
+    digest = bundle.digest if bundle else ""
     return RunRow(
-        run_id, model, "import", "", versions or {}, bundle_digest or "", settings, {}, __version__,
-        metadata=metadata or None,
-    )  # fmt: skip
+        run_id, model, "import", "", versions or {}, digest, settings, {}, __version__, metadata=metadata or None
+    )
 
 
 def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], generations: Iterable[GenerationRow]) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from lbx.errors import UsageError
+from lbx.report.scored import newest_scores
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Side
 from lbx.store import Store
+from lbx.store.views import MODE_OF_RUN
 
 MOST_RUNS = 6
 """All pairs of more of them are a table that nobody reads: a baseline is asked for."""
@@ -61,11 +63,10 @@ def cautions_of(
     """
     runs = {row["run_id"]: row for row in store.query("SELECT * FROM runs").dicts()}
     versions: dict[tuple[str, str], set[int]] = {}
-    for run, benchmark, version in store.query(
-        "SELECT DISTINCT run_id, benchmark, metric_version FROM task_scores"
-    ).rows:
+    asked = f"SELECT DISTINCT run_id, benchmark, metric_version FROM {newest_scores(store)}"  # noqa: S608 (our own names)
+    for run, benchmark, version in store.query(asked).rows:
         versions.setdefault((run, benchmark), set()).add(version)
-    modes = dict(store.query("SELECT DISTINCT run_id, mode FROM leaderboard").rows)
+    modes = dict(store.query(f"SELECT run_id, {MODE_OF_RUN} FROM runs r").rows)  # noqa: S608 (our own names)
     found, refused = {}, []
     for a, b in pairs:
         for benchmark in [name for run, name in sides if run == a and (b, name) in sides]:

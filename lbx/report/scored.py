@@ -21,6 +21,7 @@ from lbx.records import Sample, ScoredSample, TaskScore
 from lbx.statistics.estimates import Interval, coded
 from lbx.store import Store, Table
 from lbx.store.rows import NO_DOCUMENT
+from lbx.store.views import MODE_OF_RUN
 
 Array = npt.NDArray[Any]
 
@@ -48,6 +49,10 @@ _NUMBERED = """
     FROM (SELECT *, coalesce(list_position($1::VARCHAR[], run_id), 0) - 1 AS run FROM {table}) t
     JOIN samples a USING (benchmark, task, sample_id) WHERE benchmark <> 'judge' AND {where}
 """
+_NAMED = f"""
+    SELECT run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in
+    FROM runs r JOIN distinctions d USING (run_id)
+"""  # noqa: S608 (our own names)
 _SAMPLES = f"""
     SELECT rowid, benchmark, task, sample_id, question, language, length, length_unit, meta,
            CASE WHEN context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE context_sha256 END AS document
@@ -294,12 +299,8 @@ def starts_of(*columns: Array) -> Array:
 
 
 def named(store: Store) -> dict[str, dict[str, Any]]:
-    """{run: the columns WHO} of those that have answers."""
-    table = store.query(
-        "SELECT DISTINCT t.run_id, t.model, t.backend, t.mode, d.differs_in FROM truncation t "
-        "JOIN distinctions d USING (run_id)"
-    )
-    return {row["run_id"]: row for row in table.dicts()}
+    """{run: the columns WHO}."""
+    return {row["run_id"]: row for row in store.query(_NAMED).dicts()}
 
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:

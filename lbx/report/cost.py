@@ -13,16 +13,17 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lbx.benchmarks.aggregates import average
-from lbx.benchmarks.columns import Array, ScoredRows
+from lbx.benchmarks.columns import Array, Bools, ScoredRows
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
-from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum, interval
+from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table
 from lbx.store.views import MODE_OF_RUN
@@ -51,55 +52,82 @@ _SESSIONS = """
     ORDER BY run_id, place
 """
 
+_MEASURED = ("prompt_tokens", "cached_tokens", "output_tokens", "prefill_s", "decode_s")
 _JUDGES = f"""
-    SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, g.task, g.prompt_tokens, g.cached_tokens,
-           g.output_tokens, g.prefill_s, g.decode_s
+    SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, g.task,
+           {", ".join(f"coalesce(g.{name}::DOUBLE, 'nan') AS {name}" for name in _MEASURED)}
     FROM generations g JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
     WHERE g.benchmark = 'judge' AND g.error IS NULL AND (len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id))
     ORDER BY run_id, task
 """  # noqa: S608 (our own names)
-_MEASURED = ("prompt_tokens", "cached_tokens", "output_tokens", "prefill_s", "decode_s")
 
 Line = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+_COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
+
+
+@dataclass(frozen=True, eq=False)
 class Paid:
-    """Answers' costs in arrays, NaN where nobody measured; of each its sample, its cluster and its headline score."""
+    """Some answers, at least one: of each its sample, its cluster, its headline score, and in a row for each of _COSTS
+    what it was paid with, NaN where nobody measured. ``tokens`` are those that were computed; what was shared counts as
+    nothing where nobody said how much it is.
+    """
 
     samples: Codes
     clusters: Codes
     scores: Floats
-    prompt: Floats
-    cached: Floats
-    output: Floats
-    prefill_s: Floats
-    decode_s: Floats
+    costs: Floats
 
     @classmethod
     def of(cls, rows: ScoredRows) -> Paid:
-        names = ("samples", "clusters", "score", *_MEASURED)
-        return cls(*(rows.column(name) for name in names))
+        measured = [rows.column(name) for name in _MEASURED]
+        return cls(rows.column("samples"), rows.column("clusters"), rows.column("score"), _with_sums(*measured))
 
     @classmethod
     def unscored(cls, measured: Mapping[str, Array]) -> Paid:
         """Answers that have no score, each for itself."""
-        values = [np.ma.filled(measured[name].astype(float), np.nan) for name in _MEASURED]
+        values = [measured[name] for name in _MEASURED]
         places = np.arange(len(values[0]))
-        return cls(places, places, np.full(len(places), np.nan), *values)
+        return cls(places, places, np.full(len(places), np.nan), _with_sums(*values))
 
     @classmethod
     def together(cls, parts: Sequence[Paid]) -> Paid:
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
-    @property
-    def seconds(self) -> Floats:
-        return self.prefill_s + self.decode_s
+    def at(self, known: Bools) -> Paid:
+        """Some of them; themselves where all are."""
+        return self if known.all() else Paid(*(getattr(self, field.name)[..., known] for field in fields(self)))
 
-    @property
-    def tokens(self) -> Floats:
-        """Computed ones; what was shared counts as nothing where nobody said how much it is."""
-        return self.prompt - np.nan_to_num(self.cached) + self.output
+    @cached_property
+    def design(self) -> Design:
+        return Estimate((Stratum(1.0, self.samples, self.clusters, self.scores),)).design
+
+    @cached_property
+    def _known(self) -> Bools:
+        return np.isfinite(self.costs)
+
+    @cached_property
+    def measured(self) -> dict[str, int]:
+        """Of how many answers each cost is known."""
+        return dict(zip(_COSTS, np.count_nonzero(self._known, axis=1).tolist(), strict=True))
+
+    @cached_property
+    def _sums(self) -> dict[str, float]:
+        return dict(zip(_COSTS, self.costs.sum(axis=1).tolist(), strict=True))
+
+    def total(self, cost: str, beside: str | None = None) -> float | None:
+        """The sum of what is known, where ``beside`` is known, too; None where nothing is."""
+        if self.measured[cost] == self.measured[beside or cost] == len(self.scores):
+            return self._sums[cost]
+        known = self._known[_COSTS.index(cost)] & self._known[_COSTS.index(beside or cost)]
+        return float(self.costs[_COSTS.index(cost), known].sum()) if known.any() else None
+
+
+def _with_sums(prompt: Floats, cached: Floats, output: Floats, prefill_s: Floats, decode_s: Floats) -> Floats:
+    made = [prompt - cached, prefill_s + decode_s, prompt - np.nan_to_num(cached) + output]
+    return np.stack([prompt, cached, output, prefill_s, decode_s, *made])
 
 
 def table(store: Store, wanted: Wanted) -> Table:
@@ -108,13 +136,13 @@ def table(store: Store, wanted: Wanted) -> Table:
     paid = {key: {task: Paid.of(rows) for task, rows in tasks.items()} for key, tasks in found.items()}
     totals: dict[str, float] = {}
     for (run, _), parts in paid.items():
-        totals[run] = totals.get(run, 0.0) + sum(_total(part.seconds) or 0.0 for part in parts.values())
+        totals[run] = totals.get(run, 0.0) + sum(part.total("seconds") or 0.0 for part in parts.values())
     hours = _hours(store)
     lines: list[Line] = []
     for (run, benchmark), tasks in found.items():
         alone = sum(name == run for name, _ in found) == 1
         for line, part in _lines(benchmark, tasks, paid[run, benchmark]):
-            share = (_total(part.seconds) or 0.0) / totals[run] if totals[run] else None
+            share = (part.total("seconds") or 0.0) / totals[run] if totals[run] else None
             if share is None and alone and line["task"] is None:
                 share = 1.0
             lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
@@ -130,8 +158,8 @@ def _of_judges(store: Store, wanted: Wanted, hours: Mapping[str, Line]) -> Itera
         who = {name: rows[name][chosen].tolist()[0] for name in WHO}
         of_run = Paid.unscored({name: rows[name][rows["run_id"] == run] for name in _MEASURED})
         part = Paid.unscored({name: rows[name][chosen] for name in _MEASURED})
-        total = _total(of_run.seconds)
-        share = (_total(part.seconds) or 0.0) / total if total else None
+        total = of_run.total("seconds")
+        share = (part.total("seconds") or 0.0) / total if total else None
         line = {"benchmark": "judge", "task": rubric, "n": int(chosen.sum())}
         yield who | line | _costs(part) | _shared(hours, run, share)
 
@@ -150,35 +178,33 @@ def _lines(benchmark: str, tasks: Tasks, paid: Mapping[str, Paid]) -> Iterator[t
 
 
 def _costs(paid: Paid) -> Line:
-    computed = paid.prompt - paid.cached
-    saved = _ratio(_total(paid.prefill_s, computed), _total(computed, paid.prefill_s))
-    cached = _total(paid.cached, paid.prompt)
+    total = paid.total
+    saved = _ratio(total("prefill_s", "computed_prompt"), total("computed_prompt", "prefill_s"))
+    cached = total("cached_tokens", "prompt_tokens")
     return {
-        "measured": int(np.isfinite(paid.seconds).sum()),
-        "prompt_tokens": _whole(_total(paid.prompt)),
-        "cached_tokens": _whole(_total(paid.cached)),
-        "output_tokens": _whole(_total(paid.output)),
-        "prefill_s": _total(paid.prefill_s),
-        "decode_s": _total(paid.decode_s),
-        "prefill_tokens_s": _ratio(_total(computed, paid.prefill_s), _total(paid.prefill_s, computed)),
-        "decode_tokens_s": _ratio(_total(paid.output, paid.decode_s), _total(paid.decode_s, paid.output)),
-        "cached_share": _ratio(cached, _total(paid.prompt, paid.cached)),
+        "measured": paid.measured["seconds"],
+        **{name: _whole(total(name)) for name in ("prompt_tokens", "cached_tokens", "output_tokens")},
+        "prefill_s": total("prefill_s"),
+        "decode_s": total("decode_s"),
+        "prefill_tokens_s": _ratio(total("computed_prompt", "prefill_s"), total("prefill_s", "computed_prompt")),
+        "decode_tokens_s": _ratio(total("output_tokens", "decode_s"), total("decode_s", "output_tokens")),
+        "cached_share": _ratio(cached, total("prompt_tokens", "cached_tokens")),
         "seconds_saved": None if cached is None or saved is None else cached * saved,
-        "seconds_per_answer": _ratio(_total(paid.seconds), float(np.isfinite(paid.seconds).sum())),
-        **_per_correct("tokens", paid.tokens, paid),
-        **_per_correct("seconds", paid.seconds, paid),
+        "seconds_per_answer": _ratio(total("seconds"), paid.measured["seconds"]),
+        **_per_correct("tokens", paid),
+        **_per_correct("seconds", paid),
     }
 
 
-def _per_correct(what: str, costs: Floats, paid: Paid) -> Line:
+def _per_correct(what: str, paid: Paid) -> Line:
     """All costs over the sum of scores, of the answers of which both are known; nothing where no answer is correct."""
-    known = np.isfinite(costs) & np.isfinite(paid.scores)
-    costs, scores = costs[known], paid.scores[known]
-    if not known.any() or scores.sum() <= 0 or costs.sum() <= 0:
+    paid = paid.at(np.isfinite(paid.costs[_COSTS.index(what)]) & np.isfinite(paid.scores))
+    scores, costs = paid.scores, paid.costs[_COSTS.index(what)]
+    score, cost = float(scores.sum()), float(costs.sum())
+    if score <= 0 or cost <= 0:
         return {}
-    ratio = float(costs.sum() / scores.sum())
-    linear = ratio + (costs - ratio * scores) / scores.mean()
-    found = interval(Estimate((Stratum(1.0, paid.samples[known], paid.clusters[known], linear),)), bounded=False)
+    ratio = cost / score
+    found = interval_of(paid.design, ratio + (costs - ratio * scores) / scores.mean(), bounded=False)
     line: Line = {f"{what}_per_correct": ratio}
     if found.se and found.df:
         spread = math.exp(min(t_quantile(0.975, found.df) * found.se / ratio, 700))
@@ -241,12 +267,6 @@ def _mark_unbeaten(lines: Sequence[Line], found: Mapping[tuple[str, str], Tasks]
 def _point(line: Line) -> tuple[float, float] | None:
     score, seconds = line.get("score"), line.get("seconds_per_answer")
     return (score, seconds) if score is not None and seconds is not None and math.isfinite(score) else None
-
-
-def _total(values: Floats, beside: Floats | None = None) -> float | None:
-    """The sum of what is known, where ``beside`` is known, too; None where nothing is."""
-    known = np.isfinite(values) if beside is None else np.isfinite(values) & np.isfinite(beside)
-    return float(values[known].sum()) if known.any() else None
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lbx.benchmarks.aggregates import Average
 from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.columns import Array
+from lbx.benchmarks.columns import Array, Bools
 from lbx.report.scored import Tasks, number, starts_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
@@ -134,13 +134,20 @@ class Shared:
         """Both on the samples of both."""
         key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
         if key not in self._known:
-            here, there = np.isin(x.samples, y.samples), np.isin(y.samples, x.samples)
+            here, there = _among(x.samples, y.samples), _among(y.samples, x.samples)
             self._known[key] = (x.at(here), y.at(there), here, there)
         a, b, here, there = self._known[key]
         return (
             Stratum(x.weight, a.samples, a.clusters, x.values[here]),
             Stratum(y.weight, b.samples, b.clusters, y.values[there]),
         )
+
+
+def _among(codes: Codes, others: Codes) -> Bools:
+    """Which are among others: of numbers as ``coded`` makes them, whose table is quicker made than what numpy sorts."""
+    held = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
+    held[others] = True
+    return np.asarray(held[codes])
 
 
 def on_both(first: Number, second: Number, shared: Shared | None = None) -> tuple[Number, Number] | None:
@@ -158,7 +165,7 @@ def on_both(first: Number, second: Number, shared: Shared | None = None) -> tupl
 
 
 def _mean(estimate: Estimate) -> float:
-    return float(sum(one.weight * one.values.mean() for one in estimate.strata))
+    return float(sum(one.weight * (one.values.sum() / len(one.values)) for one in estimate.strata))
 
 
 def _named(grouping: str, name: str) -> str:

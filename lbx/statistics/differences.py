@@ -57,7 +57,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         return Difference(found, None, None, None, "t", 0, 0, 0, None)
     parts = made.sums(values)
     parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(made.share * values).max(initial=_EXACT_EPSILON)]
-    wins, losses = (int(np.count_nonzero(side > _EXACT_EPSILON)) for side in (values, -values))
+    wins, losses = (int(np.count_nonzero(side)) for side in (values > _EXACT_EPSILON, values < -_EXACT_EPSILON))
     independent = len(a.strata) == 1 and made.clusters == made.n
     exact = independent and a.right_or_wrong and b.right_or_wrong
     p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(found, parts)

@@ -13,10 +13,10 @@ demo: setup
     models/demo/demo.sh
     models/smollm2/demo.sh
 
-# ruff, mypy, import-linter, pytest; CI adds what needs root: Slurm and the image
+# ruff, mypy, import-linter beside pytest, as they have work for one core alone; CI adds what needs root: Slurm and the image
 [positional-arguments]
-test *args: lint
-    pytest -n 3 --dist worksteal "$@"
+test *args: setup
+    @just --no-deps lint & lint=$!; pytest -n 3 --dist worksteal "$@"; tests=$?; wait $lint && exit $tests
 
 # all of that, with every example that Hypothesis is asked for, and the longer rows of kills
 test-all: lint

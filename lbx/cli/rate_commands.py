@@ -75,7 +75,10 @@ def rate(
         float,
         typer.Option("--agreement", metavar="SHARE", min=0, max=1, help="Share of questions that all raters get."),
     ] = 0.2,
-    scale: Annotated[str, typer.Option("--scale", metavar="LOW-HIGH", help="Whole numbers, the best last.")] = "1-5",
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", metavar="LOW-HIGH", help="Of scores: whole numbers, the best last; default: 1-5."),
+    ] = None,
     reference_open: Annotated[
         bool, typer.Option("--reference-open", help="Show references at once; default: on a key.")
     ] = False,
@@ -106,6 +109,8 @@ def rate(
         return
     if journals:
         raise UsageError("--journal is for --collect.", command=f"lbx rate {results} --collect --journal FILE")
+    if scale and kind is RatingKind.PAIR:
+        raise UsageError("--scale is for --kind score: of two answers the better one is chosen.", fix="Leave it out.")
     check_web()
     from lbx.layout import Bundle
     from lbx.people.book import Book
@@ -129,7 +134,7 @@ def rate(
                 questions=questions and str(questions),
                 pattern=pattern,
                 limit=limit,
-                scale=_ends(scale),
+                scale=_ends(scale or "1-5"),
                 seed=seed,
                 raters_per_item=raters_per_item if len(people) > 1 else None,
                 agreement=agreement,

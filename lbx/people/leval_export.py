@@ -106,12 +106,14 @@ def _made(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -
         """
         SELECT i.item, r.model, g.output, x.score, g.run_id
         FROM rating_sets s JOIN rating_items i USING (set_id)
-        JOIN generations g ON (g.benchmark, g.task, g.sample_id, g.iteration) = (i.benchmark, i.task, i.sample_id, 0)
-             AND list_contains(s.runs::VARCHAR[], g.run_id) AND g.error IS NULL
+        JOIN (FROM generations WHERE error IS NULL
+              QUALIFY row_number() OVER (PARTITION BY run_id, benchmark, task, sample_id ORDER BY iteration) = 1) g
+             ON (g.benchmark, g.task, g.sample_id) = (i.benchmark, i.task, i.sample_id)
+             AND list_contains(s.runs::VARCHAR[], g.run_id)
         JOIN runs r USING (run_id)
-        LEFT JOIN (SELECT * FROM ratings WHERE rater = ? AND iteration = 0
-                   QUALIFY row_number() OVER (PARTITION BY set_id, item, run_id ORDER BY revision DESC) = 1) x
-             ON (x.set_id, x.item, x.run_id) = (i.set_id, i.item, g.run_id)
+        LEFT JOIN (FROM ratings WHERE rater = ? QUALIFY revision =
+                   max(revision) OVER (PARTITION BY set_id, item, run_id, iteration)) x
+             ON (x.set_id, x.item, x.run_id, x.iteration) = (i.set_id, i.item, g.run_id, g.iteration)
         WHERE s.set_id = ? ORDER BY i.position, i.item, list_position(s.runs::VARCHAR[], g.run_id)
         """,
         [rater, set_id],

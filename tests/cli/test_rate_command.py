@@ -32,6 +32,7 @@ def path(tmp_path: Path) -> Path:
         (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is no name for a rater"),
         (["--scale", "5-1"], "'5-1' is no scale"),
         (["--scale", "1-50"], "at most 20 apart"),
+        (["--scale", "1-7", "--kind", "pair"], "--scale is for --kind score"),
         (["--run", "gamma"], "There is no run 'gamma'"),
         (["--questions", "llm"], "no question of the kind 'llm'"),
         (["--kind", "pair", "--run", "alpha"], "at least two runs"),

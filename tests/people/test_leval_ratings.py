@@ -122,10 +122,19 @@ def test_documents_are_not_stored(results: Path) -> None:
     assert b"It was repaired in" not in results.read_bytes()
 
 
-def test_a_set_of_lbx_is_written_as_the_page_writes_it(results: Path) -> None:
-    """The same questions, answers and ratings, entered as `lbx rate` enters them: the official page's bytes."""
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_set_of_lbx_is_written_as_the_page_writes_it(results: Path, first: int) -> None:
+    """The same questions, answers and ratings, entered as `lbx rate` enters them: the official page's bytes. The first
+    answer that did not fail is the one that is rated.
+    """
     with Store(results) as store:
         done = import_ratings(store, read(PAGES))
+        if first:
+            store.query("UPDATE generations SET iteration = 1")
+            store.query(
+                "INSERT INTO generations BY NAME FROM generations "
+                "SELECT * REPLACE (0 AS iteration, NULL AS output, 'it broke' AS error)"
+            )
         items = store.query("SELECT * FROM rating_items ORDER BY item").dicts()
         given = store.query("SELECT * FROM ratings WHERE score IS NOT NULL").dicts()
         write_ratings(
@@ -133,7 +142,7 @@ def test_a_set_of_lbx_is_written_as_the_page_writes_it(results: Path) -> None:
             sets=[RatingSetRow("own", "score", "human", list(done.runs.values()), 1, 5)],
             items=[RatingItemRow(**{**row, "meta": {}, "set_id": "own"}) for row in items],
             ratings=[
-                RatingRow("own", row["item"], "Cy", row["run_id"], score=score, revision=revision)
+                RatingRow("own", row["item"], "Cy", row["run_id"], first, score=score, revision=revision)
                 for row in given
                 for revision, score in enumerate((1.0, row["score"]))  # a change of mind: the last one counts
             ],

@@ -125,7 +125,6 @@ def _read(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, *, in_bold: bool
 ) -> dict[str, Table]:
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
-    from lbx.report.alike import marked
     from lbx.report.reports import read
     from lbx.store import Store
 
@@ -142,6 +141,8 @@ def _read(
                     raise
                 note(f"Without the report comparison: {refused.cause}")
         if in_bold and found.get("paper"):
+            from lbx.report.alike import marked  # all pairs are compared for that
+
             found["paper"] = marked(store, wanted, found["paper"])
         return found
 

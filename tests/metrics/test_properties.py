@@ -333,7 +333,13 @@ HUGE: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.parametrize("text", HUGE)
+LIKE_ANOTHER = pytest.mark.long("as different words, which CI has")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(name, marks=[LIKE_ANOTHER] if "sentence" in name else []) for name in HUGE],
+)
 def test_a_million_characters(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All metrics in one test: to cut a million Han into words takes seconds, and is done once for all of them."""
     monkeypatch.setattr(chinese, "words", functools.cache(chinese.words))

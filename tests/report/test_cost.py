@@ -74,6 +74,7 @@ def test_what_a_correct_answer_costs_has_the_interval_of_a_ratio(tmp_path: Path)
     assert found == pytest.approx([ratio, ratio / spread, ratio * spread], rel=1e-9)
 
 
+@pytest.mark.long("200 draws to show what the exact interval above says")
 def test_the_interval_of_a_price_holds_it(tmp_path: Path) -> None:
     """Right or wrong at 30%, 60 questions: of 200 draws at least 180 intervals hold the price of 2 / 0.3 seconds."""
     random = np.random.default_rng(2)

@@ -48,6 +48,7 @@ def test_the_demo_runs_and_both_backends_agree(tmp_path: Path) -> None:
     assert kinds["multiquery_en"] < kinds["single_en"], "several needles are harder"
 
 
+@pytest.mark.long("`just real` in short; CI runs the demo, and SmolLM2 in tests/models")
 def test_a_real_model_on_real_data(
     shared: Callable[[str], Path], smollm2: Callable[[str], Path], tmp_path: Path
 ) -> None:

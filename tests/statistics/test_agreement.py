@@ -71,6 +71,7 @@ def test_the_bootstrap_interval() -> None:
     assert alone.low is not None and alone.low > found.low + 0.03
 
 
+@pytest.mark.long("200 draws")
 def test_the_bootstrap_covers() -> None:
     """Of 200 samples from a population of known alpha about 95 in 100 intervals hold it."""
     random = np.random.default_rng(11)

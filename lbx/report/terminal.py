@@ -205,7 +205,7 @@ class _Fitted:
         gone = []
         while self._wide(self._floors) > width:
             last = max(self.kept, key=lambda at: (self._columns[at].rank, at))
-            if not self._columns[last].rank:
+            if not self._columns[last].rank or len(self.kept) == 1:
                 break
             self.kept.remove(last)
             gone.append(last)

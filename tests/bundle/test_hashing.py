@@ -87,7 +87,7 @@ def test_a_flusher_tells_what_went_wrong(monkeypatch: pytest.MonkeyPatch, tmp_pa
             flusher.close()
 
 
-@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("calls", [1, 2])  # more there may not be: what is late is flushed together
 def test_a_disk_that_fails_while_it_packs_leaves_no_archive(
     bundle: Callable[..., CreateResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:

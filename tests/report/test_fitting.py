@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -115,6 +115,7 @@ def test_a_curve_stands_beside_its_numbers() -> None:
     assert [column.heading for column in drawn.columns][-4:] == ["1,024", "2,048", "unknown", "curve"]
 
 
+@example([["", "", ""], ["", "000000000\x1f\x1f\x1f", ""]], 20)  # the one column that says anything
 @given(st.lists(st.lists(st.text(max_size=40), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(20, 200))
 def test_no_line_is_wider_than_the_terminal(cells: list[list[str]], width: int) -> None:
     columns = [Column("a", "a"), Column("b", "one of the headings", rank=1), Column("c", "c")]

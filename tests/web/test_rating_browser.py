@@ -262,6 +262,7 @@ def test_a_document_of_a_megabyte_is_searched(opened: Opened, tmp_path: Path) ->
         page.keyboard.press("/")
         page.keyboard.type("nadel IM heu")
         page.locator(".find output", has_text="1 of 1").wait_for()
+        page.wait_for_function("CSS.highlights.get('here')")
         box = page.evaluate("[...CSS.highlights.get('here')][0].getBoundingClientRect().toJSON()")
         pane = page.evaluate("document.querySelector('.pane').getBoundingClientRect().toJSON()")
         assert pane["top"] < box["top"] < box["bottom"] < pane["bottom"], "it was brought into sight"

@@ -33,15 +33,11 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def windows(browser: Browser, *, refusals: bool = False) -> Iterator[Opened]:
-    """Opens sites' links in windows of their own. At the end: nobody else was asked, and no error was told.
+def watched(browser: Browser) -> Iterator[tuple[Opened, list[str], list[str]]]:
+    """What opens empty windows; what their consoles said; the addresses they asked for."""
+    contexts, said, asked = [], [], []
 
-    Args:
-        refusals: a test asks for links that are refused, and kills servers: what Chromium says of that is no error.
-    """
-    contexts, said, asked, ours = [], [], [], set()
-
-    def open_page(link: str, path: str = "", *, width: int = 1400, scripts: bool = True, scheme: str = "light") -> Page:
+    def open_window(*, width: int = 1400, scripts: bool = True, scheme: str = "light") -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,
@@ -51,18 +47,35 @@ def windows(browser: Browser, *, refusals: bool = False) -> Iterator[Opened]:
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(urlsplit(request.url).netloc))
-        ours.add(urlsplit(link).netloc)
-        page.goto(link)
-        if path:
-            page.goto(f"{link.partition('/?')[0]}{path}")
+        page.on("request", lambda request: asked.append(request.url))
         return page
 
-    yield open_page
+    yield open_window, said, asked
     for context in contexts:
         context.close()
+
+
+@contextmanager
+def windows(browser: Browser, *, refusals: bool = False) -> Iterator[Opened]:
+    """Opens sites' links in windows of their own. At the end: nobody else was asked, and no error was told.
+
+    Args:
+        refusals: a test asks for links that are refused, and kills servers: what Chromium says of that is no error.
+    """
+    ours: set[str] = set()
+    with watched(browser) as (open_window, said, asked):
+
+        def open_page(link: str, path: str = "", **options: object) -> Page:
+            page = open_window(**options)
+            ours.add(urlsplit(link).netloc)
+            page.goto(link)
+            if path:
+                page.goto(f"{link.partition('/?')[0]}{path}")
+            return page
+
+        yield open_page
     assert [text for text in said if not (refusals and text.startswith("Failed to load resource: "))] == []
-    assert set(asked) <= ours
+    assert {urlsplit(address).netloc for address in asked} <= ours
 
 
 def violations(page: Page) -> list[object]:

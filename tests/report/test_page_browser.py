@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from chromium import chromium, violations
+from chromium import Opened, chromium, violations, watched
 from page_parts import EVIL, NAMES, SPELLED, results_file
 
 from lbx.report import page as report_page
@@ -59,37 +59,23 @@ def written(path: Path) -> str:
     return path.with_suffix(".html").as_uri()
 
 
-Opened = Callable[..., "Page"]
-
-
 @pytest.fixture
 def opened(browser: Browser, url: str) -> Iterator[Opened]:
     """The page in a window of its own. At the end: it asked for nothing, and nothing was said in the console."""
-    contexts, said, asked = [], [], []
+    of_page: set[str] = set()
+    with watched(browser) as (open_window, said, asked):
 
-    def open_page(
-        hash_: str = "", *, of: str = url, width: int = 1400, scheme: str = "light", scripts: bool = True
-    ) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            java_script_enabled=scripts,  # type: ignore[arg-type]
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url.removeprefix(of).partition("#")[0]))
-        page.goto(of + hash_)
-        if scripts:
-            page.wait_for_selector("#list details")
-        return page
+        def open_page(hash_: str = "", *, of: str = url, scripts: bool = True, **options: object) -> Page:
+            page = open_window(scripts=scripts, **options)
+            of_page.add(of)
+            page.goto(of + hash_)
+            if scripts:
+                page.wait_for_selector("#list details")
+            return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
+        yield open_page
     assert said == []
-    assert set(asked) <= {""}
+    assert {address.partition("#")[0] for address in asked} <= of_page
 
 
 def found(page: Page) -> str:

@@ -67,7 +67,7 @@ for _ in $(seq 60); do
     grep -q 'token=' "$work/pages.said" && break
     sleep 1
 done
-token=$(grep -o '/?token=[A-Za-z0-9_-]*' "$work/pages.said" | head -n 1)
+token=$(grep -o '/?token=[A-Za-z0-9_-]*' "$work/pages.said" | sed -n 1p)
 [ "$(page /)" = 403 ] && [ "$(page "$token")" = 200 ] || { cat "$work/pages.said"; fail "no page came through"; }
 pkill -INT -f 'lbx browse /work/demo/results.duckdb' && wait "$pages"
 cat "$work/pages.said"

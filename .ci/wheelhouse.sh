@@ -46,7 +46,7 @@ if [ "$(cat "$out/.made-from" 2>/dev/null)" != "$stamp" ]; then
         pip wheel --wheel-dir "$out" --find-links "$out" --constraint "$work/constraints.txt" "torch==$torch_version"
     elif [ "$variant" = cpu ]; then
         pip wheel --no-deps --wheel-dir "$out" "torch==$torch_version"
-        if unzip -p "$out"/torch-*.whl '*.dist-info/METADATA' | grep -q '^Requires-Dist: nvidia-'; then
+        if unzip -p "$out"/torch-*.whl '*.dist-info/METADATA' | grep '^Requires-Dist: nvidia-' >/dev/null; then
             rm -rf "$out"
             fail "pip finds torch only as its CUDA build, which takes gigabytes. Set PIP_EXTRA_INDEX_URL to PyTorch's" \
                 "index of CPU builds, or gather for GPUs: .ci/wheelhouse.sh cuda"
@@ -56,7 +56,8 @@ if [ "$(cat "$out/.made-from" 2>/dev/null)" != "$stamp" ]; then
     # The build runs this pip, so that the base needs none.
     pip download --no-deps --dest "$out" "pip==$("$python" -c 'import pip; print(pip.__version__)')"
     # llama.cpp's OpenMP, which slim images lack.
-    gomp=$(ldconfig -p | awk '/libgomp\.so\.1 .*(x86-64|AArch64)/ {print $NF; exit}')
+    # It reads to the end: a reader that leaves early ends the whole script now and then, by SIGPIPE and pipefail.
+    gomp=$(ldconfig -p | awk '/libgomp\.so\.1 .*(x86-64|AArch64)/ && !n++ {print $NF}')
     [ -n "$gomp" ] || fail "there is no libgomp.so.1 here. Install it, e.g. apt-get install libgomp1"
     cp "$gomp" "$out/lib/libgomp.so.1"
     echo "$stamp" > "$out/.made-from"

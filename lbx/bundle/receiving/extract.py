@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,7 @@ from lbx.bundle.evidence import Evidence
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.receiving.base import Base
+from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
@@ -44,7 +45,7 @@ class UnpackResult(Evidence):
         root: the folder to give to ``lbx run --bundle``.
         digest: the bundle's digest.
         files, bytes: number and total size of its payload files.
-        already: True where the same bundle was there before, and nothing was written.
+        already: True where the same bundle was there before: its files were hashed again, and nothing was written.
         trusted, signatures, unsafe: as in ``VerifyReport``.
         from_base: how many of the files the base has lent.
     """
@@ -80,14 +81,16 @@ def unpack(
         base: for a delta, the unpacked bundle that it was made against.
 
     Raises:
-        BundleError: as ``verify``; or ``to`` holds something else, the disk is too small, or the base is missing
-            or changed. Nothing is left behind.
+        BundleError: as ``verify``; or ``to`` holds something else, or this bundle with changed files, the disk is too
+            small, or the base is missing or changed. Nothing is left behind.
     """
     archive, to = Path(archive), Path(to)
     try:
         with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
             already = _occupied(to, reading.contents)
-            if not already:
+            if already:
+                verify_folder(to, progress, unsafe=unsafe)
+            else:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 _sweep(to)
                 lender = _lender(reading, base, archive)
@@ -171,14 +174,24 @@ def _unpack_beside(reading: TrustedArchive, to: Path, progress: Progress, base: 
 @contextmanager
 def _passing_folder(to: Path) -> Iterator[Path]:
     """A locked folder beside ``to``; whatever is left of it in the end is removed."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{to.name}.partial-{os.getpid()}-", dir=to.parent))
-    lock = _lock(folder)
+    folder, lock = _locked_folder(to)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+def _locked_folder(to: Path) -> tuple[Path, int | None]:
+    """A new folder and its lock; None on a file system without locks."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f".{to.name}.partial-{os.getpid()}-", dir=to.parent))
+        # Until it is locked, a sweep from another container may take it away, or be about to.
+        with suppress(FileNotFoundError, BlockingIOError):
+            lock = _lock(folder)
+            if lock is None or os.path.samestat(os.fstat(lock), folder.stat()):
+                return folder, lock
 
 
 def _sweep(to: Path) -> None:
@@ -189,10 +202,10 @@ def _sweep(to: Path) -> None:
         if match is None or not path.is_dir() or path.is_symlink() or _alive(int(match[1])):
             continue
         # In another container the process may live unseen; its lock is seen everywhere.
-        lock = _lock(path)
-        if lock is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
+        with suppress(FileNotFoundError, BlockingIOError):
+            if (lock := _lock(path)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
 
 
 def _alive(process: int) -> bool:
@@ -206,10 +219,18 @@ def _alive(process: int) -> bool:
 
 
 def _lock(folder: Path) -> int | None:
-    """A lock on ``folder`` that dies with this process, or None where another has it."""
+    """A lock on ``folder`` that dies with this process; None on a file system without locks.
+
+    Raises:
+        BlockingIOError: another process has it.
+        FileNotFoundError: the folder is gone.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
     except OSError:
         os.close(handle)
         return None

@@ -145,6 +145,7 @@ async function answers() {
     from = Math.max(0, Math.min(start, Math.floor((shown.length - 1) / PAGE) * PAGE));
     const to = Math.min(from + PAGE, shown.length), found = shown.length.toLocaleString("en");
     $("list").replaceChildren(...Array.from(shown.subarray(from, to), item));
+    $("list").ariaBusy = false;
     $("found").textContent = to ? `${from + 1} to ${to} of ${found} answers` : "No answer is so.";
     $("before").disabled = from === 0;
     $("next").disabled = to === shown.length;
@@ -174,7 +175,11 @@ async function answers() {
       open(document.querySelector(`#list details[data-row="${i}"]`));
     } else $("found").textContent = "This page has no answer " + wanted + ".";
   }
-  controls.oninput = () => { clearTimeout(waiting); waiting = setTimeout(select, 60); };
+  controls.oninput = () => {
+    $("list").ariaBusy = true;
+    clearTimeout(waiting);
+    waiting = setTimeout(select, 60);
+  };
   controls.onsubmit = () => false;
   $("before").onclick = () => draw(from - PAGE);
   $("next").onclick = () => draw(from + PAGE);

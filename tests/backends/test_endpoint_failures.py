@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -138,16 +139,46 @@ def test_a_request_that_breaks_the_connection_fails_alone_until_it_happens_three
     def answer(payload: Any, _: int) -> Answer:
         return (0, {}, "") if "poison" in payload["messages"][0]["content"] else chatted("fine")
 
-    _, backend = serve(answer, retries=1)
-    for _ in range(2):
-        with pytest.raises(BackendError, match="gave no answer to t/t/1"):
-            complete(backend, asked(text="poison"))
-    assert complete(backend, asked()).text == "fine"
-    for _ in range(2):
-        with pytest.raises(BackendError):
-            complete(backend, asked(text="poison"))
-    with pytest.raises(EndpointError, match="the same command continues"):
-        complete(backend, asked(text="poison"))
+    server, backend = serve(answer, retries=1)
+    for times in (2, 3):
+        for _ in range(times):
+            with pytest.raises(BackendError, match="gave no answer to t/t/1"):
+                complete(backend, asked(text="poison"))
+        if times == 2:
+            assert complete(backend, asked()).text == "fine"
+    before = len(server.posts(CHAT))
+    with pytest.raises(EndpointError, match="is there, but gave no answer 3 times in a row.*the same command continues"):
+        complete(backend, asked())
+    assert len(server.posts(CHAT)) == before
+
+
+def test_slow_requests_fail_alone_however_many_of_them_time_out_together(serve: Any) -> None:
+    def slowly(payload: Any, _: int) -> Answer:
+        if "slow" in payload["messages"][0]["content"]:
+            time.sleep(2)
+        return chatted("fine")
+
+    _, backend = serve(slowly, timeout_s=0.5, concurrency=4)
+    requests = [asked(name=str(n), text=f"{'slow' if n < 4 else 'quick'} {n}") for n in range(12)]
+    outcomes = dict(backend.generate_many(requests))
+    assert {n for n, one in outcomes.items() if isinstance(one, BackendError)} == {0, 1, 2, 3}
+    assert {one.text for one in outcomes.values() if isinstance(one, Completion)} == {"fine"}
+
+
+def test_a_server_that_hangs_ends_the_run_after_some_requests_that_count_as_failed(serve: Any) -> None:
+    """So that the run is not held up by the same requests when it goes on."""
+    release = threading.Event()
+    server, backend = serve(lambda *_: (release.wait(30), chatted("late"))[1], timeout_s=0.3, concurrency=2)
+    outcomes = {}
+    try:
+        with pytest.raises(EndpointError, match="3 times in a row"):
+            for index, outcome in backend.generate_many([asked(name=str(n), text=f"q{n}") for n in range(40)]):
+                outcomes[index] = outcome
+    finally:
+        release.set()
+    assert len(outcomes) >= 3
+    assert all(isinstance(one, BackendError) and "timeout_s" in str(one) for one in outcomes.values())
+    assert len(server.posts(CHAT)) < 12
 
 
 def test_a_server_that_is_too_slow_is_not_asked_twice(serve: Any) -> None:

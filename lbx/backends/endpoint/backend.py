@@ -31,12 +31,12 @@ from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, Prom
 from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
 from lbx.backends.options import EndpointOptions
 from lbx.backends.weights import fingerprint
-from lbx.errors import BackendError, LbxError, PromptError, UsageError
+from lbx.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
 from lbx.prompts import Tokenizer
 from lbx.records import Completion, Request
 
 LOST_AFTER = 3
-"""So many requests in a row without an answer, and the server counts as gone even if it still says something."""
+"""So many requests one after another without an answer, and the server is asked no more, even if it is there."""
 
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
@@ -65,6 +65,7 @@ class EndpointBackend:
         self._text = PromptText(self.tokenizer)
         self._lock = threading.Lock()
         self._unanswered = 0
+        self._unanswered_at = 0.0
         self._workers = 0
         self._system_taken: bool | None = None
 
@@ -175,13 +176,14 @@ class EndpointBackend:
         return {"messages": messages, **kwargs}
 
     def _ask(self, request: Request, prompt: Mapping[str, Any], *, with_stop: bool) -> Reply:
+        self._refuse_when_lost()
         kind = self._facts.kind
         payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
         start = time.perf_counter()
         try:
             found = self._server.post(self._wire.path, payload)
         except UnreachableError as exc:
-            raise self._unreachable(request, exc) from exc
+            raise self._unreachable(request, exc, start) from exc
         except RefusedError as exc:
             raise self._refused(request, exc) from exc
         with self._lock:
@@ -199,12 +201,24 @@ class EndpointBackend:
                 fix="It cuts prompts, or runs another model than the card's tokenizer is of.",
             )
 
-    def _unreachable(self, request: Request, exc: UnreachableError) -> LbxError:
-        with self._lock:
-            self._unanswered += 1
-            often = self._unanswered >= LOST_AFTER
-        if often or not self._server.is_alive():
+    def _refuse_when_lost(self) -> None:
+        """Raises EndpointError: the server is there, and answers nothing. What it did not answer is stored as failed
+        by now, so that a run that goes on does not meet the same requests first.
+        """
+        if self._unanswered >= LOST_AFTER:
+            raise EndpointError(
+                f"The model server {self._server.url} is there, but gave no answer {self._unanswered} times in a row.",
+                fix="Look into its log; give it longer (timeout_s) or less at once (concurrency) in the card. Then the "
+                "same command continues; --retry-failed asks again what has failed.",
+            )
+
+    def _unreachable(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
+        if not self._server.is_alive():
             return self._server.explain(exc)
+        with self._lock:
+            if start >= self._unanswered_at:  # requests that waited together are one sign, not several
+                self._unanswered += 1
+                self._unanswered_at = time.perf_counter()
         return BackendError(
             f"The model server {self._server.url} gave no answer to {request.key}: {exc}.",
             fix="Give it longer (timeout_s) or less at once (concurrency) in the card; --retry-failed asks again.",

@@ -49,12 +49,14 @@ class BatchFailedError(Exception):
     Args:
         cause: what it said.
         unanswered: indices of the requests without an answer, those first whose answers grew or were to grow next.
+        computed: how many of these, from the first on, the pass that failed may have computed something of; at least 1.
     """
 
-    def __init__(self, cause: BackendError, unanswered: Sequence[int]) -> None:
+    def __init__(self, cause: BackendError, unanswered: Sequence[int], computed: int) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.unanswered = tuple(unanswered)
+        self.computed = computed
 
 
 @dataclass(slots=True)
@@ -123,7 +125,8 @@ class DecodeBatch:
                 yield from self._step()
         except BackendError as exc:
             waiting = [branch.index for branch in self.plan.branches[self._place :]]
-            raise BatchFailedError(exc, [answer.branch.index for answer in self._active] + waiting) from exc
+            growing = [answer.branch.index for answer in self._active]
+            raise BatchFailedError(exc, growing + waiting, len(growing) + bool(waiting)) from exc
         finally:
             for sequence in range(self.memory.max_sequences):
                 self.memory.drop(sequence)

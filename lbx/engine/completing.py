@@ -43,28 +43,54 @@ def complete_all(
                 computed(prompt - said.cached_tokens + said.output_tokens)
             yield index, said
         return
-    memory, left = backend.sequences(), list[int]()
+    memory, fitting = backend.sequences(), list[int]()
     room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window
     for index, request in enumerate(requests):
         try:
             check_fits(request, room)
-            left.append(index)
+            fitting.append(index)
         except PromptError as exc:
             yield index, exc
-    answers = capacity_of(memory, batching=batching).answers
+
+    def batch(indices: Sequence[int], answers: int) -> DecodeBatch:
+        asked = [requests[index] for index in indices]
+        return DecodeBatch(memory, asked, backend.tokenizer, backend.eos_ids, computed, answers, watch)
+
+    yield from _complete_here(batch, fitting, capacity_of(memory, batching=batching).answers)
+
+
+MakeBatch = Callable[[Sequence[int], int], DecodeBatch]
+"""A batch of the requests of these indices, of which so many answers may grow at a time."""
+
+
+def _complete_here(make: MakeBatch, left: Sequence[int], answers: int) -> Iterator[tuple[int, Outcome]]:
+    """Answer them together. Where a pass fails, those in it are asked alone, and the others together again."""
     while left:
-        asked = [requests[index] for index in left]
-        batch = DecodeBatch(memory, asked, backend.tokenizer, backend.eos_ids, computed, answers, watch)
+        suspects: Sequence[int] = ()
         try:
-            for place, completion in batch.run():
-                yield left[place], completion
-            left = []
+            yield from _run(make, left, answers)
+            left = ()
         except BatchFailedError as failure:
-            left = [left[place] for place in failure.unanswered]
-            # One request may have broken the pass for all: alone, each of them shows whether it was the one.
+            suspects, left = failure.unanswered[: failure.computed], failure.unanswered[failure.computed :]
             if answers == 1:
-                yield left.pop(0), failure.cause
-            answers = 1
+                yield suspects[0], failure.cause
+                suspects, left = (), (*suspects[1:], *left)
+        culprits = 0
+        for index, outcome in _complete_here(make, suspects, 1):
+            culprits += not isinstance(outcome, Completion)
+            yield index, outcome
+        if not culprits:  # it was too much at a time
+            answers = max(1, answers // 2)
+
+
+def _run(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, Outcome]]:
+    """``DecodeBatch.run`` with the requests' own indices."""
+    try:
+        for place, completion in make(indices, answers).run():
+            yield indices[place], completion
+    except BatchFailedError as failure:
+        unanswered = [indices[place] for place in failure.unanswered]
+        raise BatchFailedError(failure.cause, unanswered, failure.computed) from failure.cause
 
 
 def complete(backend: Backend, request: Request, watch: Watch | None = None) -> Completion:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -336,6 +337,44 @@ def test_whoever_breaks_a_pass_fails_alone(batching: bool) -> None:
     assert "the context window is 100" in failed[11]
     assert all(said(found[n]) == said(alone(requests[n])) for n in found if n not in failed)
     assert not memory.sequences
+
+
+def test_one_bad_prompt_leaves_the_others_together() -> None:
+    """What it costs does not grow with the job: those of its pass are asked alone, the others together again."""
+
+    def passes(bad: int | None) -> int:
+        requests = [request(n, [1, 2, 3, n], 12) for n in range(10, 210)]
+        memory = ToyMemory(max_sequences=10, fails_on=bad)
+        outcomes = list(complete_all(ToyBackend(memory), requests, batching=True))
+        found = dict(outcomes)
+        assert len(outcomes) == len(found) == len(requests)
+        failed = [n for n, one in found.items() if not isinstance(one, Completion)]
+        assert failed == ([] if bad is None else [bad - 10])
+        assert all(said(one) == said(alone(requests[n])) for n, one in found.items() if n not in failed)
+        return memory.steps
+
+    alone_steps = 10 * 12
+    assert passes(bad=15) <= passes(bad=None) + 2 * alone_steps
+
+
+@dataclass
+class HalfTheRoom(ToyMemory):
+    """Fails when more grow together than it says, as a device does whose memory others use, too."""
+
+    room: int = 3
+
+    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+        if len(items) > self.room:
+            raise BackendError("out of memory")
+        return super().extend(items)
+
+
+def test_what_fails_together_alone_is_asked_by_fewer_at_a_time() -> None:
+    requests = [request(n, [1, 2, 3, n], 12) for n in range(10, 90)]
+    memory = HalfTheRoom(max_sequences=10)
+    found = dict(complete_all(ToyBackend(memory), requests, batching=True))
+    assert {n: said(one) for n, one in found.items()} == {n: said(alone(one)) for n, one in enumerate(requests)}
+    assert memory.steps < len(requests) * 12 / 2
 
 
 def test_stopping_in_the_middle_leaves_nothing_behind() -> None:

@@ -1,4 +1,4 @@
-"""A run's samples in jobs: large enough to find what prompts share, and no document's questions in two of them."""
+"""A run's samples in jobs: large enough to find what prompts share, and a document's questions in one of them."""
 
 from __future__ import annotations
 
@@ -39,19 +39,22 @@ class JobSize:
 
     Attributes:
         questions: prompts; all iterations of a sample count.
-        characters: of documents and questions, each sample's once. A token of a waiting prompt takes some 36 bytes, and
+        characters: of documents and questions, each sample's once. A token of a waiting prompt takes some 12 bytes, and
             iterations share them.
+        most_characters: a job ends there, even within a document, which is then read again: 250 questions on one of
+            128,000 tokens, some 600 MB.
     """
 
     questions: int = 512
     characters: int = 8_000_000
+    most_characters: int = 128_000_000
 
     @classmethod
     def for_workers(cls, workers: int, total: int) -> JobSize:
         """Smaller jobs where several processes share the work, so that none is left with a long last one."""
         if workers < 2:
             return cls()
-        return cls(max(16, min(512, total // (8 * workers))), 8_000_000 // workers)
+        return cls(max(16, min(512, total // (8 * workers))), 8_000_000 // workers, 128_000_000 // workers)
 
 
 def make_jobs(
@@ -81,7 +84,8 @@ def make_jobs(
         samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
         for position, sample in first.selection.of(task, samples):
             full = questions >= size.questions or characters >= size.characters
-            if job and full and first.read_together(sample) != first.read_together(job[-1].sample):
+            apart = full and bool(job) and first.read_together(sample) != first.read_together(job[-1].sample)
+            if apart or characters >= size.most_characters:
                 yield job
                 job, questions, characters = [], 0, 0
             for run, agenda in enumerate(agendas):

@@ -87,6 +87,15 @@ def test_every_question_is_in_one_job_and_no_document_in_two(
     assert all(jobs)
 
 
+def test_a_job_ends_within_a_document_that_has_too_many_questions(bundle: Bundle) -> None:
+    """Hundreds of prompts of one long document would take gigabytes while they wait."""
+    whole = jobs_of([agenda(bundle)], [set()], JobSize(1, 1))
+    parts = jobs_of([agenda(bundle)], [set()], JobSize(1, 1, most_characters=1))
+    assert max(map(len, whole)) > 1
+    assert {len(job) for job in parts} == {1}
+    assert asked(parts) == asked(whole)
+
+
 def test_what_is_done_is_told(bundle: Bundle) -> None:
     done = {SampleKey(TASK.benchmark, TASK.name, f"q{number}") for number in range(7)}
     told: list[object] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.base import AnsweringBackend
+from lbx.backends.options import ScriptedOptions
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.summaries import Summaries
 from lbx.engine.kinship import same_family, tokenizer_sha256
@@ -224,6 +225,12 @@ def _template(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | None
         return None
     source = chat.choose(tokenizer.chat_template) if settings.chat else None
     if not source:
+        if settings.chat and chat.enabled and not isinstance(loaded.card.options, ScriptedOptions):
+            log.warning(
+                f"{loaded.card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
+                "trained to chat, name its template in a card (template_file under [chat]); --no-chat says that none "
+                "is meant."
+            )
         if asked:
             log.info(
                 f"{option} does not reach the model: prompts go to it without a chat template. It does as it was "

@@ -19,6 +19,9 @@ _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))
 
 # How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way.
 MODE_OF_RUN = """nullif(concat_ws(' ',
+                   CASE WHEN r.settings->>'chat' = 'false' OR (r.backend IN ('hf', 'llamacpp', 'endpoint')
+                            AND json_type(r.settings, '$."backend.chat".template_sha256') = 'NULL'
+                            AND r.settings->>'$."backend.api"' IS DISTINCT FROM 'chat') THEN 'no chat template' END,
                    CASE r.settings->>'thinking' WHEN 'true' THEN 'thinking' WHEN 'false' THEN 'no thinking'
                         ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,

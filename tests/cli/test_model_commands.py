@@ -105,3 +105,23 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
 )
 def test_a_name_that_is_none(lbx: Lbx, folder: Path, name: str, words: tuple[str, ...]) -> None:
     fails(lbx("run", "-b", "long", "-m", name, "-t", "needle", "-o", "r.duckdb", cwd=folder), 2, *words)
+
+
+def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
+    lbx: Lbx, bundle: Path, tmp_path: Path
+) -> None:
+    """Asked raw, a model that was trained to chat scores as if it knew nothing; nothing else would show it."""
+    pytest.importorskip("torch", reason="needs lbx[hf]")
+    asked = ("--bundle", bundle, "--model", DEMO, "--tasks", "needle/single_en", "--limit", "1")
+    results = tmp_path / "r.duckdb"
+    done = lbx("run", *asked, "-o", results)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stderr.split())
+    assert told.index("hf has no chat template: prompts go to it as they are") < told.index("of 1 task")
+    assert "hf has no chat template" in " ".join(lbx("prompts", *asked).stderr.split())
+    (row,) = json.loads(lbx("report", results, "task_scores", "--format", "json").stdout)
+    assert row["mode"] == "no chat template"
+    meant = lbx("run", *asked, "--no-chat", "-o", tmp_path / "meant.duckdb")
+    assert "no chat template" not in meant.stderr
+    (row,) = json.loads(lbx("report", tmp_path / "meant.duckdb", "task_scores", "--format", "json").stdout)
+    assert row["mode"] == "no chat template"

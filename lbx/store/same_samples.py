@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import duckdb
 
-from lbx.store.rows import NO_DOCUMENT
-
 _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
     "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
@@ -43,8 +41,7 @@ def other_sample(
         SELECT new.benchmark, new.task, new.sample_id
         FROM ({new_rows}) new
         JOIN samples old USING (benchmark, task, sample_id)
-        WHERE (old.context_sha256 <> new.context_sha256
-               AND '{NO_DOCUMENT}' NOT IN (old.context_sha256, new.context_sha256))
+        WHERE old.context_sha256 <> new.context_sha256
            OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
            OR (old."references"::VARCHAR <> new."references"::VARCHAR
                AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
@@ -57,11 +54,11 @@ def other_sample(
 
 def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()) -> None:
     """Take what the file does not know of its samples from rows that do."""
-    unknown_things = f"context_sha256 = '{NO_DOCUMENT}' OR \"references\"::VARCHAR = '[]' OR question = ''"
+    unknown_things = "context_sha256 IS NULL OR \"references\"::VARCHAR = '[]' OR question = ''"
     if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
         return
     for unknown, columns in (
-        (f"old.context_sha256 = '{NO_DOCUMENT}' AND new.context_sha256 <> '{NO_DOCUMENT}'", _ALL_OF_A_SAMPLE),
+        ("old.context_sha256 IS NULL AND new.context_sha256 IS NOT NULL", _ALL_OF_A_SAMPLE),
         (
             "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
             ('"references"', "question", "meta"),

@@ -25,7 +25,6 @@ from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
 from lbx.store.rows import (
-    NO_DOCUMENT,
     BenchmarkRow,
     GenerationRow,
     GroupRow,
@@ -398,7 +397,7 @@ class Store:
             f"""
             SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
                    g.iteration, g.output, g.original_tokens,
-                   CASE WHEN a.context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE a.context_sha256 END AS document
+                   coalesce(a.context_sha256, '') AS document
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
             WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS {"NOT " if failed else ""}NULL
             ORDER BY a.position, a.sample_id, g.iteration

@@ -84,6 +84,19 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     adding.write_groups(tasks)
 
 
+def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
+    """Make anew what is made of samples of which the file knows more now: another run has told their documents, say."""
+    tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]
+    runs = (
+        "SELECT DISTINCT run_id, benchmark FROM generations "
+        "WHERE list_contains(?::VARCHAR[], benchmark || '/' || task) ORDER BY ALL"
+    )
+    for run_id, name in store.query(runs, [tasks]).rows if tasks else ():
+        if name in benchmarks:
+            add_up(store, run_id, benchmarks[name])
+    store.completed.clear()
+
+
 class AddingUp:
     """A run's numbers of one benchmark, from rows to rows.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lbx.benchmarks.base import Benchmark
-from lbx.engine.adding_up import AddingUp, Answers, add_up, failed_rows, in_order, scored_row
+from lbx.engine.adding_up import AddingUp, Answers, add_up, add_up_completed, failed_rows, in_order, scored_row
 from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.engine.similarity import Similarities
 from lbx.records import Sample, SampleKey, Score
@@ -88,6 +88,7 @@ def rescore(
                     done += count
                     progress(done, total)
             family.adding.write_groups(family.tasks)
+    add_up_completed(store, wanted.benchmarks)
     return done
 
 

@@ -14,6 +14,7 @@ from lbx.benchmarks.judging import PAIR, Judging, Rubric
 from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
 from lbx.benchmarks.leval_tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.benchmarks.rubrics import read_rubric
+from lbx.engine.adding_up import add_up_completed
 from lbx.engine.judging import Answered, Found, Wanted, make_rounds, protocol, read_answers
 from lbx.engine.kinship import judged_models
 from lbx.engine.selection import select_samples
@@ -94,6 +95,7 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
                 run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
                 log.info(f"The published answers of {name} are the run {run_id} in {output}.")
                 found[name] = run_id
+            add_up_completed(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))
     against = found[spec.against] if spec.against else None
     return replace(

@@ -52,11 +52,14 @@ def other_sample(
     ).fetchone()
 
 
-def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()) -> None:
-    """Take what the file does not know of its samples from rows that do."""
+def complete_samples(
+    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
+) -> set[tuple[str, str]]:
+    """Take what the file does not know of its samples from rows that do. Returns the (benchmark, task)s of these."""
     unknown_things = "context_sha256 IS NULL OR \"references\"::VARCHAR = '[]' OR question = ''"
     if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
-        return
+        return set()
+    completed: set[tuple[str, str]] = set()
     for unknown, columns in (
         ("old.context_sha256 IS NULL AND new.context_sha256 IS NOT NULL", _ALL_OF_A_SAMPLE),
         (
@@ -66,9 +69,12 @@ def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, param
         ("old.question = '' AND new.question <> ''", ("question",)),
     ):
         taken = ", ".join(f"{column} = {_NEWLY_KNOWN.get(column, f'new.{column}')}" for column in columns)
-        connection.execute(
-            f"UPDATE samples old SET {taken} FROM ({new_rows}) new "
-            "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
-            f"AND {unknown}",
-            list(parameters),
+        completed.update(
+            connection.execute(
+                f"UPDATE samples old SET {taken} FROM ({new_rows}) new "
+                "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
+                f"AND {unknown} RETURNING old.benchmark, old.task",
+                list(parameters),
+            ).fetchall()
         )
+    return completed

@@ -55,6 +55,10 @@ class Store:
         threads: at most so many work on a query; 0 for one a core.
         after_commit: called after every commit.
 
+    Attributes:
+        completed: (benchmark, task)s of which samples were completed that were there already: numbers that other runs
+            have of them are made of less than is known now (``lbx.engine.adding_up.add_up_completed``).
+
     Raises:
         StoreError: not a results file, one that holds more than lbx puts into it, made by a newer lbx, in use by
             another process, unwritable.
@@ -71,6 +75,7 @@ class Store:
     ) -> None:
         self.path = path
         self.read_only = read_only
+        self.completed: set[tuple[str, str]] = set()
         self._after_commit = after_commit
         with uninterrupted():
             self._connection, made = connect(path, read_only, beside, threads)
@@ -277,7 +282,7 @@ class Store:
                 "the data.",
                 fix="Write this run to a results file of its own (-o FILE).",
             )
-        complete_samples(connection, rows, parameters)
+        self.completed |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[ResultRow | LengthRow | GroupRow | BenchmarkRow]) -> None:
         """Replace tasks' numbers, or a benchmark's numbers over them.

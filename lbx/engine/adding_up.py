@@ -162,13 +162,13 @@ class AddingUp:
         units = {row.sample.length_unit: [row.sample.length for row in answers.rows] for row in answers.rows[:1]}
         if any(answers.tokens):
             units[PROMPT_TOKENS] = [tokens or 0 for tokens in answers.tokens]
-        found = []
+        found, head = [], self._heads[task].metric if task in self._heads else None
         for unit, lengths in units.items():
             bins: dict[int, list[ScoredSample]] = {}
             for row, length in zip(answers.rows, lengths, strict=True):
                 bins.setdefault(1 << (length - 1).bit_length() if length > 0 else 0, []).append(row)
             for position, up_to in enumerate(sorted(bins)):
-                for one in self._aggregate(task, bins[up_to])[:1]:
+                for one in (one for one in self._aggregate(task, bins[up_to]) if one.metric == head):
                     found.append(LengthRow(
                         *self._names, task, one.metric, self._benchmark.metric_version, unit, position, up_to or None,
                         one.n, one.score, **_interval(self._benchmark, one),

@@ -69,7 +69,8 @@ _IN_OFFICIAL_UNITS = f"""{_UNIT} * {{t}}.low AS low, {_UNIT} * {{t}}.high AS hig
 
 HEADS = """
             SELECT run_id, benchmark, task, arg_max(metric, n) AS metric FROM (
-                SELECT run_id, benchmark, task, metric, count(*) AS n FROM {scores} GROUP BY ALL HAVING bool_or(headline)
+                SELECT run_id, benchmark, task, metric, count(*) AS n FROM {scores}
+                GROUP BY ALL HAVING bool_or(headline)
             ) GROUP BY ALL"""
 """Each task's one headline: of those that its answers have, the metric that all of them have."""
 

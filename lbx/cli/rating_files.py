@@ -16,6 +16,8 @@ def import_ratings(
     path: Path, output: Path, *, rater: str | None, set_id: str | None, bundle: Path | None, as_json: bool
 ) -> None:
     """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    from lbx.benchmarks import BENCHMARKS
+    from lbx.engine.adding_up import add_up_completed
     from lbx.layout import Bundle
     from lbx.people.leval_files import read
     from lbx.people.leval_ratings import import_ratings as taken
@@ -26,6 +28,7 @@ def import_ratings(
     files = read(path, rater)  # before the results file is made
     with Store(output) as store:
         done = taken(store, files, bundle=opened, set_id=set_id)
+        add_up_completed(store, BENCHMARKS)
     if as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))

@@ -12,7 +12,7 @@ from typing import Any
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import Judging
 from lbx.benchmarks.summaries import Summaries
-from lbx.engine.adding_up import add_up
+from lbx.engine.adding_up import add_up, add_up_completed
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import StoreError, UsageError
 from lbx.people.journal import journal_of
@@ -132,6 +132,8 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
                     f"{run}: {behind:,} answers of {name} have no score of metric version "
                     f"{BENCHMARKS[name].metric_version}; lbx score {merged.output} --run {run} adds it."
                 )
+    store.completed |= merging.completed
+    add_up_completed(store, BENCHMARKS)
     opinions.add_up_all(store)  # a run and its judges, or raters, may have lain in different files
 
 

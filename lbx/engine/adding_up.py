@@ -84,6 +84,19 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     adding.write_groups(tasks)
 
 
+def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
+    """Make anew what is made of samples of which the file knows more now: another run has told their documents, say."""
+    tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]
+    runs = (
+        "SELECT DISTINCT run_id, benchmark FROM generations "
+        "WHERE list_contains(?::VARCHAR[], benchmark || '/' || task) ORDER BY ALL"
+    )
+    for run_id, name in store.query(runs, [tasks]).rows if tasks else ():
+        if name in benchmarks:
+            add_up(store, run_id, benchmarks[name])
+    store.completed.clear()
+
+
 class AddingUp:
     """A run's numbers of one benchmark, from rows to rows.
 
@@ -149,13 +162,13 @@ class AddingUp:
         units = {row.sample.length_unit: [row.sample.length for row in answers.rows] for row in answers.rows[:1]}
         if any(answers.tokens):
             units[PROMPT_TOKENS] = [tokens or 0 for tokens in answers.tokens]
-        found = []
+        found, head = [], self._heads[task].metric if task in self._heads else None
         for unit, lengths in units.items():
             bins: dict[int, list[ScoredSample]] = {}
             for row, length in zip(answers.rows, lengths, strict=True):
                 bins.setdefault(1 << (length - 1).bit_length() if length > 0 else 0, []).append(row)
             for position, up_to in enumerate(sorted(bins)):
-                for one in self._aggregate(task, bins[up_to])[:1]:
+                for one in (one for one in self._aggregate(task, bins[up_to]) if one.metric == head):
                     found.append(LengthRow(
                         *self._names, task, one.metric, self._benchmark.metric_version, unit, position, up_to or None,
                         one.n, one.score, **_interval(self._benchmark, one),

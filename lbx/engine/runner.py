@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from lbx.engine.adding_up import add_up
+from lbx.engine.adding_up import add_up, add_up_completed
 from lbx.engine.executors import Executor
 from lbx.engine.jobs import JobSize, PendingSample, make_jobs
 from lbx.engine.scoring import catch_up, score_rows
@@ -200,6 +200,7 @@ class Runner:
                 for agenda in self.agendas:
                     for name in names:
                         add_up(self.store, agenda.run_id, agenda.benchmarks[name])
+                add_up_completed(self.store, self.agendas[0].benchmarks)
         for agenda, outcome in zip(self.agendas, self.outcomes, strict=True):
             self._look_back(agenda, outcome)
         return self.outcomes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lbx.benchmarks.base import Benchmark
-from lbx.engine.adding_up import AddingUp, Answers, add_up, failed_rows, in_order, scored_row
+from lbx.engine.adding_up import AddingUp, Answers, add_up, add_up_completed, failed_rows, in_order, scored_row
 from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.engine.similarity import Similarities
 from lbx.records import Sample, SampleKey, Score
@@ -88,26 +88,33 @@ def rescore(
                     done += count
                     progress(done, total)
             family.adding.write_groups(family.tasks)
+    add_up_completed(store, wanted.benchmarks)
     return done
 
 
 def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
-    """Score a run's earlier answers where an older lbx has: a task's numbers are made of one metric version."""
+    """Score a run's earlier answers where an older lbx has: a task's numbers are made of one metric version.
+
+    An answer without any score, as one that only a judge reads, is not behind: scores are committed with their answers.
+
+    Raises:
+        UsageError: they need the embeddings of a model, and the file does not say of which.
+    """
     behind = dict(
         store.query(
             """
-            SELECT g.task, count(*) FROM generations g
-            ANTI JOIN (SELECT * FROM scores WHERE metric_version = ?) s
-                USING (run_id, benchmark, task, sample_id, iteration)
-            WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL GROUP BY ALL
+            SELECT task, count(*) FROM (
+                SELECT task, sample_id, iteration FROM scores WHERE run_id = ? AND benchmark = ?
+                GROUP BY ALL HAVING bool_and(metric_version <> ?))
+            GROUP BY ALL
             """,
-            [benchmark.metric_version, run_id, benchmark.name],
+            [run_id, benchmark.name, benchmark.metric_version],
         ).rows
     )
     if not behind:
         return
     with ScoringPool(sum(behind.values())) as pool:
-        family = _Family(benchmark, AddingUp(store, run_id, benchmark), store, run_id, None, pool)
+        family = _Family(benchmark, AddingUp(store, run_id, benchmark), store, run_id, Similarities(), pool)
         for task in in_order(benchmark, behind):
             deque(family.rescore(task), maxlen=0)
     add_up(store, run_id, benchmark)

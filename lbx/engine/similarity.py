@@ -23,7 +23,8 @@ class Similarities:
 
     Args:
         embedder: the model; None uses only what the results file holds from earlier.
-        model: whose stored vectors count where there is no embedder; None takes the only model there is.
+        model: whose stored vectors count where there is no embedder; None takes the only model that has any of the
+            answers.
         progress: called with how many texts are embedded, and of how many.
     """
 
@@ -48,7 +49,7 @@ class Similarities:
             BackendError: the embedding model failed.
         """
         texts = {sha256_text(text): text for one in wanted if one is not None for text in (one.text, *one.references)}
-        model = self._model or (_only_model(store) if texts else None)
+        model = self._model or (_only_model(store, [one.text for one in wanted if one is not None]) if texts else None)
         if not texts or model is None:
             return [None] * len(wanted)
         found = {key: np.frombuffer(value, "<f4") for key, value in vectors(store, model, list(texts)).items()}
@@ -75,12 +76,14 @@ def identity(embedder: Embedder) -> str:
     return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
 
 
-def _only_model(store: Store) -> str | None:
-    models = embedding_models(store)
+def _only_model(store: Store, texts: Sequence[str]) -> str | None:
+    """The model that answers were embedded by; their references may be those of other runs, too."""
+    models = embedding_models(store, list(map(sha256_text, texts)))
     if len(models) > 1:
         raise UsageError(
             f"{store.path} holds embeddings of several models: {', '.join(models)}.",
-            fix="Say which counts with --embedding, by its card or by one of these names.",
+            fix="Say which counts with --embedding, by its card or by one of these names, before anything else.",
+            command=f"lbx score {store.path} --embedding NAME",
         )
     return models[0] if models else None
 

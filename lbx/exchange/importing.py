@@ -140,7 +140,7 @@ def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None
 def _run_row(given: Understood) -> RunRow:
     form, reading = given.form, given.reading
     judged = {"judged": True} if reading.judged else {}
-    return import_of(
+    row = import_of(
         form.name,
         reading.content_sha256,
         given.bundle,
@@ -152,6 +152,15 @@ def _run_row(given: Understood) -> RunRow:
         **judged,
         **given.told,
     )
+    return replace(row, task_samples=_counts(given))
+
+
+def _counts(given: Understood) -> dict[str, int] | None:
+    """How many samples the bundle has of each task; a file for a judge is never about all of them."""
+    if given.bundle is None or given.reading.judged:
+        return None
+    tasks = BENCHMARKS[given.form.name].tasks(given.bundle, list(given.reading.tasks))
+    return {task.full_name: task.samples for task in tasks if task.name in given.reading.tasks}
 
 
 def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:

@@ -18,7 +18,7 @@ from lbx.layout import Bundle
 from lbx.records import Sample, canonical_json, sha256_text
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
-from lbx.store.rows import NO_DOCUMENT, stored_sample
+from lbx.store.rows import stored_sample
 
 MT_BENCH = "mt_bench"
 Question = tuple[str, str]
@@ -197,4 +197,4 @@ def _write_run(store: Store, run_id: str, run: _Made, file: JudgeFile, bundle: B
 
 def _documents(store: Store, benchmark: str) -> dict[tuple[str, str], str]:
     rows = store.query("SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?", [benchmark]).rows
-    return {(task, name): digest for task, name, digest in rows if digest != NO_DOCUMENT}
+    return {(task, name): digest for task, name, digest in rows if digest}

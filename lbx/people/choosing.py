@@ -13,7 +13,6 @@ from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
 from lbx.records import sha256_text
-from lbx.store.rows import NO_DOCUMENT
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -114,7 +113,7 @@ def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
         row["sample_id"],
         row["question"],
         tuple(map(str, references)) if isinstance(references, list) else (),
-        "" if row["document"] == NO_DOCUMENT else row["document"] or "",
+        row["document"] or "",
         tuple(Answer(one["run_id"], one["iteration"], one["output"]) for one in rows),
     )
     return frozenset(marks), item

@@ -70,9 +70,11 @@ class _Documents(dict[str, str]):
             texts += [sample.context for same in bundled(bundle).values() for sample in same.values()]
         super().__init__((sha256_text(text), text) for text in texts)
 
-    def __missing__(self, digest: str) -> str:
+    def __missing__(self, digest: str | None) -> str:
         raise UsageError(
-            f"A rated document is not here (SHA-256 {digest[:12]}...); {self._results} holds none.",
+            f"A rated document is not here (SHA-256 {digest[:12]}...); {self._results} holds none."
+            if digest
+            else f"{self._results} does not say which document a rated question is about.",
             fix="Name the bundle with --bundle DIR, or the file that the pages were made of: --documents FILE.",
         )
 

@@ -6,6 +6,7 @@ from lbx.errors import UsageError
 from lbx.report.pairs import chosen_pairs
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
+from lbx.store.views import HEADS
 
 _FLAGS = {
     "truncated": "prompt cut",
@@ -31,7 +32,8 @@ def table(store: Store, wanted: Wanted) -> Table:
     return store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
-        scored AS (SELECT * FROM newest_scores WHERE headline)
+        heads AS ({HEADS.format(scores="newest_scores")}),
+        scored AS (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric))
         SELECT run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration, x.score AS score_a, y.score AS score_b,
                y.score - x.score AS difference, s.question, s."references",
                a.output AS output_a, b.output AS output_b, {_flags("a")} AS flags_a, {_flags("b")} AS flags_b

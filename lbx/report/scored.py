@@ -20,7 +20,6 @@ from lbx.benchmarks.columns import Columns, ScoredRows
 from lbx.records import Sample, ScoredSample, TaskScore
 from lbx.statistics.estimates import Interval, coded
 from lbx.store import Store, Table
-from lbx.store.rows import NO_DOCUMENT
 from lbx.store.views import MODE_OF_RUN
 
 Array = npt.NDArray[Any]
@@ -53,11 +52,11 @@ _NAMED = f"""
     SELECT run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in
     FROM runs r JOIN distinctions d USING (run_id)
 """  # noqa: S608 (our own names)
-_SAMPLES = f"""
+_SAMPLES = """
     SELECT rowid, benchmark, task, sample_id, question, language, length, length_unit, meta,
-           CASE WHEN context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE context_sha256 END AS document
+           coalesce(context_sha256, '') AS document
     FROM samples WHERE benchmark <> 'judge' ORDER BY position, sample_id
-"""  # noqa: S608 (our own names)
+"""
 
 
 def scored(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from lbx.benchmarks.judging import PAIR, Judging, Rubric
 from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
 from lbx.benchmarks.leval_tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.benchmarks.rubrics import read_rubric
+from lbx.engine.adding_up import add_up_completed
 from lbx.engine.judging import Answered, Found, Wanted, make_rounds, protocol, read_answers
 from lbx.engine.kinship import judged_models
 from lbx.engine.selection import select_samples
@@ -50,7 +50,7 @@ def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
                 "something else.",
                 fix="Leave one of them out.",
             )
-    return JudgeSpec(**told, runs=tuple(GPT4), against=BASELINE)
+    return JudgeSpec(**told, runs=tuple(PUBLISHED + model for model in GPT4), against=PUBLISHED + BASELINE)
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
@@ -95,6 +95,7 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
                 run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
                 log.info(f"The published answers of {name} are the run {run_id} in {output}.")
                 found[name] = run_id
+            add_up_completed(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))
     against = found[spec.against] if spec.against else None
     return replace(
@@ -150,18 +151,29 @@ def _protocols(stores: Sequence[Store]) -> dict[str, bool]:
     return {run_id: protocol(settings) for run_id, settings in rows}
 
 
-def _models(stores: Sequence[Store]) -> dict[str, str]:
-    """{model that one run alone is of: the run}, judges and published answers left out."""
+def _models(stores: Sequence[Store]) -> dict[str, list[str]]:
+    """{model: the runs that are of it}, judges and published answers left out."""
     asked = "SELECT model, run_id FROM runs ANTI JOIN judges ON run_id = judge_id WHERE NOT starts_with(run_id, ?)"
-    rows = {tuple(row) for store in stores for row in store.query(asked, [PUBLISHED]).rows}
-    runs_of = Counter(model for model, _ in rows)
-    return {model: run_id for model, run_id in rows if runs_of[model] == 1}
+    models: dict[str, list[str]] = {}
+    for model, run_id in sorted({tuple(row) for store in stores for row in store.query(asked, [PUBLISHED]).rows}):
+        models.setdefault(model, []).append(run_id)
+    return models
 
 
-def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, str], bundle: Bundle) -> str:
-    """The run that a model's name means; a run's own name, and that of published answers, come first."""
-    published = (*published_names(bundle), *published_names(bundle, length_hint=False))
-    return name if name in held or name in published else models.get(name, name)
+def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence[str]], bundle: Bundle) -> str:
+    """The run that a name means: one of that name, else the only one of that model; published models keep theirs.
+
+    Raises:
+        UsageError: it may be any of several, published answers among them.
+    """
+    if name in held:
+        return name
+    published = name in (*published_names(bundle), *published_names(bundle, length_hint=False))
+    runs = models.get(name, ())
+    meant = [*runs, *([PUBLISHED + name] if published else [])]
+    if len(meant) > 1:
+        raise UsageError(f"{name!r} may be any of {', '.join(meant)}.", fix="Name the one that you mean.")
+    return runs[0] if runs else name
 
 
 def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool], *, length_hint: bool) -> str:

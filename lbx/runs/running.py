@@ -27,7 +27,6 @@ from lbx.engine.summarizing import stored
 from lbx.engine.work import Agenda
 from lbx.errors import LbxError, UsageError
 from lbx.layout import Bundle
-from lbx.records import SampleKey
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
@@ -173,7 +172,7 @@ def _ask(
 ) -> dict[str, Outcome]:
     """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
     workers = run.spec.workers
-    done = [_begin(store, row, failed=retry_failed, empty=retry_empty) for row in asker.rows]
+    done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in asker.rows]
     run_ids = [row.run_id for row in asker.rows]
     agendas = run.agendas(run_ids)
     total = sum(agenda.total for agenda in agendas)
@@ -222,12 +221,6 @@ def _extent(agenda: Agenda) -> str:
     tasks = f"{len(agenda.tasks)} task{'s' if len(agenda.tasks) > 1 else ''}"
     prompts = f", {agenda.total:,} answers" if agenda.total > asked else ""
     return f"{asked:,}{of} samples of {tasks}{prompts}"
-
-
-def _begin(store: Store, row: RunRow, *, failed: bool, empty: bool) -> set[SampleKey]:
-    """Enter a run, or take it up again, without its failed or empty answers; what of it is done."""
-    done = store.begin_run(row)
-    return store.begin_run(row) if store.forget_answers(row.run_id, failed=failed, empty=empty) else done
 
 
 def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:

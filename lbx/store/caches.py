@@ -35,9 +35,11 @@ class _RetrievalRow(TableRow):
     text: str
 
 
-def embedding_models(store: Store) -> list[str]:
-    """The models whose vectors the file holds."""
-    return [row[0] for row in store.query("SELECT DISTINCT model FROM embeddings ORDER BY ALL").rows]
+def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
+    """The models whose vectors the file holds: of any text, or of one of these, by hash."""
+    some = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
+    found = store.query(f"SELECT DISTINCT model FROM embeddings {some} ORDER BY ALL", [list(of)] if of else [])
+    return [row[0] for row in found.rows]
 
 
 def vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:

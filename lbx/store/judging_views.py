@@ -5,8 +5,6 @@ What is said of an answer that has changed since (``current``) stays in ``judgem
 
 from __future__ import annotations
 
-from lbx.store.rows import NO_DOCUMENT
-
 _RATER = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"
 _QUESTION = (
     "judge_id, benchmark, task, sample_id, run_id, iteration, against_run_id, against_iteration, judge_iteration"
@@ -223,8 +221,7 @@ JUDGING_VIEWS: dict[str, str] = {
         )
         SELECT b.*, CASE WHEN b.kind = 'score' THEN (b.rating - b.scale_low) / (b.scale_high - b.scale_low)
                          WHEN b.verdict = 'answer' THEN 1.0 WHEN b.verdict = 'against' THEN 0.0 ELSE 0.5 END AS score,
-               CASE WHEN a.context_sha256 IS NULL OR a.context_sha256 = '{NO_DOCUMENT}' THEN ''
-                    ELSE a.context_sha256 END AS document_sha256
+               coalesce(a.context_sha256, '') AS document_sha256
         FROM sides b LEFT JOIN samples a USING (benchmark, task, sample_id)
     """,
     # The mean is added up as L-Eval's page adds it up: each score times how often it was given, in the order they came.

@@ -56,11 +56,13 @@ class Merging:
         runs: {run: the files that hold it}.
         rows: {table: rows in the file}.
         notes: what was let pass, in sentences.
+        completed: (benchmark, task)s of which one file knows more than another.
     """
 
     runs: dict[str, list[Path]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    completed: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def joined(self) -> list[str]:
@@ -110,7 +112,7 @@ def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, mer
     columns = _columns_of(connection)
     for run in store.query(f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL").dicts():
         _take_run(store, connection, run, source, merging)
-    _take_samples(connection, source)
+    _take_samples(connection, source, merging)
     for table, (key, may_differ) in _KEYED.items():
         compared = [name for name in columns[table] if name not in (*key, *may_differ)]
         _refuse_other_row(connection, table, key, compared, source)
@@ -210,7 +212,7 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
 # Rows
 
 
-def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path) -> None:
+def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
     rows = f"SELECT * FROM {_SOURCE}.samples"
     if other := other_sample(connection, rows):
         raise StoreError(
@@ -218,6 +220,13 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path) -> None:
             "document, question or references.",
             fix="The files are of different revisions of the data; merge only files of the same bundle.",
         )
+    known = ", ".join(f"{{row}}.{name}" for name in ("context_sha256", '"references"', "question"))
+    merging.completed.update(
+        connection.execute(
+            f"SELECT DISTINCT benchmark, task FROM ({rows}) new JOIN samples old USING (benchmark, task, sample_id) "
+            f"WHERE ({known.format(row='old')}) IS DISTINCT FROM ({known.format(row='new')})"
+        ).fetchall()
+    )
     complete_samples(connection, rows)
     _insert(connection, "samples")
 

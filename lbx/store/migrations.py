@@ -240,6 +240,13 @@ CREATE TABLE ratings (
 );
 """
 
+# What an older lbx wrote where nobody knew the document: the hash of an empty text.
+UNKNOWN_DOCUMENTS = """
+ALTER TABLE samples ALTER COLUMN context_sha256 DROP NOT NULL;
+UPDATE samples SET context_sha256 = NULL
+WHERE context_sha256 = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855';
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -252,5 +259,6 @@ MIGRATIONS: tuple[str, ...] = (
     RUN_METADATA,
     INTERVALS,
     RATINGS,
+    UNKNOWN_DOCUMENTS,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -37,13 +37,13 @@ def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -
     for kind, table in _TABLE_OF.items():
         rows = [row for row in results if isinstance(row, kind)]
         key = _ADDED_UP[table]
-        _delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
+        delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
         insert(connection, table, rows)
 
 
 def delete_scores(connection: duckdb.DuckDBPyConnection, scored: Iterable[tuple[str, str, str, int]]) -> None:
     """Delete tasks' scores, each (run, benchmark, task, metric version)."""
-    _delete(connection, "scores", _TASK_VERSION, scored)
+    delete(connection, "scores", _TASK_VERSION, scored)
 
 
 def forget(
@@ -60,11 +60,11 @@ def forget(
     runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
     for table, key in _ADDED_UP.items():
         if key == _TASK_VERSION:
-            _delete(connection, table, ("run_id", "benchmark", "task"), answered)
-            _delete(connection, table, key, scored)
+            delete(connection, table, ("run_id", "benchmark", "task"), answered)
+            delete(connection, table, key, scored)
         else:
-            _delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
-            _delete(connection, table, key, runs)
+            delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
+            delete(connection, table, key, runs)
     for judge in {name[0] for name in (*answered, *scored) if name[1] == "judge"}:
         connection.execute(
             "DELETE FROM group_results WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
@@ -78,7 +78,7 @@ def forget(
         )
 
 
-def _delete(
+def delete(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: Iterable[tuple[Any, ...]]
 ) -> None:
     """Delete the rows that have one of these values in these columns; of scores' numbers none but theirs."""

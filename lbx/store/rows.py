@@ -26,9 +26,6 @@ def as_json(value: object) -> str:
     return text
 
 
-NO_DOCUMENT = sha256_text("")
-"""The document's hash where an imported file does not hold the document."""
-
 PROMPT_TOKENS = "prompt tokens"
 """The unit of a length that the model's own tokenizer counts, before truncation."""
 
@@ -82,14 +79,17 @@ class RunRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class SampleRow(TableRow):
-    """One row of ``samples``: what was asked, and its place in the data. Of the document only the hash is stored."""
+    """One row of ``samples``: what was asked, and its place in the data.
+
+    Of the document only the hash is stored; NULL where nobody knows it (an imported file does not hold it).
+    """
 
     sample: Sample
     position: int
 
     def values(self) -> dict[str, object]:
         of_sample = {column.name: getattr(self.sample, column.name) for column in fields(Sample)}
-        document = sha256_text(of_sample.pop("context"))
+        document = sha256_text(context) if (context := of_sample.pop("context")) else None
         return {**of_sample, "meta": dict(self.sample.meta), "context_sha256": document, "position": self.position}
 
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import duckdb
 
-from lbx.store.rows import NO_DOCUMENT
-
 _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
     "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
@@ -43,8 +41,7 @@ def other_sample(
         SELECT new.benchmark, new.task, new.sample_id
         FROM ({new_rows}) new
         JOIN samples old USING (benchmark, task, sample_id)
-        WHERE (old.context_sha256 <> new.context_sha256
-               AND '{NO_DOCUMENT}' NOT IN (old.context_sha256, new.context_sha256))
+        WHERE old.context_sha256 <> new.context_sha256
            OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
            OR (old."references"::VARCHAR <> new."references"::VARCHAR
                AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
@@ -55,13 +52,16 @@ def other_sample(
     ).fetchone()
 
 
-def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()) -> None:
-    """Take what the file does not know of its samples from rows that do."""
-    unknown_things = f"context_sha256 = '{NO_DOCUMENT}' OR \"references\"::VARCHAR = '[]' OR question = ''"
+def complete_samples(
+    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
+) -> set[tuple[str, str]]:
+    """Take what the file does not know of its samples from rows that do. Returns the (benchmark, task)s of these."""
+    unknown_things = "context_sha256 IS NULL OR \"references\"::VARCHAR = '[]' OR question = ''"
     if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
-        return
+        return set()
+    completed: set[tuple[str, str]] = set()
     for unknown, columns in (
-        (f"old.context_sha256 = '{NO_DOCUMENT}' AND new.context_sha256 <> '{NO_DOCUMENT}'", _ALL_OF_A_SAMPLE),
+        ("old.context_sha256 IS NULL AND new.context_sha256 IS NOT NULL", _ALL_OF_A_SAMPLE),
         (
             "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
             ('"references"', "question", "meta"),
@@ -69,9 +69,12 @@ def complete_samples(connection: duckdb.DuckDBPyConnection, new_rows: str, param
         ("old.question = '' AND new.question <> ''", ("question",)),
     ):
         taken = ", ".join(f"{column} = {_NEWLY_KNOWN.get(column, f'new.{column}')}" for column in columns)
-        connection.execute(
-            f"UPDATE samples old SET {taken} FROM ({new_rows}) new "
-            "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
-            f"AND {unknown}",
-            list(parameters),
+        completed.update(
+            connection.execute(
+                f"UPDATE samples old SET {taken} FROM ({new_rows}) new "
+                "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
+                f"AND {unknown} RETURNING old.benchmark, old.task",
+                list(parameters),
+            ).fetchall()
         )
+    return completed

@@ -25,7 +25,6 @@ from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
 from lbx.store.rows import (
-    NO_DOCUMENT,
     BenchmarkRow,
     GenerationRow,
     GroupRow,
@@ -44,6 +43,8 @@ from lbx.store.views import VIEWS
 
 _FAILED = "error IS NOT NULL"
 _EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
+_ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
+_SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
 
 
 class Store:
@@ -55,6 +56,10 @@ class Store:
         beside: the only other files that may be read or written through it.
         threads: at most so many work on a query; 0 for one a core.
         after_commit: called after every commit.
+
+    Attributes:
+        completed: (benchmark, task)s of which samples were completed that were there already: numbers that other runs
+            have of them are made of less than is known now (``lbx.engine.adding_up.add_up_completed``).
 
     Raises:
         StoreError: not a results file, one that holds more than lbx puts into it, made by a newer lbx, in use by
@@ -72,6 +77,7 @@ class Store:
     ) -> None:
         self.path = path
         self.read_only = read_only
+        self.completed: set[tuple[str, str]] = set()
         self._after_commit = after_commit
         with uninterrupted():
             self._connection, made = connect(path, read_only, beside, threads)
@@ -187,8 +193,11 @@ class Store:
 
     # Writing
 
-    def begin_run(self, run: RunRow) -> set[SampleKey]:
+    def begin_run(self, run: RunRow, *, failed: bool = False, empty: bool = False) -> set[SampleKey]:
         """Enter a run, or take it up again.
+
+        Args:
+            failed, empty: whether what failed, or holds nothing but white space, is to be asked again.
 
         Returns:
             The keys that are already answered or have failed; the caller leaves them alone.
@@ -222,8 +231,11 @@ class Store:
                 connection.execute(
                     f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(told))})", told
                 )
+        again = [f"({rule})" for rule, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted] or ["false"]
         done = self.query(
-            "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ?", [run.run_id]
+            "SELECT benchmark, task, sample_id, iteration FROM generations "
+            f"WHERE run_id = ? AND NOT coalesce({' OR '.join(again)}, false)",
+            [run.run_id],
         )
         return {SampleKey(*row) for row in done.rows}
 
@@ -243,7 +255,7 @@ class Store:
         generations: Sequence[GenerationRow] = (),
         scores: Sequence[ScoreRow] = (),
     ) -> None:
-        """Commit rows, all or none. A row with the same key replaces the old one; task results made of old rows go.
+        """Commit rows, all or none. A row with the same key replaces the old one; what was made of old rows goes.
 
         Raises:
             StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
@@ -253,9 +265,29 @@ class Store:
         with self.transaction() as connection:
             insert(connection, "samples", samples, replace=False)
             self._match_samples(connection, samples)
+            self._forget_replaced(connection, generations)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
             numbers.forget(connection, answered, scored)
+
+    def _forget_replaced(self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
+        """Delete scores and verifications of the answers that other ones replace; those of the same answer stay."""
+        # Hardly ever is one of them there; to read all rows twice would take a fifth of the time of writing them.
+        form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
+        keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
+        if not connection.execute(
+            f"SELECT 1 FROM generations SEMI JOIN ({keys}) USING ({', '.join(_ANSWER)}) LIMIT 1",
+            [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],
+        ).fetchone():
+            return
+        said = [", ".join(f"{row}.{name}" for name in _SAID) for row in ("old", "new")]
+        replaced = connection.execute(
+            f"SELECT {', '.join(_ANSWER)} FROM ({rows_of_json(connection, 'generations')}) new "
+            f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({said[0]}) IS DISTINCT FROM ({said[1]})",
+            [as_parameter(generations)],
+        ).fetchall()
+        for table in ("scores", "verifications"):
+            numbers.delete(connection, table, _ANSWER, replaced)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
         """Commit all scores of one or more tasks anew. Whatever they had of the same metric version goes, metrics
@@ -278,7 +310,7 @@ class Store:
                 "the data.",
                 fix="Write this run to a results file of its own (-o FILE).",
             )
-        complete_samples(connection, rows, parameters)
+        self.completed |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[ResultRow | LengthRow | GroupRow | BenchmarkRow]) -> None:
         """Replace tasks' numbers, or a benchmark's numbers over them.
@@ -296,26 +328,6 @@ class Store:
                 [run_id, benchmark],
             )
             insert(connection, "group_results", results)
-
-    def forget_answers(self, run_id: str, *, failed: bool, empty: bool) -> int:
-        """Forget which of a run's answers failed, or hold nothing but white space, with their scores and the numbers
-        made of them, so that they are asked again. Returns how many.
-        """
-        wrong = " OR ".join(text for text, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted)
-        if not wrong:
-            return 0
-        with self.transaction() as connection:
-            tasks = connection.execute(
-                f"DELETE FROM generations WHERE run_id = ? AND ({wrong}) RETURNING run_id, benchmark, task",
-                [run_id],
-            ).fetchall()
-            connection.execute(
-                "DELETE FROM scores WHERE run_id = $1 AND (benchmark, task, sample_id, iteration) NOT IN "
-                "(SELECT (benchmark, task, sample_id, iteration) FROM generations WHERE run_id = $1)",
-                [run_id],
-            )
-            numbers.forget(connection, set(tasks), set())
-        return len(tasks)
 
     def finish_run(self, run_id: str, status: str) -> None:
         """Close a run: status "done", "interrupted" or "failed"."""
@@ -398,7 +410,7 @@ class Store:
             f"""
             SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
                    g.iteration, g.output, g.original_tokens,
-                   CASE WHEN a.context_sha256 = '{NO_DOCUMENT}' THEN '' ELSE a.context_sha256 END AS document
+                   coalesce(a.context_sha256, '') AS document
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
             WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS {"NOT " if failed else ""}NULL
             ORDER BY a.position, a.sample_id, g.iteration

@@ -67,6 +67,13 @@ _UNIT = "CASE WHEN {{t}}.official IS NOT NULL THEN CASE {{t}}.benchmark {units} 
 _IN_OFFICIAL_UNITS = f"""{_UNIT} * {{t}}.low AS low, {_UNIT} * {{t}}.high AS high, {{t}}.clusters, {{t}}.cluster_by,
                    {{t}}.method, {_UNIT} * {{t}}.se AS se, {{t}}.df, {{t}}.within"""
 
+HEADS = """
+            SELECT run_id, benchmark, task, arg_max(metric, n) AS metric FROM (
+                SELECT run_id, benchmark, task, metric, count(*) AS n FROM {scores}
+                GROUP BY ALL HAVING bool_or(headline)
+            ) GROUP BY ALL"""
+"""Each task's one headline: of those that its answers have, the metric that all of them have."""
+
 _LENGTH_UP_TO = "CASE WHEN a.length > 0 THEN (2 ** ceil(log2(a.length)))::BIGINT END"
 _LONGEST_VALUE, _LONGEST_WORDS = 24, 80
 
@@ -97,17 +104,19 @@ def _live(results: str, *by: str) -> str:
             FROM newest_scores s LEFT JOIN samples a USING (benchmark, task, sample_id)
             WHERE s.{_EVALUATED} AND NOT EXISTS (
                 SELECT 1 FROM {results} r WHERE r.run_id = s.run_id AND r.benchmark = s.benchmark AND r.task = s.task)
+        ), heads AS (
+            {HEADS.format(scores="unfinished")}
         ), means AS (
             SELECT {of_task}, metric, topic, count(*) AS n, avg(score ORDER BY sample_id, iteration) AS score,
-                   bool_or(headline) AS headline, bool_or(partial IS NOT NULL) AS partial
+                   bool_or(partial IS NOT NULL) AS partial
             FROM unfinished u
             WHERE metric = 'empty' OR NOT EXISTS (
                 SELECT 1 FROM empty_outputs e WHERE {" AND ".join(f"e.{n} = u.{n}" for n in key.split(", "))})
             GROUP BY ALL
         ), together AS (
-            SELECT {of_task}, metric, sum(n)::BIGINT AS n, bool_or(headline) AS headline, bool_or(partial) AS partial,
-                   avg(score ORDER BY topic) AS score
-            FROM means GROUP BY ALL
+            SELECT {of_task}, m.metric, sum(n)::BIGINT AS n, coalesce(bool_or(m.metric = h.metric), false) AS headline,
+                   bool_or(partial) AS partial, avg(score ORDER BY topic) AS score
+            FROM means m LEFT JOIN heads h USING (run_id, benchmark, task) GROUP BY ALL
         ), live AS (
             SELECT * REPLACE (CASE WHEN benchmark = 'leval' AND metric = 'geometric_mean'
                                    THEN product(score) FILTER (WHERE starts_with(metric, 'rouge'))
@@ -315,11 +324,13 @@ VIEWS: dict[str, str] = {
     """,
     # Every pair of runs, on the samples that both have answered.
     "comparison": f"""
-        WITH outcome AS (
+        WITH heads AS (
+            {HEADS.format(scores="newest_scores")}
+        ), outcome AS (
             SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, g.output, s.metric, s.score
             FROM generations g
-            LEFT JOIN newest_scores s ON s.run_id = g.run_id AND s.benchmark = g.benchmark AND s.task = g.task
-                AND s.sample_id = g.sample_id AND s.iteration = g.iteration AND s.headline
+            LEFT JOIN (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric)) s
+                USING (run_id, benchmark, task, sample_id, iteration)
             WHERE g.error IS NULL AND g.{_EVALUATED}
         )
         SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,

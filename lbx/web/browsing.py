@@ -21,7 +21,6 @@ from lbx.layout import Bundle
 from lbx.records import sha256_text
 from lbx.store import Store
 from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
-from lbx.store.rows import NO_DOCUMENT
 from lbx.store.runs import run_names
 from lbx.web.documents import Documents
 from lbx.web.pages import number_in, page, refused
@@ -164,7 +163,7 @@ class BrowsingPages:
         shows_prompt = request.query_params.get("show") == "prompt"
         digest = answer.values["context_sha256"]
         key, compared = self._rebuilt(answer) if shows_prompt else ("", "")
-        document = self._documents.get(key or ("" if digest == NO_DOCUMENT else digest))
+        document = self._documents.get(key or digest or "")
         return page(
             "answer.html",
             told="",

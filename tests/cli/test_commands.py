@@ -209,6 +209,24 @@ def test_empty_answers_are_asked_again_when_told_to(lbx: Lbx, bundle: Path, answ
     assert lbx(*mean).stdout == "score,n\n0.625,8\n"
 
 
+def test_what_is_asked_again_alone_is_forgotten_alone(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    """The other failed and empty answers stay, with what they leave open of their tasks' numbers."""
+    path, table = tmp_path / "results.duckdb", tmp_path / "model.jsonl"
+    lines = [json.loads(line) for line in answers.read_text().splitlines()]
+    spoilt: list[dict[str, str]] = [{"error": "gone"}, {"text": ""}]
+    kept = [line | spoilt[place % 2] if place % 4 < 2 else line for place, line in enumerate(lines)]
+    table.write_text("\n".join(map(json.dumps, kept)))
+    command = ("run", "--bundle", bundle, "--model", table, "-o", path, "--run", "r", "--no-plan", "--json")
+    assert lbx(*command, "--tasks", "needle/single_en,needle/multikey_en").returncode == 3
+    held = ("sql", path, "SELECT task, sample_id, output, error FROM generations ORDER BY ALL", "--format", "csv")
+    shown = ("sql", path, "SELECT * EXCLUDE (low) FROM task_results ORDER BY ALL", "--format", "csv")
+    before = lbx(*held).stdout, lbx(*shown).stdout
+    assert "gone" in before[0] and "multikey_en" in before[1]
+    again = lbx(*command, "--tasks", "needle/single_en", "--limit", 2, "--retry-failed", "--retry-empty")
+    assert 0 < json.loads(again.stdout)["failed"] + json.loads(again.stdout)["answered"] <= 2
+    assert (lbx(*held).stdout, lbx(*shown).stdout) == before
+
+
 def test_a_run_can_be_extended(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
     command = ("run", "--bundle", bundle, "--model", answers, "-o", path, "--json")

@@ -226,7 +226,36 @@ def test_a_run_may_be_named_by_its_model(
     assert spec.read_text("utf-8") == saved
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'one'")
-    fails(lbx(*judge(home, results, always_first, "--run", "one", "--against", "y")), 2, "There is no run 'one' in")
+    said = "'one' may be any of hintless, x, y. Name the one that you mean."
+    fails(lbx(*judge(home, results, always_first, "--run", "one", "--against", "y")), 2, said)
+
+
+def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
+    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+) -> None:
+    """Neither is taken silently for the other; a run's own name means that run, and --calibrate the published ones."""
+    with Store(results) as store:
+        store.query("UPDATE runs SET model = 'claude-100k' WHERE run_id = 'x'")
+    both = "'claude-100k' may be any of x, published-claude-100k"
+    for more in (("--run", "claude-100k", "--against", "y"), ("--run", "y", "--against", "claude-100k")):
+        fails(lbx(*judge(home, results, always_first, *more)), 2, both)
+    for what in (("show", results), ("export", "leval", results, "-o", tmp_path / "out"), ("rate", results)):
+        fails(lbx(*what, "--run", "claude-100k"), 2, "There is no run 'claude-100k'")
+    names = ("x", "published-claude-100k")
+    told = [arg for name in names for arg in ("--run", name)]
+    assert lbx(*judge(home, results, always_first, *told, "--against", "y")).returncode == 0
+    judged = "SELECT DISTINCT meta->>'run_id' FROM samples WHERE benchmark = 'judge' ORDER BY ALL"
+    assert {name for (name,) in rows(results, judged)} == {*names}
+    with Store(results) as store:
+        for table_ in ("runs", "generations", "scores"):
+            store.query(f"UPDATE {table_} SET run_id = 'claude-100k' WHERE run_id = 'x'")
+    spec, calibrated = tmp_path / "judge.json", tmp_path / "calibrated.json"
+    more = ("--run", "claude-100k", "--against", "y", "--save-spec", spec)
+    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    assert spec_of(json.loads(spec.read_text("utf-8")), "").runs == ("claude-100k",)
+    done = lbx(*judge(home, results, always_first, "--calibrate", "--save-spec", calibrated))
+    assert done.returncode == 0, done.stderr
+    assert all(run.startswith("published-") for run in spec_of(json.loads(calibrated.read_text("utf-8")), "").runs)
 
 
 def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(

@@ -24,13 +24,13 @@ from engine_parts import (
     run_row,
     scripted,
 )
-from newer_metric import Longer, Newer
+from newer_metric import Blind, Longer, Newer, NewerBlind
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.engine.scoring import Rescoring, add_up, rescore
+from lbx.engine.scoring import Rescoring, add_up, catch_up, rescore
 from lbx.engine.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.engine.settings import RunSettings
 from lbx.errors import StoreError
@@ -252,6 +252,19 @@ def test_a_run_that_a_newer_lbx_takes_up_has_one_metric_version(tmp_path: Path, 
     assert store.query("SELECT n, metric_version FROM task_scores").rows == [(6, Newer.metric_version)]
     versions = store.query("SELECT metric_version, count(*) FROM scores GROUP BY 1 ORDER BY 1").rows
     assert versions == [(LongBench.metric_version, 4), (Newer.metric_version, 6)]
+
+
+def test_what_has_no_score_is_not_scored_at_each_resume(tmp_path: Path) -> None:
+    bundle = longbench_bundle(tmp_path / "bundle", {"qasper": [longbench_row(n, "qasper") for n in range(6)]})
+    _, backend = scripted(tmp_path / "model", {"*": "person 1"})
+    commits: list[int] = []
+    with Store(tmp_path / "results.duckdb", after_commit=lambda _: commits.append(1)) as store:
+        run(store, make_work(bundle, LongBench().tasks(bundle), backend, RunSettings(), benchmarks=use(Blind())))
+        for benchmark, behind in ((Blind(), False), (NewerBlind(), True), (NewerBlind(), False)):
+            commits.clear()
+            catch_up(store, "r1", benchmark)
+            assert bool(commits) == behind, benchmark
+        assert store.query("SELECT n, metric_version FROM task_scores").rows == [(5, Newer.metric_version)]
 
 
 def test_metrics_that_are_no_more_leave_nothing_behind(tmp_path: Path, store: Store) -> None:

@@ -15,7 +15,7 @@ from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
 from lbx.backends.weights import resolve_embedder
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro import NO_MODEL, LongBenchPro
-from lbx.engine.scoring import Rescoring, rescore
+from lbx.engine.scoring import Rescoring, catch_up, rescore
 from lbx.engine.settings import RunSettings
 from lbx.engine.similarity import Similarities, identity
 from lbx.errors import BackendError, UsageError
@@ -207,3 +207,31 @@ def test_batches_before_a_failure_are_kept(store: Store) -> None:
     assert Similarities(rest).of(store, wanted) == [0.0] * 300
     assert [len(call) for call in rest.calls] == [88]
     assert set(rest.texts) == set(broken.calls[2])
+
+
+class NewerPro(LongBenchPro):
+    """To come."""
+
+    metric_version = LongBenchPro.metric_version + 1
+
+
+def test_a_run_that_a_newer_lbx_takes_up_keeps_what_an_embedding_model_gave(
+    store: Store, summaries: dict[str, str]
+) -> None:
+    rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(Counting())))
+    whole, number = scores(store), "SELECT metric, n, score, partial FROM task_scores WHERE headline"
+    before = store.query(number).rows
+    catch_up(store, "r1", NewerPro())
+    assert store.query("SELECT DISTINCT metric_version FROM task_scores").rows == [(NewerPro.metric_version,)]
+    assert (scores(store), store.query(number).rows) == (whole, before)
+    assert before[0][:2] == ("summary", len(summaries))
+
+
+def test_a_resume_does_not_guess_which_models_embeddings_count(store: Store, summaries: dict[str, str]) -> None:
+    for name in ("one", "two"):
+        rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(Counting(name=name))))
+    with pytest.raises(UsageError, match="embeddings of several models") as caught:
+        catch_up(store, "r1", NewerPro())
+    assert caught.value.command == f"lbx score {store.path} --embedding NAME"
+    rescore(store, Rescoring({PRO.name: NewerPro()}, similarities=Similarities(model=embedding_models(store)[0])))
+    catch_up(store, "r1", NewerPro())

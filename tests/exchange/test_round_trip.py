@@ -14,10 +14,11 @@ from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.prediction_lines import split
+from lbx.engine.scoring import Rescoring, rescore
 from lbx.errors import BundleError, UsageError
 from lbx.exchange import export
 from lbx.layout import Bundle
-from lbx.records import Sample
+from lbx.records import Sample, sha256_text
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
@@ -202,6 +203,13 @@ def test_rows_that_answer_nothing_in_the_bundle_are_named_and_taken_as_they_stan
 V1_ROW = {"pred": "Paris", "all_classes": None, "length": 7}
 
 
+def v2_row(number: int) -> dict[str, str]:
+    """One question of LongBench v2."""
+    texts = {name: f"{name} {number}" for name in ("_id", "question", "context", *(f"choice_{a}" for a in "ABCD"))}
+    kind = {"domain": "Single-Document QA", "sub_domain": "Legal", "difficulty": "easy", "length": "short"}
+    return texts | kind | {"answer": "A"}
+
+
 def _v1_bundle(root: Path, **answers: list[str]) -> Bundle:
     """LongBench tasks of a few samples, each with an answer."""
     memory = io.BytesIO()
@@ -343,3 +351,23 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
 def test_v2_files_are_named_after_the_way_to_ask(settings: dict[str, object], label: str) -> None:
     assert BENCHMARKS["longbench_v2"].predictions.label("m", settings) == label
     assert BENCHMARKS["longbench"].predictions.label("m", settings) == "m"
+
+
+def test_an_unknown_document_has_no_hash_until_somebody_knows_it(
+    store: Store, tmp_path: Path, write_lines: Callable
+) -> None:
+    """Nothing makes one document of all questions of an import; a later one with a bundle says which is whose."""
+    rows = [v2_row(number) for number in range(4)]
+    said = {"response": "(A)", "pred": "A", "judge": True}
+    file = write_lines("m.jsonl", [{**said, **{key: row[key] for key in row if key != "context"}} for row in rows])
+    run = import_predictions(store, "longbench_v2", file, model="m").run_id
+    documents = "SELECT context_sha256 FROM samples ORDER BY sample_id"
+    assert store.query(documents).rows == [(None,)] * 4
+    clusters = "SELECT DISTINCT clusters, cluster_by FROM task_results WHERE run_id = ? AND headline"
+    rescore(store, Rescoring(BENCHMARKS))
+    assert store.query(clusters, [run]).rows == [(4, "sample")]
+    bundle = bundle_of(tmp_path / "bundle", {"THUDM/LongBench-v2:data.json": json.dumps(rows).encode()})
+    import_predictions(store, "longbench_v2", file, model="n", bundle=bundle)
+    assert store.query(documents).rows == [(sha256_text(row["context"]),) for row in rows]
+    rescore(store, Rescoring(BENCHMARKS))
+    assert store.query(clusters, [run]).rows == [(4, "document")]

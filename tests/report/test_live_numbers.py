@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.engine.adding_up import add_up
 from lbx.engine.scoring import score_rows
 from lbx.records import Sample, Score
+from lbx.report.reports import read
+from lbx.report.shapes import Wanted
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 QUESTIONS = 11
@@ -54,3 +57,48 @@ def _shown(store: Store, unit: str) -> dict[tuple[object, ...], tuple[int, float
         [unit],
     ).rows
     return {tuple(name): (n, score) for *name, n, score in rows}
+
+
+def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path: Path) -> None:
+    """Of LongBench Pro's summaries an empty one has its whole score, 0; the others have ROUGE-L alone until a model is
+    asked. Nothing counts such a task twice, while its run goes on or later, nor leaves an empty answer out.
+    """
+    family = BENCHMARKS["longbench_pro"]
+    said = {"r": ["here it is"] * 4 + [""] * 3, "s": ["", "and here"] + ["nothing"] * 5, "only empty": [""] * 7}
+    with Store(tmp_path / "results.duckdb") as store:
+        for run, texts in said.items():
+            store.begin_run(RunRow(run, run, "scripted", "1", {}, "digest", {}, {}, "0.1"))
+            for place, text in enumerate(texts):
+                one = replace(made_sample("longbench_pro", "t4.1", place), length=3000 if place < 5 else 9000)
+                scores = score_rows(run, one.key, family, family.score(one, text))
+                store.write(
+                    samples=[SampleRow(one, place)], generations=[GenerationRow(run, *one.key, output=text)],
+                    scores=scores,
+                )  # fmt: skip
+        going = _views(store)
+        for run in said:
+            add_up(store, run, family)
+        assert _views(store) == going
+        heads = {(run, metric, n) for run, metric, n, _ in going["task_scores"]}
+        assert heads == {("r", "rouge_l", 7), ("s", "rouge_l", 7), ("only empty", "summary", 7)}
+        assert [(row[0], row[2]) for row in going["length_curve"]] == [
+            (run, metric)
+            for run, metric in (("only empty", "summary"), ("r", "rouge_l"), ("s", "rouge_l"))
+            for _ in "12"
+        ]
+        assert going["paper"] == sorted((run, "t4.1") for run in said)
+        assert ("r", "s", "rouge_l", 7) in going["comparison"]
+        told = read(store, "changes", Wanted(runs=("r", "s"))).dicts()
+        assert {row["sample_id"] for row in told if not row["output_a"] or not row["output_b"]} >= {"s0"}
+
+
+def _views(store: Store) -> dict[str, list[tuple[object, ...]]]:
+    asked = {
+        "task_scores": "SELECT run_id, metric, n, score FROM task_scores WHERE headline ORDER BY ALL",
+        "leaderboard": "SELECT run_id, n, score FROM leaderboard ORDER BY ALL",
+        "length_curve": "SELECT run_id, length_up_to, metric, n, score FROM length_curve "
+        "WHERE length_unit = 'words' ORDER BY ALL",
+        "paper": "SELECT run, line FROM paper WHERE part = 0 ORDER BY ALL",
+        "comparison": "SELECT run_a, run_b, metric, n FROM comparison ORDER BY ALL",
+    }
+    return {name: store.query(query).rows for name, query in asked.items()}

@@ -100,6 +100,14 @@ def test_nothing_is_lost(path: Path) -> None:
     assert contents(path) == after, "opening it again changes nothing"
 
 
+def test_a_document_that_nobody_knew_has_no_hash(path: Path) -> None:
+    """An older lbx wrote down the hash of an empty text: all of an import's questions were on one document."""
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE samples SET context_sha256 = sha256('') WHERE sample_id = 'b'")
+    with Store(path) as store:
+        assert store.query("SELECT context_sha256 FROM samples ORDER BY sample_id").rows == [("hash-a",), (None,)]
+
+
 def test_every_report_works_on_it(path: Path) -> None:
     with Store(path) as store:
         made = {name: read(store, name) for name in REPORTS}

@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lbx.errors import StoreError
 from lbx.records import SampleKey
 from lbx.store import ResultRow, Store, opening
 from lbx.store.migrations import MIGRATIONS
+from lbx.store.verifications import VerificationRow, keep_verifications
 
 
 @pytest.fixture
@@ -86,33 +88,54 @@ def test_another_revision_of_the_data_is_refused(path: Path) -> None:
         assert store.query("SELECT count(*) FROM generations").rows == [(1,)], "the batch must be in it whole or not"
 
 
-def test_failed_generations_can_be_tried_again(path: Path) -> None:
-    with Store(path) as store:
-        store.begin_run(RUN)
-        store.write(samples=[sample()], generations=[generation(error="no memory")])
-        assert store.query("SELECT error FROM failures").rows == [("no memory",)]
-        assert store.forget_answers("r1", failed=True, empty=False) == 1
-        assert store.begin_run(RUN) == set()
-
-
-def test_empty_answers_are_forgotten_with_what_was_made_of_them(path: Path) -> None:
-    """Empty is what ``str.strip`` leaves nothing of; what failed is another thing."""
+def test_failed_and_empty_answers_are_not_done_where_that_is_wanted(path: Path) -> None:
+    """Empty is what ``str.strip`` leaves nothing of; what failed is another thing. All stays until asked again."""
     outputs = {"none": "", "blank": " \n\u3000\x85\x1c", "dot": ".", "broken": ""}
     with Store(path) as store:
         store.begin_run(RUN)
         for name, text in outputs.items():
             error = "no memory" if name == "broken" else None
             answer = dataclasses.replace(generation(sample_id=name, error=error), output=text)
-            scores = [] if error else [score(sample_id=name)]
-            store.write(samples=[sample(name)], generations=[answer], scores=scores)
+            store.write(samples=[sample(name)], generations=[answer], scores=[] if error else [score(sample_id=name)])
+        before = store.query("SELECT * FROM generations ORDER BY ALL").rows
+        for failed, empty, done in (
+            (False, False, {*outputs}),
+            (True, False, {"none", "blank", "dot"}),
+            (False, True, {"dot", "broken"}),
+            (True, True, {"dot"}),
+        ):
+            keys = store.begin_run(RUN, failed=failed, empty=empty)
+            assert keys == {SampleKey("needle", "single_en", name, 0) for name in done}
+        assert store.query("SELECT * FROM generations ORDER BY ALL").rows == before
+
+
+def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
+    """Scores of all versions, verifications, sums; the same answer, as of a file that is imported again, keeps them."""
+    keys = [("changed", 0), ("changed", 1), ("same", 0)]
+    old = [dataclasses.replace(generation(sample_id=name, output="is"), iteration=n) for name, n in keys]
+    alone = VerificationRow("r1", "needle", "single_en", "", 0, 0, True, None, None, "is", datetime.now(UTC))
+    left = "SELECT sample_id, iteration, count(*) FROM {} GROUP BY ALL ORDER BY ALL"
+    with Store(path) as store:
+        store.begin_run(RUN)
+        scores = [
+            dataclasses.replace(score(sample_id=name, version=version), iteration=n)
+            for name, n in keys for version in (1, 2)
+        ]  # fmt: skip
+        store.write(samples=[sample(name) for name, _ in keys], generations=old, scores=scores)
+        keep_verifications(
+            store,
+            [dataclasses.replace(alone, sample_id=name, iteration=n, step=step) for name, n in keys for step in (0, 1)],
+        )
         store.write_results(
             [ResultRow("r1", "needle", "single_en", "recall", 1, 3, 0.5, 50.0, headline=True, position=0)]
         )
-        assert store.forget_answers("r1", failed=False, empty=False) == 0
-        assert store.forget_answers("other", failed=True, empty=True) == 0
-        assert store.forget_answers("r1", failed=False, empty=True) == 2
-        assert store.query("SELECT sample_id FROM generations ORDER BY ALL").rows == [("broken",), ("dot",)]
-        assert store.query("SELECT sample_id FROM scores").rows == [("dot",)]
+        store.write(generations=[dataclasses.replace(row, created_at=datetime.now(UTC)) for row in old])
+        for table in ("scores", "verifications"):
+            assert store.query(left.format(table)).rows == [(*key, 2) for key in keys]
+        new = dataclasses.replace(old[0], output="is another")
+        store.write(generations=[new], scores=[score(sample_id="changed", version=2)])
+        assert store.query(left.format("verifications")).rows == [(*key, 2) for key in keys[1:]]
+        assert store.query(left.format("scores")).rows == [("changed", 0, 1), ("changed", 1, 2), ("same", 0, 2)]
         assert store.query("SELECT count(*) FROM task_results").rows == [(0,)]
 
 

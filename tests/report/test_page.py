@@ -93,6 +93,18 @@ def test_who_leads_counts_what_is_missing_and_did_the_same_tasks(tmp_path: Path)
     assert "half leads" not in said
 
 
+def test_the_best_of_a_paper_s_line_is_that_of_all_runs(tmp_path: Path) -> None:
+    """Runs stand in tables of eight; a line that one run alone has, has no best."""
+    qasper = [(Sample("longbench", "qasper", f"{n}", f"{n}", "?", ("yes",), "en", 9), "yes") for n in range(12)]
+    with Store(tmp_path / "r.duckdb") as store:
+        for n, right in enumerate((9, 8, 7, 6, 5, 4, 3, 2, 10, 10)):
+            add_run(store, f"r{n}", [*trec(right, 12), *(qasper if n == 9 else [])], model=f"m{n}")
+    text = made(tmp_path / "r.duckdb")
+    tables = [part for part in text.split("<table>") if part.startswith("<caption>Official numbers: longbench")]
+    bold = [re.findall(r'<td class="[^"]* best">(\d+)', part) for part in tables]
+    assert bold == [[], ["83", "83"]]
+
+
 def test_every_answer_is_there_with_its_score_and_marks(two: Path) -> None:
     found = sound(made(two)).answers()
     with Store(two, read_only=True) as store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -167,26 +167,31 @@ def _paper(source: Source, name: str) -> Section:
         runs = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
         last = len(source.runs)
         names = sorted(runs, key=lambda name: last if (mark := runs[name]) is None else mark)
-        at = list(part.columns).index("run")
+        at, best = list(part.columns).index("run"), _best(part)
         for start in range(0, len(names), _ACROSS):
             held = names[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in held])
-            parts.append(_paper_table(few, runs, f"Official numbers: {benchmark}"))
+            parts.append(_paper_table(few, runs, best, f"Official numbers: {benchmark}"))
     return Section(name, "As the papers print it", parts)
 
 
-def _paper_table(found: Table, runs: Mapping[str, int | None], title: str) -> Html:
-    """The papers' lines, a column for each run; the best number of a line in bold."""
-    view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
-    made = sheet(view, found)
+def _best(found: Table) -> set[tuple[str, str]]:
+    """(line, run) of the best numbers of each line that several runs have."""
     numbers: dict[str, list[tuple[float, str]]] = {}
     for row in found.dicts():
         if row["official"] is not None:
             numbers.setdefault(row["line"], []).append((row["official"], row["run"]))
-    best = {(line, run) for line, held in numbers.items() for number, run in held if number == max(held)[0]}
+    several = {line: held for line, held in numbers.items() if len(held) > 1}
+    return {(line, run) for line, held in several.items() for number, run in held if number == max(held)[0]}
+
+
+def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str) -> Html:
+    """The papers' lines, a column for each run; the best numbers in bold."""
+    view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
+    made = sheet(view, found)
     lines = [
         [
-            Best(text) if len(made.columns) > 2 and (row[0], column.name) in best else text
+            Best(text) if (row[0], column.name) in best else text
             for column, text in zip(made.columns, row, strict=True)
         ]
         for row in made.rows

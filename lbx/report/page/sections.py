@@ -190,10 +190,7 @@ def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[
     view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
     made = sheet(view, found)
     lines = [
-        [
-            Best(text) if (row[0], column.name) in best else text
-            for column, text in zip(made.columns, row, strict=True)
-        ]
+        [Best(text) if (row[0], column.name) in best else text for column, text in zip(made.columns, row, strict=True)]
         for row in made.rows
     ]
     marks = [runs.get(c.name) if c.across else None for c in made.columns]

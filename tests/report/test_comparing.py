@@ -258,6 +258,25 @@ def test_changes_are_the_answers_behind_it(store: Store) -> None:
         read(store, "changes", Wanted(baseline="a", tasks=["none"]))
 
 
+def test_a_task_is_its_benchmark_s(tmp_path: Path) -> None:
+    """Two benchmarks have a task of that name; without a benchmark before it the name means both."""
+    answers = [
+        Answer(f"q{n}", {"f1": float(run == "b")}, run, benchmark)
+        for benchmark in ("longbench", "own") for run in "ab" for n in range(2)
+    ]  # fmt: skip
+    with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
+
+        def benchmarks(*tasks: str) -> list[str]:
+            return [row["benchmark"] for row in read(store, "changes", Wanted(tasks=tasks)).dicts()]
+
+        assert benchmarks("own/qasper") == ["own"] * 2
+        assert benchmarks("longbench/qasper") == ["longbench"] * 2
+        assert benchmarks("qasper") == benchmarks("own/qasper", "longbench/qasper") == ["longbench"] * 2 + ["own"] * 2
+        with pytest.raises(UsageError, match="There is no task 'leval/qasper'") as caught:
+            benchmarks("own/qasper", "leval/qasper")
+        assert "longbench/qasper, own/qasper" in str(caught.value.fix)
+
+
 def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) -> None:
     """Two models' published answers: which tasks 200 questions decide, and which they do not."""
     lbx, out, tasks = Lbx(), tmp_path / "r.duckdb", ("multi_news", "samsum", "trec", "narrativeqa", "repobench-p")

@@ -141,7 +141,7 @@ def verdict(line: Compared, margin: float) -> str:
     needed = samples_needed(found, margin / 100)
     if needed is None:
         if found.interval.method == "one cluster":
-            return "undecided: one document"
+            return "undecided: one document" + (" in a part" if found.interval.clusters > 1 else "")
         return "undecided: all differ alike" if found.wins or found.losses else "undecided: no score differs"
     return f"undecided: needs about {_rounded(needed):,} questions"
 

@@ -117,7 +117,22 @@ def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[st
         "undecided: one document"
     }
     assert [row["place"] for row in found["leaderboard"]] == ["1-2", "1-2"]
-    assert {cell for row in shown for cell in row if "document" in cell} == {"62.50 (one document)", "37.50 (one document)"}
+    assert {cell for row in shown for cell in row if "document" in cell} == {
+        "62.50 (one document)",
+        "37.50 (one document)",
+    }
+
+
+def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        lone = Sample("longbench", "qasper", "q", "another", "?", ("yes",), "en", 9)
+        for run, right in (("a", 9), ("b", 4)):
+            add_run(store, run, [*trec(right, 12), (lone, "yes")], model=run)
+        board = read(store, "leaderboard")
+        (row, *_) = [row for row in read(store, "comparison").dicts() if row["task"] == "overall"]
+    assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
+    assert "87.50 (one document in a part)" in sheet(REPORTS["leaderboard"], board).rows[0]
+    assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")
 
 
 def test_numbers_of_an_older_lbx_are_called_so(tmp_path: Path) -> None:

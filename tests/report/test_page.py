@@ -278,6 +278,16 @@ def test_many_runs_are_a_heat_map_and_lines_of_the_best(odd: dict[str, Path]) ->
     assert 'class="cell"' in text
 
 
+def test_each_benchmark_s_charts_have_its_own_best_runs(tmp_path: Path) -> None:
+    """Nine runs of one benchmark score more than the two of another."""
+    path = results_file(tmp_path / "r.duckdb", [f"good{n}" for n in range(9)], ["trec"], 6, score=1.0)
+    results_file(path, ["bad", "worse"], ["task"], 6, score=0.2, benchmark="own")
+    text = made(path)
+    curves = text[text.index('id="length_curve"') : text.index('id="effective_context"')]
+    assert "The charts show the best 8 of 9 runs" in Page(curves).text
+    assert "own/task, words" in re.findall("<figcaption>(.*?)</figcaption>", curves)
+
+
 def test_a_page_of_some_runs(two: Path) -> None:
     found = sound(made(two, wanted=Wanted(runs=["second"])))
     assert {a["run"] for a in found.answers()} == {"second"}

@@ -260,7 +260,7 @@ def _curves(source: Source, name: str) -> Section:
     figures = []
     for (benchmark, task, unit), group in _by(rows, "benchmark", "task", "length_unit"):
         lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
-        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
+        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}/{task}: score by length, percent"
             about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}."
@@ -280,7 +280,7 @@ def _effective(source: Source, name: str) -> Section:
     for benchmark, unit in kinds:
         group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
         lengths = sorted({row["length_up_to"] for row in group})
-        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
+        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}: tasks that have every length, percent"
             about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}; each run on its own tasks, named below."
@@ -327,14 +327,18 @@ def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row])
     return _series(source, run, [points.get(length) for length in lengths])
 
 
-def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[str], str]:
-    """Runs that a chart of lines shows, and what to say of it."""
-    runs = list(dict.fromkeys(row["run_id"] for row in rows))
-    if len(runs) <= MOST_LINES:
-        return set(runs), ""
-    scores = {row["run_id"]: row["score"] or 0.0 for row in reversed(source.rows("leaderboard"))}
-    best = sorted(runs, key=lambda run: -scores.get(run, 0.0))[:MOST_LINES]
-    return set(best), f"The charts show the best {MOST_LINES} of {len(runs)} runs; the tables have all."
+def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
+    """(benchmark, run) that charts of lines show, each benchmark's first of the leaderboard, and what to say of it."""
+    places = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
+    runs: dict[str, list[tuple[str, str]]] = {}
+    for one in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):
+        runs.setdefault(one[0], []).append(one)
+    shown = {
+        one for held in runs.values() for one in sorted(held, key=lambda one: places.get(one, len(places)))[:MOST_LINES]
+    }
+    most = max(map(len, runs.values()), default=0)
+    said = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
+    return shown, said
 
 
 def _short(length: int) -> str:

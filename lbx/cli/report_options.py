@@ -64,7 +64,8 @@ Margin = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")]
 Tasks = Annotated[
-    list[str] | None, typer.Option("--task", metavar="TASK", help="Only this task's changes. Can be repeated.")
+    list[str] | None,
+    typer.Option("--task", metavar="TASK", help="Only this task's changes: leval/tpo. Can be repeated."),
 ]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most changes to show.")]
 Expected = Annotated[

@@ -180,14 +180,13 @@ def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
 def _raters(rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
     """Each two raters of a set, then all together, over all its tasks and task by task."""
     for (set_id, benchmark, kind), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
-        mine = [row for row in some if kind != _PAIR or row["run_id"] <= row["against_run_id"]]  # a pair has two rows
         voices = [
-            Voice(rater, benchmark, kind, {_key(row, (*_WHERE, *_WHOSE)): _opinion(row) for row in own}, _means(own))
-            for (rater,), own in sorted(_by(mine, "rater").items())
+            Voice(rater, benchmark, kind, _opinions(own), _means(own))
+            for (rater,), own in sorted(_by(some, "rater").items())
         ]
         for one, other in combinations(voices, 2):
             yield from _compared("raters", one, other, documents)
-        tasks = dict.fromkeys(row["task"] for row in mine)
+        tasks = dict.fromkeys(row["task"] for row in some)
         for task in (None, *(tasks if len(tasks) > 1 else ())):
             items: dict[Key, list[Any]] = {}
             for key, opinion in ((key, one) for voice in voices for key, one in voice.said.items()):
@@ -197,6 +196,12 @@ def _raters(rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict
             if made["n"]:
                 everybody = {"first": f"all {len(voices)} raters of {set_id}", "percent": _alike(items.values())}
                 yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **everybody, **made}
+
+
+def _opinions(rated: Sequence[Row]) -> dict[Key, Any]:
+    """What a rater says, of a pair once: it has a row for each of its runs, which their means are made of."""
+    once = (row for row in rated if row["kind"] != _PAIR or row["run_id"] <= row["against_run_id"])
+    return {_key(row, (*_WHERE, *_WHOSE)): _opinion(row) for row in once}
 
 
 def _opinion(row: Row) -> Any:

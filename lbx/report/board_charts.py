@@ -55,7 +55,7 @@ def _radii(rows: Sequence[Row], who: Who) -> list[Chart]:
     found = []
     for language, some in _groups(rows, "language").items():
         shapes = _series(some[:MOST], who, CATEGORIES)
-        title = f"LongBench, {language}: radius 40 + 60 × score / best score shown"
+        title = f"LongBench, {language}: radius 40 + 60 × score / best score in the table"
         if shapes:
             found.append((title, radar(title, _about(shapes, "Six categories"), list(CATEGORIES.values()), shapes)))
     return found

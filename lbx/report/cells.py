@@ -175,7 +175,8 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         scale = 100 if column.kind in ("percent", "points") else 1
         low, high, method = (row.get(column.of + name) for name in ("low", "high", "method"))
         most = 4 if scale == 1 and row.get("benchmark") == "longbench_pro" else 2  # whose numbers are no percents
-        return with_interval(value, low, high, method, scale, row.get("cluster_by") or "document", most=most)
+        cluster = (row.get("cluster_by") or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
+        return with_interval(value, low, high, method, scale, cluster, most=most)
     written = _WRITTEN.get(column.kind)
     return written(value) if written else visible(str(value))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lbx.errors import UsageError
 from lbx.report.pairs import chosen_pairs
 from lbx.report.shapes import Wanted
@@ -24,11 +26,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     Raises:
         UsageError: there is no such run, or no such task; without a baseline there are too many runs.
     """
-    pairs = chosen_pairs(store, wanted)
-    tasks = [task.rpartition("/")[2] for task in wanted.tasks]
-    held = {row[0] for row in store.query("SELECT DISTINCT task FROM generations").rows}
-    if unknown := [task for task in tasks if task not in held]:
-        raise UsageError(f"There is no task {unknown[0]!r} in {store.path}.", fix=f"It has: {', '.join(sorted(held))}.")
+    pairs, tasks = chosen_pairs(store, wanted), _named(store, wanted.tasks)
     return store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
@@ -46,12 +44,23 @@ def table(store: Store, wanted: Wanted) -> Table:
         JOIN scored y ON y.run_id = run_b AND (y.benchmark, y.task, y.sample_id, y.iteration)
                                             = (a.benchmark, a.task, a.sample_id, a.iteration)
         LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (a.benchmark, a.task, a.sample_id)
-        WHERE x.score <> y.score AND x.metric = y.metric AND (len(?) = 0 OR list_contains(?::VARCHAR[], a.task))
+        WHERE x.score <> y.score AND x.metric = y.metric
+            AND (len(?) = 0 OR list_contains(?::VARCHAR[], a.benchmark || '/' || a.task))
         ORDER BY abs(y.score - x.score) DESC, run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration
         LIMIT ?
         """,  # noqa: S608 (our own names)
         [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, wanted.limit],
     )
+
+
+def _named(store: Store, wanted: Sequence[str]) -> list[str]:
+    """The tasks, as "benchmark/task", that go by these names; one without its benchmark is any benchmark's."""
+    rows = store.query("SELECT DISTINCT benchmark, task FROM generations WHERE benchmark <> 'judge' ORDER BY ALL").rows
+    found = {name: [f"{one}/{task}" for one, task in rows if name in (task, f"{one}/{task}")] for name in wanted}
+    if unknown := [name for name, named in found.items() if not named]:
+        held = ", ".join(f"{one}/{task}" for one, task in rows)
+        raise UsageError(f"There is no task {unknown[0]!r} in {store.path}.", fix=f"It has: {held}.")
+    return [task for named in found.values() for task in named]
 
 
 def _flags(row: str) -> str:

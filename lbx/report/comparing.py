@@ -17,7 +17,7 @@ import numpy as np
 from lbx.report.pairs import cautions_of, chosen_pairs
 from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
-from lbx.report.sides import Number, Shared, Side, made_alike, made_of_the_same, on_both
+from lbx.report.sides import Number, Shared, Side, made_alike, on_both
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
 from lbx.store import Store, Table
 
@@ -112,8 +112,7 @@ def _numbers_on_both(first: Side, second: Side) -> Iterator[tuple[Number, Number
             if not all(key in side.numbers for side in anew):
                 continue
             a, b = (side.numbers[key] for side in anew)
-        pair = (a, b) if made_of_the_same(a, b) else on_both(a, b, shared)
-        if pair:
+        if pair := on_both(a, b, shared):
             yield pair
 
 
@@ -142,7 +141,7 @@ def verdict(line: Compared, margin: float) -> str:
     needed = samples_needed(found, margin / 100)
     if needed is None:
         if found.interval.method == "one cluster":
-            return "undecided: one document"
+            return "undecided: one document" + (" in a part" if found.interval.clusters > 1 else "")
         return "undecided: all differ alike" if found.wins or found.losses else "undecided: no score differs"
     return f"undecided: needs about {_rounded(needed):,} questions"
 

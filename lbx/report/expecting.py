@@ -22,6 +22,7 @@ _NO_INTERVAL = {
     "all alike": "all samples score alike",
     None: "the score has no interval",
 }
+_IN_A_PART = "all questions of a part are on one document"
 # The papers' lines, and those without an official number, which the view leaves out.
 _OWN = """
     SELECT * FROM paper
@@ -113,7 +114,8 @@ def verdict(figure: Figure, own: Mapping[str, Any], hindrance: str | None = None
     They agree where the printed figure, give or take half a unit of its last digit, and the own 95% interval meet.
 
     Args:
-        own: the run's ``official`` number, ``low``, ``high`` and ``method`` of its interval, all in the figure's unit.
+        own: the run's ``official`` number, and of its interval ``low``, ``high``, ``method`` and ``clusters``, in the
+            figure's unit.
         hindrance: why the two numbers cannot be compared: they are not over the same samples, say.
     """
     value, low, high = (own.get(name) for name in ("official", "low", "high"))
@@ -123,7 +125,8 @@ def verdict(figure: Figure, own: Mapping[str, Any], hindrance: str | None = None
     if abs(value - figure.value) <= half:
         return AGREES, "equal as printed"
     if low is None or high is None:
-        return CANNOT_TELL, _NO_INTERVAL.get(own.get("method"), _NO_INTERVAL[None])
+        why = _NO_INTERVAL.get(own.get("method"), _NO_INTERVAL[None])
+        return CANNOT_TELL, _IN_A_PART if own.get("method") == "one cluster" and (own.get("clusters") or 1) > 1 else why
     if figure.value + half < low or figure.value - half > high:
         return DIFFERS, None
     if figure.unit > high - low:

@@ -43,7 +43,10 @@ def comparison(made: Table) -> list[str]:
     said = (
         "A benchmark's average is one test, uncorrected" if len(pairs) == 1 else "Averages are corrected for the pairs"
     )
-    found = [f"{said}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."]
+    found = [
+        "Samples are paired, each with the mean of its answers. "
+        f"{said}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
+    ]
     found += [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in rows) if text]
     return found
 

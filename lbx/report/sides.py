@@ -151,17 +151,25 @@ def _among(codes: Codes, others: Codes) -> Bools:
 
 
 def on_both(first: Number, second: Number, shared: Shared | None = None) -> tuple[Number, Number] | None:
-    """Two numbers on the samples that both of them count; None where a part has none."""
-    shared = shared or Shared()
-    strata = zip(first.estimate.strata, second.estimate.strata, strict=True)
-    parts = [shared.of(x, y) for x, y in strata]
-    if not all(len(x.values) for x, _ in parts):
-        return None
-    found = []
-    for one, side in ((first, 0), (second, 1)):
-        estimate = replace(one.estimate, strata=tuple(part[side] for part in parts))
-        found.append(replace(one, estimate=estimate, score=_mean(estimate)))
-    return found[0], found[1]
+    """Two numbers on the samples that both count, each with the mean of its answers; None where a part has none.
+
+    With as many answers to each sample they are the runs' own ones, which count answers.
+    """
+    if not made_of_the_same(first, second):
+        shared = shared or Shared()
+        strata = zip(first.estimate.strata, second.estimate.strata, strict=True)
+        parts = [shared.of(x, y) for x, y in strata]
+        if not all(len(x.values) for x, _ in parts):
+            return None
+        first, second = (
+            _of(one, replace(one.estimate, strata=tuple(part[side] for part in parts)))
+            for side, one in enumerate((first, second))
+        )
+    return _of(first, first.estimate.of_samples), _of(second, second.estimate.of_samples)
+
+
+def _of(number: Number, estimate: Estimate) -> Number:
+    return number if estimate is number.estimate else replace(number, estimate=estimate, score=_mean(estimate))
 
 
 def _mean(estimate: Estimate) -> float:

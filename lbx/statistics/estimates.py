@@ -243,9 +243,11 @@ class Estimate:
         """The mean of some numbers, each counting alike.
 
         A part that is all about one cluster says nothing of others: its samples stand alone there, so that the
-        average has an interval, which may be too narrow.
+        average has an interval, which may be too narrow. Where all parts are about the same one it has none, as they.
         """
-        parts = [part.alone() if part.of_one_cluster else part for part in parts]
+        held = [one.clusters for part in parts for one in part.strata if len(one.clusters)]
+        if any((clusters != held[0][0]).any() for clusters in held):
+            parts = [part.alone() if part.of_one_cluster else part for part in parts]
         strata = (
             Stratum(one.weight / len(parts), one.samples, one.clusters, one.values)
             for part in parts

@@ -322,7 +322,7 @@ VIEWS: dict[str, str] = {
                s.computed_tokens / nullif(s.wall_s, 0) AS tokens_per_s, s.peak_memory_bytes, s.estimate_basis
         FROM timed s JOIN runs r USING (run_id)
     """,
-    # Every pair of runs, on the samples that both have answered.
+    # Every pair of runs, on the samples that both have answered, each with the mean of its answers.
     "comparison": f"""
         WITH heads AS (
             {HEADS.format(scores="newest_scores")}
@@ -332,16 +332,22 @@ VIEWS: dict[str, str] = {
             LEFT JOIN (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric)) s
                 USING (run_id, benchmark, task, sample_id, iteration)
             WHERE g.error IS NULL AND g.{_EVALUATED}
+        ), paired AS (
+            SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, sample_id,
+                   avg(a.score ORDER BY a.iteration) AS mean_a, avg(b.score ORDER BY b.iteration) AS mean_b,
+                   count(*) FILTER (WHERE a.iteration = b.iteration) AS n,
+                   count(*) FILTER (WHERE a.iteration = b.iteration AND a.output = b.output) AS same_outputs
+            FROM outcome a JOIN outcome b USING (benchmark, task, sample_id)
+            WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
+            GROUP BY ALL
         )
-        SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,
-               avg(a.score ORDER BY sample_id, iteration) AS score_a,
-               avg(b.score ORDER BY sample_id, iteration) AS score_b, score_b - score_a AS difference,
-               count(*) FILTER (WHERE a.output = b.output) AS same_outputs,
-               count(DISTINCT sample_id) AS samples, any_value(c.bundle_samples) AS bundle_samples,
-               {_PART.format(samples="count(DISTINCT sample_id)", every="any_value(c.bundle_samples)")} AS coverage
-        FROM outcome a JOIN outcome b USING (benchmark, task, sample_id, iteration)
-        LEFT JOIN coverage c ON c.run_id = a.run_id AND c.benchmark = a.benchmark AND c.task = a.task
-        WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
+        SELECT p.run_a, p.run_b, p.benchmark, p.task, p.metric, sum(p.n)::BIGINT AS n,
+               avg(mean_a ORDER BY sample_id) AS score_a, avg(mean_b ORDER BY sample_id) AS score_b,
+               score_b - score_a AS difference, sum(p.same_outputs)::BIGINT AS same_outputs,
+               count(*) AS samples, any_value(c.bundle_samples) AS bundle_samples,
+               {_PART.format(samples="count(*)", every="any_value(c.bundle_samples)")} AS coverage
+        FROM paired p
+        LEFT JOIN coverage c ON c.run_id = p.run_a AND c.benchmark = p.benchmark AND c.task = p.task
         GROUP BY ALL
     """,
     # Whether answers made together are those made alone, on the prompts that `--verify-batching` asked again.

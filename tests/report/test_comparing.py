@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Lbx
+from made_answers import Answer, make
 from made_runs import add_run
 from scipy import stats
 
@@ -256,6 +258,25 @@ def test_changes_are_the_answers_behind_it(store: Store) -> None:
         read(store, "changes", Wanted(baseline="a", tasks=["none"]))
 
 
+def test_a_task_is_its_benchmark_s(tmp_path: Path) -> None:
+    """Two benchmarks have a task of that name; without a benchmark before it the name means both."""
+    answers = [
+        Answer(f"q{n}", {"f1": float(run == "b")}, run, benchmark)
+        for benchmark in ("longbench", "own") for run in "ab" for n in range(2)
+    ]  # fmt: skip
+    with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
+
+        def benchmarks(*tasks: str) -> list[str]:
+            return [row["benchmark"] for row in read(store, "changes", Wanted(tasks=tasks)).dicts()]
+
+        assert benchmarks("own/qasper") == ["own"] * 2
+        assert benchmarks("longbench/qasper") == ["longbench"] * 2
+        assert benchmarks("qasper") == benchmarks("own/qasper", "longbench/qasper") == ["longbench"] * 2 + ["own"] * 2
+        with pytest.raises(UsageError, match="There is no task 'leval/qasper'") as caught:
+            benchmarks("own/qasper", "leval/qasper")
+        assert "longbench/qasper, own/qasper" in str(caught.value.fix)
+
+
 def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) -> None:
     """Two models' published answers: which tasks 200 questions decide, and which they do not."""
     lbx, out, tasks = Lbx(), tmp_path / "r.duckdb", ("multi_news", "samsum", "trec", "narrativeqa", "repobench-p")
@@ -288,6 +309,38 @@ def test_the_report_s_columns_are_there() -> None:
         "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
         "samples", "bundle_samples", "coverage",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [(3, 1), (1, 3), (1, 1)], ids=["more", "fewer", "alike"])
+def test_with_uneven_iterations_all_three_numbers_are_of_samples(tmp_path: Path, times: tuple[int, int]) -> None:
+    """Every third sample has two answers, or as many of each run as ``times`` say; each sample counts once."""
+    answers = [
+        Answer(f"q{n}", {"f1": random.Random(f"{run} {task} {n} {i}").random()}, run, task=task, iteration=i,
+               values={"truncated": False})
+        for task in ("qasper", "hotpotqa") for n in range(12) for run, some in zip("ab", times, strict=True)
+        for i in range(2 if n % 3 == 0 else some)
+    ]  # fmt: skip
+    with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
+        found = lines(store, baseline="a")
+        effect = read(store, "truncation_effect", Wanted(runs=("a", "b"))).dicts()
+        view = store.query("FROM comparison").dicts()
+    means = {
+        (run, task): np.mean([
+            np.mean([x.scores["f1"] for x in answers if (x.run, x.task, x.name) == (run, task, f"q{n}")])
+            for n in range(12)
+        ])
+        for run in "ab" for task in ("qasper", "hotpotqa")
+    }  # fmt: skip
+    for task in ("qasper", "hotpotqa"):
+        wanted = pytest.approx((means["a", task], means["b", task], means["b", task] - means["a", task]))
+        assert tuple(found[task][name] for name in ("score_a", "score_b", "difference")) == wanted
+        of_task = [row["score"] for row in effect if row["task"] == task and row["against"]]
+        assert tuple(of_task) == wanted
+        (of_view,) = [row for row in view if row["task"] == task]
+        assert tuple(of_view[name] for name in ("score_a", "score_b", "difference")) == wanted
+        assert of_view["samples"] == found[task]["samples"] == 12
+    for row in found.values():
+        assert row["difference"] == pytest.approx(row["score_b"] - row["score_a"]), row["task"]
 
 
 def test_outputs_are_the_same_only_where_all_iterations_are(store: Store) -> None:

@@ -57,8 +57,12 @@ def test_the_rule(printed: float, own: float | None, low: float | None, high: fl
         ),
         (Figure(0, 1), {"official": 9, "method": "all alike"}, None, ("cannot tell", "all samples score alike")),
         (
-            Figure(0, 1), {"official": 9, "method": "one cluster"}, None,
+            Figure(0, 1), {"official": 9, "method": "one cluster", "clusters": 1}, None,
             ("cannot tell", "all questions are on one document"),
+        ),
+        (
+            Figure(0, 1), {"official": 9, "method": "one cluster", "clusters": 9}, None,
+            ("cannot tell", "all questions of a part are on one document"),
         ),
         (Figure(0, 1), {"official": 9}, None, ("cannot tell", "the score has no interval")),
         (Figure(28.2, 0.1), {"official": 28.2}, "3 of 9 answered", ("cannot tell", "3 of 9 answered")),

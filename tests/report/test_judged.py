@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from judged_rounds import (
     like_gpt4,
 )
 from made_runs import add_run, trec
+from scipy import stats
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.cluster.merge import merge
@@ -304,6 +306,26 @@ def test_agreement_of_judges_and_people(store: Store) -> None:
     assert (people["between"], people["percent"], people["kappa"]) == ("judge and people", 1.0, 1.0)
     assert found["ann", "bob"]["kappa"] == 1.0
     assert found["all 3 raters of people", None]["alpha"] == 1.0
+
+
+def test_raters_of_pairs_put_the_runs_in_the_order_of_all_their_pairs(store: Store) -> None:
+    published(store, 24)
+    runs = [f"published-{model}" for model in CALIBRATION] + [BASELINE]
+    draw = random.Random(3)
+    ratings = [
+        RatingRow("people", n, rater, one, against_run_id=other, verdict=draw.choice(("answer", "against", "tie")))
+        for n in range(24) for one, other in combinations(runs, 2) for rater in ("ann", "bob")
+    ]  # fmt: skip
+    add_ratings(store, "people", "pair", ratings, 24)
+    points = {(rater, run): 0.0 for rater in ("ann", "bob") for run in runs}
+    for row in ratings:
+        won = {"answer": 1.0, "against": 0.0}.get(row.verdict, 0.5)
+        points[row.rater, row.run_id] += won
+        points[row.rater, row.against_run_id] += 1 - won
+    orders = ([points[rater, run] for run in runs] for rater in ("ann", "bob"))
+    (row,) = [row for row in read(store, "agreement").dicts() if row["second"] == "bob"]
+    assert (row["n"], row["runs"]) == (24 * 6, 4)
+    assert row["tau"] == pytest.approx(stats.kendalltau(*orders).statistic)
 
 
 def test_people_who_rate_are_held_against_a_judge_who_compares(store: Store) -> None:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from made_runs import add_run, trec
 from scipy import stats
 
+from lbx.records import Sample
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.leaderboard import places, standing
 from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
 from lbx.store import Store
 
 
@@ -93,6 +95,44 @@ def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path],
     )
     said = " ".join(Lbx()("report", out, "leaderboard").stdout.split())
     assert "312 of 503 samples answered; with the others all wrong or all right the score is 17.5 to 55.5" in said
+
+
+@pytest.mark.parametrize("tasks", [("qasper",), ("qasper", "hotpotqa")])
+def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[str, ...]) -> None:
+    """Wherever its numbers stand: nothing tells how far off another document's would be."""
+    with Store(tmp_path / "r.duckdb") as store:
+        for run, right in (("a", 5), ("b", 3)):
+            samples = [Sample("longbench", task, f"{n}", "the one", "?", ("yes",), "en", 9)
+                       for task in tasks for n in range(8)]  # fmt: skip
+            answers = ["yes" if n % 8 < right else "no" for n in range(len(samples))]
+            add_run(store, run, zip(samples, answers, strict=True), model=run)
+        reports = ("leaderboard", "task_scores", "group_scores", "paper", "length_curve", "comparison", "cost")
+        found = {name: read(store, name).dicts() for name in reports}
+        found["truncation_effect"] = read(store, "truncation_effect", Wanted(runs=("a", "b"))).dicts()
+        shown = sheet(REPORTS["leaderboard"], read(store, "leaderboard")).rows
+    for name, rows in found.items():
+        said = {(row.get("method"), row.get("low"), row.get("se"), row.get("clusters", 1)) for row in rows}
+        assert said <= {("one cluster", None, None, 1)}, name
+    assert len(found["comparison"]) > 2 and {row["verdict"] for row in found["comparison"]} == {
+        "undecided: one document"
+    }
+    assert [row["place"] for row in found["leaderboard"]] == ["1-2", "1-2"]
+    assert {cell for row in shown for cell in row if "document" in cell} == {
+        "62.50 (one document)",
+        "37.50 (one document)",
+    }
+
+
+def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        lone = Sample("longbench", "qasper", "q", "another", "?", ("yes",), "en", 9)
+        for run, right in (("a", 9), ("b", 4)):
+            add_run(store, run, [*trec(right, 12), (lone, "yes")], model=run)
+        board = read(store, "leaderboard")
+        (row, *_) = [row for row in read(store, "comparison").dicts() if row["task"] == "overall"]
+    assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
+    assert "87.50 (one document in a part)" in sheet(REPORTS["leaderboard"], board).rows[0]
+    assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")
 
 
 def test_numbers_of_an_older_lbx_are_called_so(tmp_path: Path) -> None:

@@ -88,9 +88,54 @@ def test_who_leads_counts_what_is_missing_and_did_the_same_tasks(tmp_path: Path)
         add_run(store, "both", [*trec(56, 56), *qasper], model="both")
     text = made(tmp_path / "r.duckdb")
     said = Page(text[text.index('id="findings"') : text.index('id="leaderboard"')]).text
-    assert "whole leads longbench, 1 task, with 58.9" in said
+    assert "whole comes first on longbench, 1 task, with 58.9" in said
     assert "both scores 100.0" in said
-    assert "half leads" not in said
+    assert "half comes" not in said
+
+
+@pytest.mark.parametrize(
+    ("right", "wanted"),
+    [
+        ((40, 40, 40), "m0, m1 and m2 share the first place on longbench with 80.0."),
+        ((40, 40, 2), "m0 and m1 share the first place on longbench with 80.0."),
+        ((40, 40, 38), "m0 and m1 share the first place on longbench with 80.0; m2 (76.0) may be as good."),
+        ((40, 38, 2), "m0 comes first on longbench with 80.0, but m1 (76.0) may be as good."),
+        ((45, 20, 20), "m0 leads longbench with 90.0."),
+        ((0, 0), "m0 and m1 share the first place on longbench with 0.0."),
+        ((40,) * 6, "m0, m1, m2 and 3 more share the first place on longbench with 80.0."),
+    ],
+)
+def test_nobody_leads_in_a_tie(tmp_path: Path, right: tuple[int, ...], wanted: str) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        for n, count in enumerate(right):
+            add_run(store, f"r{n}", trec(count, 50), model=f"m{n}")
+    text = made(tmp_path / "r.duckdb")
+    said = Page(text[text.index('id="findings"') : text.index('id="leaderboard"')]).text
+    assert wanted in re.sub(r" \[[^]]*\]", "", said), said
+
+
+def test_who_did_other_tasks_is_not_led(tmp_path: Path) -> None:
+    """As many tasks are not the same ones."""
+    with Store(tmp_path / "r.duckdb") as store:
+        qasper = [(Sample("longbench", "qasper", f"{n}", f"{n}", "?", ("yes",), "en", 9), "yes") for n in range(12)]
+        add_run(store, "a", trec(40, 50), model="a")
+        add_run(store, "b", qasper, model="b")
+    text = made(tmp_path / "r.duckdb")
+    said = Page(text[text.index('id="findings"') : text.index('id="leaderboard"')]).text
+    assert "a scores 80.0" in said and "on longbench, 1 task (trec)." in said
+    assert "b scores 100.0" in said and "on longbench, 1 task (qasper)." in said
+
+
+def test_the_best_of_a_paper_s_line_is_that_of_all_runs(tmp_path: Path) -> None:
+    """Runs stand in tables of eight; a line that one run alone has, has no best."""
+    qasper = [(Sample("longbench", "qasper", f"{n}", f"{n}", "?", ("yes",), "en", 9), "yes") for n in range(12)]
+    with Store(tmp_path / "r.duckdb") as store:
+        for n, right in enumerate((9, 8, 7, 6, 5, 4, 3, 2, 10, 10)):
+            add_run(store, f"r{n}", [*trec(right, 12), *(qasper if n == 9 else [])], model=f"m{n}")
+    text = made(tmp_path / "r.duckdb")
+    tables = [part for part in text.split("<table>") if part.startswith("<caption>Official numbers: longbench")]
+    bold = [re.findall(r'<td class="[^"]* best">(\d+)', part) for part in tables]
+    assert bold == [[], ["83", "83"]]
 
 
 def test_every_answer_is_there_with_its_score_and_marks(two: Path) -> None:
@@ -231,6 +276,16 @@ def test_many_runs_are_a_heat_map_and_lines_of_the_best(odd: dict[str, Path]) ->
     text = made(odd["36 runs"])
     assert "The charts show the best 8 of 36 runs" in Page(text).text
     assert 'class="cell"' in text
+
+
+def test_each_benchmark_s_charts_have_its_own_best_runs(tmp_path: Path) -> None:
+    """Nine runs of one benchmark score more than the two of another."""
+    path = results_file(tmp_path / "r.duckdb", [f"good{n}" for n in range(9)], ["trec"], 6, score=1.0)
+    results_file(path, ["bad", "worse"], ["task"], 6, score=0.2, benchmark="own")
+    text = made(path)
+    curves = text[text.index('id="length_curve"') : text.index('id="effective_context"')]
+    assert "The charts show the best 8 of 9 runs" in Page(curves).text
+    assert "own/task, words" in re.findall("<figcaption>(.*?)</figcaption>", curves)
 
 
 def test_a_page_of_some_runs(two: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lbx.errors import UsageError
 from lbx.report.fitness import FIT
+from lbx.report.leaderboard import standing
 from lbx.report.page.html import Html, Section, cut, run_name, tag
 from lbx.report.page.source import Source
 
@@ -50,24 +52,48 @@ def findings(source: Source) -> Section | None:
 
 def _leaders(source: Source) -> Iterator[Html]:
     """In the leaderboard's order, which counts what is missing; a mean over other tasks is another number."""
-    for _, rows in _of(source.rows("leaderboard"), "benchmark"):
-        of_tasks = _of([row for row in rows if row["score"] is not None], "tasks")
-        for tasks, (first, *others) in of_tasks:
-            where = _b(first) + (
-                Html(f", {tasks:,} {'task' if tasks == 1 else 'tasks'},") if len(of_tasks) > 1 else Html("")
-            )
-            if not others:
-                yield Html(f"{_who(source, first)} scores {_score(first)} on {where.rstrip(',')}.")
-                continue
-            near = [row for row in others if row.get("low") is not None and _overlap(first, row)]
-            names = ", ".join(f"{_who(source, row)} ({_score(row)})" for row in near[:3])
-            more = f" and {len(near) - 3} more" if len(near) > 3 else ""
-            beside = f"; the intervals of {names}{more} reach into its own" if near else ""
-            yield Html(f"{_who(source, first)} leads {where} with {_score(first)}{beside}.")
+    done: dict[tuple[str, str], list[str]] = {}
+    for one in source.rows("guards"):
+        done.setdefault((one["run_id"], one["benchmark"]), []).append(one["task"])
+    for benchmark, rows in _of(source.rows("leaderboard"), "benchmark"):
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in rows:
+            if row["score"] is not None:
+                groups.setdefault((*sorted(done.get((row["run_id"], benchmark), ())),), []).append(row)
+        sizes = Counter(map(len, groups))
+        for tasks, group in groups.items():
+            where = _b(group[0])
+            if len(groups) > 1:
+                names = f" ({', '.join(tasks[:3])}{', ...' if len(tasks) > 3 else ''})" if sizes[len(tasks)] > 1 else ""
+                where = Html(f"{where}, {len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}{tag('span', names)},")
+            yield _leader(source, group, where)
 
 
-def _overlap(first: Row, row: Row) -> bool:
-    return bool(first.get("low") is not None and row["high"] >= first["low"])
+def _leader(source: Source, rows: Sequence[Row], where: Html) -> Html:
+    """Who is first of runs on the same tasks, by the places that the leaderboard gives them."""
+    first, *others = rows
+    if not others:
+        return Html(f"{_who(source, first)} scores {_score(first)} on {where.rstrip(',')}.")
+    level = [row for row in rows if _printed(row) == _printed(first)]
+    near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
+    names = _and([f"{_who(source, row)} ({_score(row)})" for row in near])
+    if len(level) > 1:
+        shown = _and([_who(source, row) for row in level])
+        beside = f"; {names} may be as good" if near else ""
+        return Html(f"{shown} share the first place on {where} with {100 * first['score']:.1f}{beside}.")
+    if near:
+        return Html(f"{_who(source, first)} comes first on {where} with {_score(first)}, but {names} may be as good.")
+    return Html(f"{_who(source, first)} leads {where} with {_score(first)}.")
+
+
+def _and(names: Sequence[str]) -> str:
+    some = [*names[:3], f"{len(names) - 3:,} more"] if len(names) > 4 else names
+    return " and ".join(filter(None, (", ".join(some[:-1]), some[-1]))) if some else ""
+
+
+def _printed(row: Row) -> tuple[str, str]:
+    """A score, and what it is ordered by, as far as readers see a difference."""
+    return f"{100 * row['score']:.1f}", f"{100 * standing(row):.1f}"
 
 
 def _verdicts(source: Source) -> Iterator[Html]:

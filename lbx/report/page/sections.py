@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -167,28 +167,30 @@ def _paper(source: Source, name: str) -> Section:
         runs = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
         last = len(source.runs)
         names = sorted(runs, key=lambda name: last if (mark := runs[name]) is None else mark)
-        at = list(part.columns).index("run")
+        at, best = list(part.columns).index("run"), _best(part)
         for start in range(0, len(names), _ACROSS):
             held = names[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in held])
-            parts.append(_paper_table(few, runs, f"Official numbers: {benchmark}"))
+            parts.append(_paper_table(few, runs, best, f"Official numbers: {benchmark}"))
     return Section(name, "As the papers print it", parts)
 
 
-def _paper_table(found: Table, runs: Mapping[str, int | None], title: str) -> Html:
-    """The papers' lines, a column for each run; the best number of a line in bold."""
-    view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
-    made = sheet(view, found)
+def _best(found: Table) -> set[tuple[str, str]]:
+    """(line, run) of the best numbers of each line that several runs have."""
     numbers: dict[str, list[tuple[float, str]]] = {}
     for row in found.dicts():
         if row["official"] is not None:
             numbers.setdefault(row["line"], []).append((row["official"], row["run"]))
-    best = {(line, run) for line, held in numbers.items() for number, run in held if number == max(held)[0]}
+    several = {line: held for line, held in numbers.items() if len(held) > 1}
+    return {(line, run) for line, held in several.items() for number, run in held if number == max(held)[0]}
+
+
+def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str) -> Html:
+    """The papers' lines, a column for each run; the best numbers in bold."""
+    view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
+    made = sheet(view, found)
     lines = [
-        [
-            Best(text) if len(made.columns) > 2 and (row[0], column.name) in best else text
-            for column, text in zip(made.columns, row, strict=True)
-        ]
+        [Best(text) if (row[0], column.name) in best else text for column, text in zip(made.columns, row, strict=True)]
         for row in made.rows
     ]
     marks = [runs.get(c.name) if c.across else None for c in made.columns]
@@ -258,7 +260,7 @@ def _curves(source: Source, name: str) -> Section:
     figures = []
     for (benchmark, task, unit), group in _by(rows, "benchmark", "task", "length_unit"):
         lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
-        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
+        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}/{task}: score by length, percent"
             about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}."
@@ -278,7 +280,7 @@ def _effective(source: Source, name: str) -> Section:
     for benchmark, unit in kinds:
         group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
         lengths = sorted({row["length_up_to"] for row in group})
-        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if run in shown]
+        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}: tasks that have every length, percent"
             about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}; each run on its own tasks, named below."
@@ -325,14 +327,18 @@ def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row])
     return _series(source, run, [points.get(length) for length in lengths])
 
 
-def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[str], str]:
-    """Runs that a chart of lines shows, and what to say of it."""
-    runs = list(dict.fromkeys(row["run_id"] for row in rows))
-    if len(runs) <= MOST_LINES:
-        return set(runs), ""
-    scores = {row["run_id"]: row["score"] or 0.0 for row in reversed(source.rows("leaderboard"))}
-    best = sorted(runs, key=lambda run: -scores.get(run, 0.0))[:MOST_LINES]
-    return set(best), f"The charts show the best {MOST_LINES} of {len(runs)} runs; the tables have all."
+def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
+    """(benchmark, run) that charts of lines show, each benchmark's first of the leaderboard, and what to say of it."""
+    places = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
+    runs: dict[str, list[tuple[str, str]]] = {}
+    for one in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):
+        runs.setdefault(one[0], []).append(one)
+    shown = {
+        one for held in runs.values() for one in sorted(held, key=lambda one: places.get(one, len(places)))[:MOST_LINES]
+    }
+    most = max(map(len, runs.values()), default=0)
+    said = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
+    return shown, said
 
 
 def _short(length: int) -> str:

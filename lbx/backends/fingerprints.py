@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
@@ -124,7 +124,7 @@ def _reads(files: Sequence[_File]) -> Iterator[_Read]:
         turn += len(file.spans)
 
 
-def _places(begin: int, end: int, apart: int, turn: int) -> Iterable[Place]:
+def _places(begin: int, end: int, apart: int, turn: int) -> list[Place]:
     """A tensor's pieces: one in each of equal parts, at another place in each part.
 
     Pieces at equal distances would meet the same columns of a matrix in each of its rows.
@@ -133,12 +133,12 @@ def _places(begin: int, end: int, apart: int, turn: int) -> Iterable[Place]:
     count = max(_LEAST, -(-size // apart))
     if size <= count * _PIECE:
         return [(begin, size)]
-    return [
-        (at + ((after - at - _PIECE) * ((turn + number) * _GOLDEN % _ONE) // _ONE), _PIECE)
-        for number, (at, after) in enumerate(
-            (begin + size * part // count, begin + size * (part + 1) // count) for part in range(count)
-        )
-    ]
+    places, at, part = [], begin, turn * _GOLDEN
+    for number in range(1, count + 1):
+        after = begin + size * number // count
+        places.append((at + ((after - at - _PIECE) * (part % _ONE) // _ONE), _PIECE))
+        at, part = after, part + _GOLDEN
+    return places
 
 
 def _digest(read: _Read) -> bytes:

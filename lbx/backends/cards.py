@@ -110,6 +110,7 @@ class ModelCard:
         context_window: tokens, or None for what the model says.
         sampling: the model's recommended sampling, or None where the card has none.
         source: the card's file, or None for a model that was named directly.
+        hash_weights: tell the weights from others by every byte, not by pieces.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ModelCard:
     chat: Chat = Chat()
     sampling: Sampling | None = None
     source: Path | None = None
+    hash_weights: bool = False
 
     @property
     def embeds(self) -> bool:

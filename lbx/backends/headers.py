@@ -1,21 +1,30 @@
-"""A model's context window by its files' own words, read in a moment and without any model library.
+"""What a model's files say of themselves, read in a moment and without any model library: how long its context window
+is, and where its tensors lie.
 
 GGUF: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: magic, version, numbers of tensors and of keys, then
-key, type and value of each key. The window stands among the first ones, before the vocabulary.
+key, type and value of each key, then name, shape, type and offset of each tensor. The window stands among the first
+keys, before the vocabulary. Safetensors: the length of a JSON table, the table, the tensors' bytes.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 _LONGEST = 1 << 20
-"""Bytes of a text, and keys of a file. What says that it has more is damaged."""
+"""Bytes of a text, and keys or tensors of a file. What says that it has more is damaged."""
+_LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
+"""Bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors take 12 MB."""
+_MOST_DIMENSIONS = 8
+_ALIGNMENT = "general.alignment", 32
+_DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -26,8 +35,74 @@ def context_window(place: Path) -> int | None:
             return _of_config(json.loads((place / "config.json").read_text("utf-8")))
         with place.open("rb") as file:
             return _of_gguf(file)
-    except (OSError, ValueError, struct.error):
+    except _DAMAGED:
         return None
+
+
+class TensorTable(NamedTuple):
+    """Where a file's tensors lie.
+
+    Attributes:
+        header: bytes of the file that name them, with their shapes and formats; they come first.
+        spans: begin and end of each in the file, in the header's order.
+    """
+
+    header: int
+    spans: list[tuple[int, int]]
+
+
+def tensor_table(file: BinaryIO, size: int) -> TensorTable | None:
+    """The table of a .safetensors or .gguf file of ``size`` bytes, open at its begin; None: it has none that holds."""
+    try:
+        is_gguf = file.read(len(_MAGIC)) == _MAGIC
+        file.seek(0)
+        table = _gguf_tensors(file, size) if is_gguf else _safetensors(file)
+    except _DAMAGED:
+        return None
+    sound = all(table.header <= begin <= end <= size for begin, end in table.spans)
+    return table if sound else None
+
+
+def _safetensors(file: BinaryIO) -> TensorTable:
+    length = int(_number(file, "Q"))
+    if length > _LONGEST_JSON:
+        raise ValueError(length)
+    entries = json.loads(file.read(length))
+    if not isinstance(entries, dict):
+        raise ValueError(type(entries))  # noqa: TRY004  # the file is wrong, not the caller
+    entries.pop("__metadata__", None)
+    start = file.tell()
+    return TensorTable(start, [_span(entry, start) for entry in entries.values()])
+
+
+def _span(entry: object, start: int) -> tuple[int, int]:
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not isinstance(offsets, list) or [type(offset) for offset in offsets] != [int, int]:
+        raise ValueError(offsets)
+    return start + offsets[0], start + offsets[1]
+
+
+def _gguf_tensors(file: BinaryIO, size: int) -> TensorTable:
+    """GGUF says where tensors begin, not how long they are: each reaches to the next one."""
+    tensors, keys = _gguf_counts(file)
+    values = dict(_gguf_values(file, keys))
+    alignment = values.get(_ALIGNMENT[0], _ALIGNMENT[1])
+    if tensors > _LONGEST or not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(tensors)
+    offsets = [_gguf_offset(file) for _ in range(tensors)]
+    start = -(-file.tell() // alignment) * alignment
+    ordered = sorted({*offsets, size - start})
+    ends = dict(zip(ordered, ordered[1:] + ordered[-1:], strict=True))
+    return TensorTable(start, [(start + offset, start + ends[offset]) for offset in offsets])
+
+
+def _gguf_offset(file: BinaryIO) -> int:
+    _text(file)
+    dimensions = int(_number(file, "I"))
+    if dimensions > _MOST_DIMENSIONS:
+        raise ValueError(dimensions)
+    *_, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
+    return int(offset)
 
 
 def _of_config(config: object) -> int | None:
@@ -41,15 +116,26 @@ def _of_config(config: object) -> int | None:
 
 
 def _of_gguf(file: BinaryIO) -> int | None:
-    if file.read(4) != _MAGIC or _number(file, "I") not in _VERSIONS:
-        return None
-    _number(file, "Q")
-    for _ in range(min(int(_number(file, "Q")), _LONGEST)):
-        key = _text(file)
-        value = _value(file, int(_number(file, "I")))
+    _, keys = _gguf_counts(file)
+    for key, value in _gguf_values(file, keys):
         if key.endswith(".context_length") and isinstance(value, int):
             return value
     return None
+
+
+def _gguf_counts(file: BinaryIO) -> tuple[int, int]:
+    """How many tensors and keys there are."""
+    if file.read(len(_MAGIC)) != _MAGIC or _number(file, "I") not in _VERSIONS:
+        raise ValueError(_MAGIC)
+    return int(_number(file, "Q")), int(_number(file, "Q"))
+
+
+def _gguf_values(file: BinaryIO, keys: int) -> Iterator[tuple[str, int | float | None]]:
+    """Each key with its number; None for what is none."""
+    if keys > _LONGEST:
+        raise ValueError(keys)
+    for _ in range(keys):
+        yield _text(file), _value(file, int(_number(file, "I")))
 
 
 def _number(file: BinaryIO, kind: str) -> int | float:
@@ -59,10 +145,14 @@ def _number(file: BinaryIO, kind: str) -> int | float:
 
 
 def _text(file: BinaryIO) -> str:
-    length = int(_number(file, "Q"))
-    if length > _LONGEST:
+    return _bytes_of_text(file).decode("utf-8", "replace")
+
+
+def _bytes_of_text(file: BinaryIO) -> bytes:
+    (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+    if length > _LONGEST or file.tell() > _LONGEST_GGUF:
         raise ValueError(length)
-    return file.read(length).decode("utf-8", "replace")
+    return file.read(length)
 
 
 def _value(file: BinaryIO, kind: int) -> int | float | None:
@@ -77,7 +167,7 @@ def _value(file: BinaryIO, kind: int) -> int | float | None:
         file.seek(length * struct.calcsize(f"<{_NUMBERS[of]}"), 1)
     elif of == _STRING and length <= _LONGEST:
         for _ in range(length):
-            _text(file)
+            _bytes_of_text(file)
     else:
         _unknown(of)
     return None

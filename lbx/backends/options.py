@@ -47,8 +47,9 @@ class LlamaOptions:
             differ from those of Hugging Face in float32.
         cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
             quantised V needs flash_attention.
-        n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
-        offload_kqv: keep the KV cache on the GPU, too.
+        n_gpu_layers: layers to put on a GPU; -1 means all, 0 that it computes nothing (nothing happens where llama.cpp
+            has no GPU). How many lay there is part of the run's identity.
+        offload_kqv: keep the KV cache on the GPU, too; whether it lay there is part of the run's identity.
         threads: CPU threads; 0 means every core this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
@@ -176,7 +177,8 @@ class EndpointOptions:
 
     Attributes:
         url: address of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
-        model: its name on the server; "" where the server has only one.
+        model: its name on the server; "" where the server has only one. Name the card anew when the server gets other
+            weights under an old name: it does not tell.
         api: "completions" (lbx wraps and cuts the prompts; needs the card's [tokenizer]) or "chat" (the server wraps
             them in its own template); "" is completions where there is a tokenizer, else chat.
         server: "auto" finds out which software it is; behind a proxy name it: "llama-server", "llama-cpp-python",

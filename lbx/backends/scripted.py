@@ -25,10 +25,11 @@ from typing import Any
 from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
 from lbx.backends.decoding import Decoding, check_fits
+from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.tables import check_keys, from_table, typed
 from lbx.backends.text import encodable
-from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError, PromptError, UsageError
+from lbx.inputs import read_input
 from lbx.reasoning import choose_marks
 from lbx.records import Completion, Request
 from lbx.version import __version__
@@ -137,7 +138,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
         version=f"lbx {__version__}",
         model=card.name,
         context_window=card.context_window or WINDOW,
-        settings={"weights": fingerprint(weights), "chat": card.chat.settings(None)},
+        settings={**weights_settings(card, weights), "chat": card.chat.settings(None)},
+        earlier={"weights": head_and_tail(weights)},
     )
     return ScriptedBackend(read_answers(weights), tokenizer, info)
 
@@ -159,7 +161,7 @@ def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        text = path.read_text("utf-8")
+        text = read_input(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"The table of answers {path} cannot be read: {exc}.") from exc
     pieces = list(enumerate(text.split("\n"), start=1)) if path.suffix == ".jsonl" else [(1, text)]

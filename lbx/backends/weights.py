@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,6 @@ CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 _FILES = (".toml", ".gguf", ".jsonl", ".json")
-_SAMPLE = 1 << 20
 Kind = Callable[[Path], str]
 
 
@@ -260,23 +258,14 @@ def model_files(path: Path) -> list[Path]:
     """The files of a model folder or of a GGUF model, given its first one.
 
     Raises:
-        BackendError: a part of a split model is missing.
+        BackendError: a part of a split model is missing, or one is a pipe, a device or a link to nothing: a library
+            would wait for it.
     """
-    return sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES) if path.is_dir() else shards(path)
-
-
-def fingerprint(path: Path) -> str:
-    """A digest that changes when the model is another one, hex, without reading tens of gigabytes.
-
-    It covers each file's name, size, first and last MiB; not the folder, so that a model may move.
-    """
-    digest = hashlib.sha256()
-    for file in model_files(path):
-        size = file.stat().st_size
-        digest.update(f"{file.name}\0{size}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read(_SAMPLE))
-            if size > _SAMPLE:
-                stream.seek(max(_SAMPLE, size - _SAMPLE))
-                digest.update(stream.read(_SAMPLE))
-    return digest.hexdigest()
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES and not p.is_dir())
+    else:
+        files = shards(path)
+    for file in files:
+        if not file.is_file():
+            raise BackendError(f"{file} is not a regular file.", fix="Put the model's own file in its place.")
+    return files

@@ -244,6 +244,14 @@ Threads = Annotated[
         help="CPU threads of each process that holds a model, whatever its card says; default: all cores.",
     ),
 ]
+HashWeights = Annotated[
+    bool,
+    _model(
+        "--hash-weights",
+        help="Tell the model from others by every byte of its weights; by default, above 512 MiB, by pieces of every "
+        "tensor.",
+    ),
+]
 
 # Retrieval and embeddings.
 Rag = Annotated[

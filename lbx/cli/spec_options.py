@@ -68,6 +68,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "batching": (shown.Batching, True),
     "workers": (shown.ModelWorkers, 0),
     "threads": (shown.Threads, None),
+    "hash_weights": (shown.HashWeights, False),
     "metadata": (shown.Metadata, None),
     "spec_file": (SpecFile, None),
 }
@@ -87,7 +88,7 @@ _OF_JUDGES: dict[str, tuple[Any, object]] = {
     name: _OPTIONS[name]
     for name in (
         "backend", "limit", "max_new_tokens", "sampling", "seed", "chat", "thinking", "thinking_tokens", "batching",
-        "workers", "threads", "metadata",
+        "workers", "threads", "hash_weights", "metadata",
     )
 }  # fmt: skip
 """The same of ``JudgeSpec``."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from lbx.engine.adding_up import add_up, add_up_completed
@@ -227,6 +227,7 @@ class Runner:
     def _keep(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
         """Score an answer and put it on its way to the file."""
         agenda, outcome, sample = self.agendas[item.run], self.outcomes[item.run], item.sample
+        generation = replace(generation, run_id=agenda.run_id)  # who answered may not know its name in this file
         benchmark = agenda.benchmarks[sample.benchmark]
         outcome.count(generation)
         scores: list[ScoreRow] = []

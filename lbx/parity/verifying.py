@@ -108,7 +108,7 @@ def verify(
         if isinstance(rows, str):
             problems.append(rows)
         else:
-            keep_verifications(store, rows)
+            keep_verifications(store, [replace(row, run_id=agenda.run_id) for row in rows])
         progress(number, len(chosen))
     return summary(store, agenda.run_id, chosen, problems)
 

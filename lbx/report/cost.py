@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -26,6 +25,7 @@ from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table
+from lbx.store.same_runs import is_on_gpu
 from lbx.store.views import MODE_OF_RUN
 
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
@@ -35,7 +35,6 @@ COLUMNS = (
     "seconds_per_answer", *_PER_CORRECT, "hours", "hours_of", "untimed_sessions", "unbeaten",
 )  # fmt: skip
 
-_GPU_LIBRARY = re.compile(r"\b(?:CUDA|ROCm|HIP|Metal|MTL|Vulkan|SYCL|MUSA)\d* :")
 _SESSIONS = """
     WITH parts AS (
         SELECT *, coalesce(prefill_s + decode_s, 0) AS own,
@@ -233,7 +232,7 @@ def _units(hardware: Any, processes: int) -> tuple[str, int]:
         return "core", 0
     if "gpu" in hardware:
         return "GPU", processes * max(len(hardware.get("devices", ())), 1)
-    if hardware.get("n_gpu_layers") and _GPU_LIBRARY.search(str(hardware.get("features", ""))):
+    if is_on_gpu(hardware):
         return "GPU", processes
     cores = hardware.get("threads") or hardware.get("cores")
     return "core", processes * cores if isinstance(cores, int) else 0

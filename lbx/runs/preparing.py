@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.backends.base import AnsweringBackend
 from lbx.backends.options import ScriptedOptions
@@ -28,6 +28,7 @@ from lbx.runs.loading import LoadedModel, card_of, choose_tasks, finder_for, loa
 from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
 from lbx.store import RunRow
+from lbx.store.same_runs import EARLIER, WHOLE, settings_earlier
 from lbx.version import __version__
 
 log = logging.getLogger("lbx")
@@ -81,7 +82,7 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
         yield run
         return
     try:
-        yield run.reading(finder.name, finder.find)
+        yield run.reading(finder, finder.find)
     finally:
         finder.close()
 
@@ -103,7 +104,10 @@ def make_works(run: ResolvedRun, loaded: LoadedModel) -> list[Work]:
 
 def prepare_runs(run: ResolvedRun) -> list[Prepared]:
     """Load the model."""
-    loaded = load_model(card_of(run.spec, run.bundle), run.bundle)
+    card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
+    if card.hash_weights:
+        log.info(f"--hash-weights: every byte of {card.name}'s weights is read once more.")
+    loaded = load_model(card, run.bundle)
     try:
         works = make_works(run, loaded)
         rows = [run_row(name, work, run) for name, work in zip(run.names, works, strict=True)]
@@ -125,7 +129,7 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
     settings = {**work.settings.to_json(), **run.told, "context_window": info.context_window}
     if budget := work.settings.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
-    told = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
+    told: dict[str, Any] = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
     if allowed := work.bundle.allowed:  # code or pickles lay beside what was read: every run says so
         settings["bundle.allowed"] = allowed
@@ -133,27 +137,50 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         told["prompts_not_shared"] = reason
     if info.counts_tokens:
         told["tokenizer_sha256"] = tokenizer_sha256(work.backend.tokenizer)
-    digest = work.bundle.digest
-    identity = sha256_text(canonical_json([info.model, info.name, digest, settings]))[:8]
-    if work.settings.summaries and not work.settings.summarizer:
-        identity += "-summaries"
-    if run.told:
-        identity += "-judge"
+    if earlier := {f"backend.{name}": value for name, value in info.earlier.items()} | dict(run.earlier):
+        told[EARLIER] = earlier
     row = RunRow(
-        run_id=name or f"{info.model}-{info.name}-{identity}",
+        run_id=name or "",
         model=info.model,
         backend=info.name,
         backend_version=info.version,
         benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
-        bundle_digest=digest,
+        bundle_digest=work.bundle.digest,
         settings=settings,
         hardware={**info.hardware, **told},
         lbx_version=__version__,
         task_samples={task.full_name: task.samples for task in work.tasks},
         metadata=key_values("--metadata", run.spec.metadata) or None,
     )
+    row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.told)).names[0])
     family = same_family(row, run.judged)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
+
+
+class GeneratedNames(NamedTuple):
+    """What a run without a name of its own may be called.
+
+    Attributes:
+        names: today's; where every byte of its weights was hashed, also one for the case that other weights of equal
+            pieces have the first. That hash is no part of the first, so that a run goes on with and without it.
+        earlier: what an earlier lbx called it.
+    """
+
+    names: Sequence[str]
+    earlier: str
+
+
+def generated_names(row: RunRow, *, judges: bool) -> GeneratedNames:
+    """The names of a run, made from its model, bundle and settings."""
+    settings = {name: value for name, value in row.settings.items() if name != WHOLE}
+    name, earlier = (_generated_name(row, some, judges=judges) for some in (settings, settings_earlier(row)))
+    return GeneratedNames([name, *([f"{name}-{row.settings[WHOLE][:8]}"] if WHOLE in row.settings else [])], earlier)
+
+
+def _generated_name(row: RunRow, settings: Mapping[str, Any], *, judges: bool) -> str:
+    digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]
+    summarizes = settings.get("summaries") and not settings.get("summarizer")
+    return f"{row.model}-{row.backend}-{digest}{'-summaries' * bool(summarizes)}{'-judge' * judges}"
 
 
 def _check_reasoning_budget(loaded: LoadedModel, settings: RunSettings) -> None:

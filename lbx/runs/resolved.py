@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from lbx.benchmarks import beside
 from lbx.benchmarks.base import Benchmark
 from lbx.engine.kinship import Judged
+from lbx.engine.retrieving import Finder
 from lbx.engine.selection import Selection
 from lbx.engine.settings import RunSettings
 from lbx.engine.work import Agenda, nothing_retrieved, whole_document
@@ -32,6 +33,7 @@ class ResolvedRun:
         server: the one address that may be reached.
         network: how the run is kept offline, in words.
         checked: how the bundle was held against its manifest, in words.
+        earlier: settings that an earlier lbx wrote otherwise, as it wrote them.
     """
 
     spec: RunSpec
@@ -48,15 +50,18 @@ class ResolvedRun:
     server: tuple[str, int] | None = None
     network: str = ""
     checked: str = ""
+    earlier: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
         """By name."""
         return beside(self.own)
 
-    def reading(self, retriever: str, chunks: Chunks) -> ResolvedRun:
+    def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
         """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
-        return replace(self, settings=[replace(one, retriever=retriever) for one in self.settings], chunks=chunks)
+        settings = [replace(one, retriever=finder.name) for one in self.settings]
+        earlier = {"retriever": finder.earlier_name} if finder.earlier_name else {}
+        return replace(self, settings=settings, chunks=chunks, earlier={**self.earlier, **earlier})
 
     def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
         """What each of the runs asks."""

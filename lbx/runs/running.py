@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +30,15 @@ from lbx.layout import Bundle
 from lbx.runs.listening import Listener
 from lbx.runs.loading import card_of, embedding_servers, finder_for, server_of
 from lbx.runs.planning import look_ahead_of_run
-from lbx.runs.preparing import prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.runs.preparing import generated_names, prepare_runs, prepare_worker, resolve, run_of_summaries
 from lbx.runs.resolved import ResolvedRun
 from lbx.runs.scoring import Embedding, score_with
 from lbx.runs.spec import RunSpec
 from lbx.runs.watching import Watch, log_beside, watched
 from lbx.store import RunRow, Store
-from lbx.store.caches import embedding_models
+from lbx.store.caches import embedding_models, take_over_retrieved
 from lbx.store.copies import copied
+from lbx.store.same_runs import take_up
 
 if TYPE_CHECKING:
     from lbx.engine.planning.shards import ShardPlan
@@ -172,18 +173,19 @@ def _ask(
 ) -> dict[str, Outcome]:
     """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
     workers = run.spec.workers
-    done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in asker.rows]
-    run_ids = [row.run_id for row in asker.rows]
+    rows = [_take_up(store, row, name, run) for row, name in zip(asker.rows, run.names, strict=True)]
+    done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
+    run_ids = [row.run_id for row in rows]
     agendas = run.agendas(run_ids)
     total = sum(agenda.total for agenda in agendas)
     with closing(store, run_ids):
         log.info(f"The bundle is as it was unpacked, by {run.checked}.")
-        _tell_of_family(asker.rows)
+        _tell_of_family(rows)
         for agenda in agendas:
             log.info(f"{agenda.run_id}: {_extent(agenda)}; {run.network}")
         outlook = look_ahead_of_run(store, asker, done, free, workers=workers, listener=listener) if free else None
         watch = Watch(RunMeter(outlook, total), listener, log_file, lambda: asker.process_ids)
-        with watched(store, asker.rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
+        with watched(store, rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
             outcomes = Runner(agendas, store, done, watch, asker, JobSize.for_workers(workers, total)).run()
     return dict(zip(run_ids, outcomes, strict=True))
 
@@ -223,6 +225,18 @@ def _extent(agenda: Agenda) -> str:
     return f"{asked:,}{of} samples of {tasks}{prompts}"
 
 
+def _take_up(store: Store, row: RunRow, name: str | None, run: ResolvedRun) -> RunRow:
+    """The run by the name that it has in the file, where it is there; what an earlier lbx wrote of it is replaced."""
+    names, earlier_name = ([name], "") if name else generated_names(row, judges=bool(run.told))
+    row, earlier = take_up(store, row, names, earlier_name)
+    if earlier:
+        log.info(
+            f"{row.run_id}: an earlier lbx began this run and recorded less of its model (of the weights, the first "
+            f"and last MiB). That matches, so the run goes on; from now on today's {', '.join(earlier)} must match."
+        )
+    return row
+
+
 def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
     """Find all chunks before a language model takes the memory."""
     finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
@@ -235,8 +249,12 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
             def told(task: str, done: int, total: int) -> None:
                 listener.counted(f"{task}: chunks retrieved", done, total)
 
+            if finder.earlier_name and (chunks := take_over_retrieved(store, finder.earlier_name, finder.name)):
+                log.info(
+                    f"{chunks:,} chunks that an earlier lbx kept as {finder.earlier_name} count for {finder.name}."
+                )
             find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=told)
-            return run.reading(finder.name, StoredChunks(store, finder.name))
+            return run.reading(finder, StoredChunks(store, finder.name))
     finally:
         finder.close()
 
@@ -245,7 +263,7 @@ def _summarize(
     run: ResolvedRun,
     place: Path,
     after_commit: Callable[[Store], None] | None,
-    ask: Callable[..., object],
+    ask: Callable[..., Mapping[str, Outcome]],
     *,
     plan: bool,
 ) -> ResolvedRun:
@@ -257,8 +275,8 @@ def _summarize(
     asker = open_asker(asked)
     try:
         with Store(place, after_commit=after_commit) as store:
-            ask(asked, store, asker, free=free)
-            run_id = asker.rows[0].run_id
+            asked_as = ask(asked, store, asker, free=free)
+            (run_id,) = asked_as
             document = stored(store, run_id, summaries, run.bundle)
     finally:
         asker.close()

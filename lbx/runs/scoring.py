@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.scoring import Rescoring, rescore
-from lbx.engine.similarity import Similarities
+from lbx.engine.similarity import Similarities, earlier_identity, identity
 from lbx.errors import LbxError
 from lbx.layout import Bundle
 from lbx.runs.listening import Listener
 from lbx.runs.loading import load_embedding_model
 from lbx.store import Store
-from lbx.store.caches import embedding_models
+from lbx.store.caches import embedding_models, take_over_vectors
 from lbx.store.runs import check_runs
 
 
@@ -69,6 +69,12 @@ def score_with(
     embedder = load_embedding_model(*embedding) if embedding and not known else None
     stored = embedding.name if embedding and known else None
     try:
+        if embedder and (earlier := earlier_identity(embedder)):
+            vectors = take_over_vectors(store, earlier, identity(embedder))
+            if vectors:
+                listener.said(
+                    f"{vectors:,} vectors that an earlier lbx kept as {earlier} count for {identity(embedder)}."
+                )
         similarities = Similarities(embedder, model=stored, progress=functools.partial(told, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
         return rescore(store, rescoring, functools.partial(told, "outputs scored"), listener.said)

@@ -46,6 +46,7 @@ class RunSpec:
         both_kinds: ask with reasoning and without, as two runs that read each document once.
         workers: processes that hold the model; 0 loads it in this one.
         threads: CPU threads of each process that holds a model; None means every core.
+        hash_weights: tell the model from others by every byte of its weights.
         metadata: texts KEY=VALUE to be kept beside the run; they are no part of what it is.
 
     Raises:
@@ -82,6 +83,7 @@ class RunSpec:
     both_kinds: bool = False
     workers: int = 0
     threads: int | None = None
+    hash_weights: bool = False
     metadata: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings
 from lbx.store.rows import as_json, identity, unequal
 from lbx.store.runs import said_of
+from lbx.store.same_runs import Difference, difference
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.store import Store
 
@@ -152,21 +153,27 @@ def _take_run(
         connection.execute(f"INSERT INTO runs BY NAME SELECT * FROM {_SOURCE}.runs WHERE run_id = ?", [run["run_id"]])
     else:
         (held,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
-        _refuse_other_run(held, run, files[0], source)
+        found = _refuse_other_run(held, run, files[0], source)
         merging.notes += [
             f"{run['run_id']}: {name} is {held[name]} in {files[0]} and {run[name]} in {source}."
             for name in _NOTED
             if held[name] != run[name]
         ]
-        _join_runs(connection, held, run)
+        if found.earlier:
+            merging.notes.append(
+                f"{run['run_id']}: an earlier lbx made parts of it and recorded less of their model (of the weights, "
+                f"the first and last MiB). That matches {source}; the file has today's {', '.join(found.earlier)}."
+            )
+        _join_runs(connection, held, run, found)
     files.append(source)
 
 
-def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
+def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> Difference:
     """Runs of one name are one run only where everything that makes the numbers is equal."""
+    found = difference(held, new)
     before, now = identity(held), identity(new)
     scored_before, scored_now = (json.loads(row["benchmark_versions"]) for row in (held, new))
-    asked = [_difference(name, before, now) for name in unequal(before, now)]
+    asked = [_difference(name, before, now) for name in found.other]
     scored = [
         _difference(name, scored_before, scored_now, "metric version of ")
         for name in unequal(scored_before, scored_now)
@@ -181,6 +188,7 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
             else "Runs that differ need names of their own (lbx run --run NAME); merge only files of one run.",
             command=f"lbx score {source}" if metrics_only else "",
         )
+    return found
 
 
 def _difference(name: str, before: Mapping[str, Any], now: Mapping[str, Any], what: str = "") -> str:
@@ -191,12 +199,14 @@ _STATUSES = ("running", "failed", "interrupted", "done")
 """Of joined runs the first that any part has."""
 
 
-def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def _join_runs(
+    connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any], found: Difference
+) -> None:
     ends = [run["finished_at"] for run in (held, new)]
     statuses = {held["status"], new["status"]}
     connection.execute(
         "UPDATE runs SET started_at = ?, finished_at = ?, status = ?, benchmark_versions = ?, task_samples = ?, "
-        "metadata = ? WHERE run_id = ?",
+        "metadata = ?, settings = ?, hardware = ? WHERE run_id = ?",
         [
             min(held["started_at"], new["started_at"]),
             None if None in ends else max(ends),
@@ -204,6 +214,8 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
             as_json(json.loads(held["benchmark_versions"]) | json.loads(new["benchmark_versions"])),
             as_json(json.loads(held["task_samples"] or "{}") | json.loads(new["task_samples"] or "{}")),
             as_json(told) if (told := said_of(held) | said_of(new)) else None,
+            as_json(found.settings),
+            as_json(found.hardware) if found.earlier else held["hardware"],
             held["run_id"],
         ],
     )

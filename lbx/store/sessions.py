@@ -18,6 +18,7 @@ _ALIKE = ("batching", "context_window")
 _ASKED_ALIKE = ("thinking", "thinking_tokens", "max_new_tokens", "cot", "length_hint", "chat")
 """Settings that bear on how long answers are."""
 _NOT_SPEED = (
+    "settings_earlier",
     "network",
     "dtype_reason",
     "bundle_check",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -26,6 +27,38 @@ def plan(small: Path, model: Path) -> tuple[object, ...]:
 
 def changed(path: Path, **values: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "chat_template.jinja", "a.model"]
+)
+def test_a_pipe_among_a_models_files_is_not_waited_for(
+    name: str, small: Path, folder: Path, verdict: Callable[[str], None]
+) -> None:
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    refused(main(*plan(small, folder)), name)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    refused(main(*plan(small, folder)), name)
+    assert main("models", folder).code in (0, 1, 2)
+    verdict("refused")
+
+
+def test_a_pipe_in_place_of_a_model_is_not_waited_for(
+    small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    for name in ("t.jsonl", "m.gguf"):
+        os.mkfifo(tmp_path / name)
+        refused(main(*plan(small, tmp_path / name)), name)
+    verdict("refused")
+
+
+def test_an_adapter_beside_a_model_is_refused(small: Path, folder: Path, verdict: Callable[[str], None]) -> None:
+    """With peft installed transformers would add it, from wherever it says its base is; without, leave it out."""
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/etc", "peft_type": "LORA"}))
+    refused(main(*plan(small, folder)), "adapter_config.json", "merge_and_unload")
+    verdict("refused")
 
 
 CONFIGS: dict[str, dict[str, object]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import gguf
@@ -39,6 +40,9 @@ def test_gguf(header: bytes, tmp_path: Path) -> None:
         path.write_bytes(header[:length])
         assert context_window(path) is None
     assert context_window(tmp_path / "none.gguf") is None
+    numbers = struct.pack("<IIQ", 9, 10, (1 << 64) - 1)  # so many that no seek reaches their end
+    path.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 2, 1) + b"k" + numbers)
+    assert context_window(path) is None
 
 
 @settings(max_examples=examples(300))

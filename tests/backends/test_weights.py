@@ -9,7 +9,6 @@ import pytest
 from lbx.backends import load, resolve_model, weights_path
 from lbx.backends.cards import ModelCard, Weights
 from lbx.backends.options import HfOptions, LlamaOptions
-from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError, UsageError
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle
 
@@ -116,16 +115,3 @@ def test_missing_weights_name_their_neighbours(tmp_path):
     put(tmp_path / "model-q4.gguf")
     with pytest.raises(BackendError, match=r"Did you mean model-q4\.gguf"):
         weights_path(card(path=tmp_path / "model-q8.gguf"), None)
-
-
-def test_the_fingerprint_follows_content_not_place(tmp_path):
-    data = bytes(range(256)) * 12_000  # 3 MB: the middle is not read
-    first = put(tmp_path / "a/m.gguf", data)
-    same = put(tmp_path / "b/m.gguf", data)
-    assert fingerprint(first) == fingerprint(same)
-    for changed in (b"X" + data[1:], data[:-1] + b"X", data + b"X"):
-        assert fingerprint(put(same, changed)) != fingerprint(first)
-    folder = put(tmp_path / "hf/config.json").parent
-    before = fingerprint(folder)
-    put(folder / "chat_template.jinja")
-    assert fingerprint(folder) != before

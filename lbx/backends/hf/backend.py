@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.endings import named_ends
+from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
@@ -29,7 +30,7 @@ from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.options import AUTO, HfOptions, thread_count
 from lbx.backends.sampling import left_out, recommended
 from lbx.backends.sequence_memory import LEAST_SEQUENCES
-from lbx.backends.weights import fingerprint
+from lbx.backends.weights import model_files
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         model=card.name,
         context_window=window,
         settings={
-            "weights": fingerprint(weights),
+            **weights_settings(card, weights),
             "chat": card.chat.settings(own),
             "device": device.type,
             "dtype": dtype.name,
@@ -169,6 +170,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
         | penalty,
+        earlier={"weights": head_and_tail(weights)},
         trained_context=int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0),
         default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
@@ -189,6 +191,7 @@ def _check_folder(folder: Path) -> None:
             f"{folder} has no .safetensors weights" + (", only pickled ones, which can run code." if pickled else "."),
             fix="Take a revision of the model with safetensors, or convert it.",
         )
+    model_files(folder)  # all of them regular files
     refuse_unsound(folder)
     refuse_without_tokenizer(folder)
 

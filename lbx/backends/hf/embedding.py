@@ -12,17 +12,19 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import SentenceTransformersOptions
+from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import choose_device, first_line, go_offline, quiet, refuse_without_tokenizer, warnings_if
 from lbx.backends.options import thread_count
 from lbx.backends.text import encodable
-from lbx.backends.weights import fingerprint
+from lbx.backends.weights import model_files
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -135,12 +137,16 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         "pooling": list(_pooling_modes(model)),
         "prompts": [prompts[True], prompts[False]],
     }
-    digests = {place: fingerprint(weights / place) for place in places}
+    digests, earlier = (
+        json.dumps({place: digest(weights / place) for place in places}, sort_keys=True)
+        for digest in (partial(fingerprint, whole=True), head_and_tail)
+    )
     info = EmbedderInfo(
         name=card.name,
         backend="sentence_transformers",
         version=f"sentence-transformers {library.__version__}",
-        fingerprint=fingerprint_of("sentence_transformers", json.dumps(digests, sort_keys=True), settings),
+        fingerprint=fingerprint_of("sentence_transformers", digests, settings),
+        earlier=fingerprint_of("sentence_transformers", earlier, settings),
         dimensions=int(model.get_embedding_dimension()),
         max_tokens=_max_tokens(model, card),
     )
@@ -160,6 +166,7 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
         )
     places = {"."} | _module_folders(folder, options)
     for place in sorted(places):
+        model_files(folder / place)  # all of them regular files
         names = {p.name for p in (folder / place).iterdir()}
         pickled = sorted(n for n in names if n.endswith((".bin", ".pt", ".pth", ".ckpt")))
         if pickled and not any(n.endswith(".safetensors") for n in names):

@@ -16,6 +16,7 @@ _COUNTED = re.compile(r"layer|head|expert|block|depth")
 _MOST = 100_000
 """Layers, heads or experts; libraries make a list of so many before they look for the first weight."""
 
+_ADAPTER = "adapter_config.json"
 _DAMAGED = "Do not trust this model; compare its files with their source's (for a bundle: lbx verify)."
 
 
@@ -23,9 +24,14 @@ def refuse_unsound(folder: Path) -> None:
     """Refuse what would hang a library, or lead it out of the folder.
 
     Raises:
-        BackendError: config.json counts its parts in millions, or an index names weights that lie elsewhere; or one of
-            them cannot be read.
+        BackendError: config.json counts its parts in millions, an index names weights that lie elsewhere, or there is
+            an adapter; or one of them cannot be read.
     """
+    if (folder / _ADAPTER).exists():  # transformers adds it where peft happens to be installed, and else leaves it out
+        raise BackendError(
+            f"{folder} has an adapter ({_ADAPTER}), which not every machine would add to the model.",
+            fix="Merge it into the weights (peft: merge_and_unload), and name the folder with the merged model.",
+        )
     for key, value in _numbers(_read(folder / "config.json")):
         if _COUNTED.search(key) and value > _MOST:
             raise BackendError(f"{folder / 'config.json'} says {key} = {value:,}, which no model has.", fix=_DAMAGED)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
+from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.llama.context import (
     ContextSize,
     cache_bytes,
     cache_on_gpu,
     check_memory,
+    gpu_share,
     is_batch_invariant,
     make_context,
     on_gpu,
@@ -28,7 +30,7 @@ from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_temp
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
 from lbx.backends.sampling import left_out, recommended
-from lbx.backends.weights import fingerprint, shards
+from lbx.backends.weights import shards
 from lbx.errors import BackendError, DoesNotFitError
 from lbx.records import Sampling
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
 
-_HARDWARE = ("threads", "n_gpu_layers", "offload_kqv", "max_sequences", "kv_cells")
+_HARDWARE = ("threads", "max_sequences", "kv_cells")
 
 
 @dataclass(eq=False)
@@ -97,7 +99,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
         "batch_invariant": is_batch_invariant(llama_cpp, model, options),
-        "weights": fingerprint(weights),
+        **gpu_share(llama_cpp, model, options),
+        **weights_settings(card, weights),
         "chat": card.chat.settings(own),
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
@@ -112,6 +115,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         hardware=_hardware(options, room)
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
         | penalty,
+        earlier={"weights": head_and_tail(weights), "n_gpu_layers": None, "offload_kqv": None},
         trained_context=settings["trained_context"],
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),

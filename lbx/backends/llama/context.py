@@ -174,6 +174,16 @@ def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
     return options.offload_kqv and on_gpu(llama_cpp, options)
 
 
+def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, Any]:
+    """What a GPU computes: how many layers, the output's counted as one, and whether it holds the cache."""
+    layers = int(llama_cpp.llama_model_n_layer(model)) + 1
+    wanted = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
+    return {
+        "n_gpu_layers": wanted if on_gpu(llama_cpp, options) else 0,
+        "offload_kqv": cache_on_gpu(llama_cpp, options),
+    }
+
+
 def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> Any:
     """A context, which the caller frees.
 
@@ -194,6 +204,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     params.type_k = _number_type(llama_cpp, options.cache_type_k)
     params.type_v = _number_type(llama_cpp, options.cache_type_v)
     params.offload_kqv = options.offload_kqv
+    params.op_offload = options.n_gpu_layers != 0  # no layer there means that a GPU computes nothing
     params.swa_full = not room.slides
     params.no_perf = True
     if options.rope_scaling:

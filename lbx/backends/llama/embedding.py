@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import LlamaEmbeddingOptions
+from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.llama.library import check_gguf, library, load_model, log
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
-from lbx.backends.weights import fingerprint
 from lbx.errors import BackendError
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
             name=card.name,
             backend="llamacpp_embedding",
             version=f"llama-cpp-python {llama_cpp.__version__}",
-            fingerprint=fingerprint_of("llamacpp_embedding", fingerprint(weights), settings),
+            fingerprint=fingerprint_of("llamacpp_embedding", fingerprint(weights, whole=True), settings),
+            earlier=fingerprint_of("llamacpp_embedding", head_and_tail(weights), settings),
             dimensions=llama_cpp.llama_model_n_embd_out(model),
             max_tokens=longest,
         )

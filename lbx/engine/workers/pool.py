@@ -25,6 +25,7 @@ from lbx.errors import BackendError
 from lbx.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.records import SampleKey
 from lbx.store import GenerationRow, RunRow
+from lbx.store.rows import unequal
 
 T = TypeVar("T")
 log = logging.getLogger("lbx")
@@ -219,6 +220,18 @@ class WorkerPool:
         self.rows, worker.ready = message.rows, True
         self._proven.add(worker.number)
 
+    def _refuse_other_model(self, rows: Sequence[RunRow]) -> None:
+        """One run's answers come from one model, computed in one way."""
+        for mine, other in zip(self.rows, rows, strict=True):
+            if names := unequal(mine.settings, other.settings):
+                there, here = other.settings, mine.settings
+                differences = (f"{name} is {there.get(name)!r}, not {here.get(name)!r}" for name in names)
+                raise BackendError(
+                    f"A worker process would ask another model than the first one: {'; '.join(differences)}.",
+                    fix="The model's files have changed, or not every worker has a GPU: set the card's options so that "
+                    "all compute alike, or ask for fewer --workers.",
+                )
+
     def _died_early(self, worker: _Worker) -> BackendError:
         return BackendError(
             f"The first worker process {_how(worker.end())} before it asked anything.",
@@ -240,7 +253,8 @@ class WorkerPool:
         match message:
             case Said(text=text):
                 log.info(text)
-            case Ready():
+            case Ready(rows=rows):
+                self._refuse_other_model(rows)
                 worker.ready = True
                 self._proven.add(worker.number)
             case Computed(tokens=tokens):

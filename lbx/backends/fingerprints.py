@@ -1,0 +1,153 @@
+"""Which weights a model has, told from other weights of the same names and sizes without reading hundreds of gigabytes.
+
+Of models up to ``WHOLE`` bytes everything is read. Of larger ones: the tables of their tensors (names, shapes,
+formats), pieces of every tensor, and the files around them. A change of a few bytes between two pieces is not seen:
+``whole`` reads everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.headers import tensor_table
+from lbx.backends.weights import model_files
+from lbx.errors import BackendError
+from lbx.inputs import open_input
+
+WHOLE = 1 << 29
+"""Bytes of tensors that are read in less than a second."""
+_WITH_TENSORS = (".safetensors", ".gguf")
+_PIECE, _PIECES, _LEAST = 1 << 10, 1 << 14, 3
+"""Bytes of a piece; pieces of a model, spread over its bytes; pieces of a tensor, however small its share is."""
+_BLOCK = 1 << 22
+_TOGETHER = 256
+_THREADS = 16
+"""Reads that wait at once. A network's file system takes as long for one as for many."""
+_GOLDEN, _ONE = 0x9E3779B97F4A7C15, 1 << 64
+_HEAD = 1 << 20
+
+Place = tuple[int, int]
+"""Where a file is read: from which byte on, and how many."""
+
+
+class _File(NamedTuple):
+    """A file of a model: the bytes that are read of it whole, and the spans that pieces are read of."""
+
+    path: Path
+    size: int
+    whole: int
+    spans: Sequence[tuple[int, int]] = ()
+
+
+class _Read(NamedTuple):
+    path: Path
+    places: Sequence[Place]
+
+
+def fingerprint(path: Path, *, whole: bool = False) -> str:
+    """A digest that changes when the model is another one, hex. The folder is no part of it, so that a model may move.
+
+    Args:
+        path: a model's folder, or its (first) file.
+        whole: read every byte, however many there are.
+
+    Raises:
+        BackendError: a file is missing, is no regular file, or cannot be read.
+    """
+    paths = model_files(path)
+    try:
+        sizes = [file.stat().st_size for file in paths]
+        tensors = sum(size for file, size in zip(paths, sizes, strict=True) if file.suffix in _WITH_TENSORS)
+        every = whole or tensors <= WHOLE
+        files = [_look_at(file, size, every=every) for file, size in zip(paths, sizes, strict=True)]
+        digest = hashlib.blake2b(b"every byte" if every else b"pieces", digest_size=32)
+        for file in files:
+            digest.update(f"{file.path.name}\0{file.size}\0{file.whole}\0".encode("utf-8", "surrogateescape"))
+        with ThreadPoolExecutor(_THREADS) as threads:
+            for found in threads.map(_digest, _reads(files)):
+                digest.update(found)
+    except OSError as exc:
+        raise BackendError(
+            f"The model in {path} cannot be read: {exc.filename or path}: {exc.strerror or exc}.",
+            fix="All of a model's files must be regular files that may be read.",
+        ) from exc
+    return digest.hexdigest()
+
+
+def weights_settings(card: ModelCard, path: Path) -> dict[str, str]:
+    """What tells a run's weights from others, for ``BackendInfo.settings``."""
+    found = {"weights": fingerprint(path)}
+    return found | {"weights_whole": fingerprint(path, whole=True)} if card.hash_weights else found
+
+
+def head_and_tail(path: Path) -> str:
+    """The digest by which an earlier lbx told weights: names, sizes, first and last MiB of the files."""
+    digest = hashlib.sha256()
+    for file in model_files(path):
+        with os.fdopen(open_input(file), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            digest.update(f"{file.name}\0{size}\0".encode("utf-8", "surrogateescape"))
+            digest.update(stream.read(_HEAD))
+            if size > _HEAD:
+                stream.seek(max(_HEAD, size - _HEAD))
+                digest.update(stream.read(_HEAD))
+    return digest.hexdigest()
+
+
+def _look_at(path: Path, size: int, *, every: bool) -> _File:
+    """What is read of a file. One that promises tensors and has no table of them is taken as one long tensor."""
+    if every or path.suffix not in _WITH_TENSORS:
+        return _File(path, size, size)
+    with os.fdopen(open_input(path), "rb", buffering=1 << 16) as stream:
+        table = tensor_table(stream, size)
+    return _File(path, size, 0, [(0, size)]) if table is None else _File(path, size, table.header, table.spans)
+
+
+def _reads(files: Sequence[_File]) -> Iterator[_Read]:
+    """All that is read, in portions that one thread reads in a moment."""
+    sizes = sum(end - begin for file in files for begin, end in file.spans)
+    apart = max(sizes // _PIECES, _PIECE)
+    turn = 0
+    for file in files:
+        for begin in range(0, file.whole, _BLOCK):
+            yield _Read(file.path, [(begin, min(_BLOCK, file.whole - begin))])
+        places = chain.from_iterable(_places(begin, end, apart, turn + n) for n, (begin, end) in enumerate(file.spans))
+        while some := list(islice(places, _TOGETHER)):
+            yield _Read(file.path, some)
+        turn += len(file.spans)
+
+
+def _places(begin: int, end: int, apart: int, turn: int) -> list[Place]:
+    """A tensor's pieces: one in each of equal parts, at another place in each part.
+
+    Pieces at equal distances would meet the same columns of a matrix in each of its rows.
+    """
+    size = end - begin
+    count = max(_LEAST, -(-size // apart))
+    if size <= count * _PIECE:
+        return [(begin, size)]
+    places, at, part = [], begin, turn * _GOLDEN
+    for number in range(1, count + 1):
+        after = begin + size * number // count
+        places.append((at + ((after - at - _PIECE) * (part % _ONE) // _ONE), _PIECE))
+        at, part = after, part + _GOLDEN
+    return places
+
+
+def _digest(read: _Read) -> bytes:
+    path, places = read
+    handle = open_input(path)
+    try:
+        if len(places) > 1 and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # what lies behind a piece is not wanted
+        content = b"".join([os.pread(handle, size, offset) for offset, size in places])
+    finally:
+        os.close(handle)
+    return hashlib.blake2b(content, digest_size=32).digest()

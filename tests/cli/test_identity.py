@@ -1,0 +1,290 @@
+"""A run is the same only where what computes is the same: weights, GPU, the embedding model behind chunks and vectors.
+
+Files of an earlier lbx are made here as that wrote them: its rules for names and weights stand below, copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Done, Lbx, fails
+
+from lbx.backends import fingerprints
+from lbx.records import canonical_json, sha256_text
+from lbx.store import Store
+from lbx.store.rows import as_json
+
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
+TASK = "needle/single_en"
+SAMPLES = [f"len0064-depth{depth}-0{n}" for n in range(2) for depth in ("000", "100")]
+NEW_KEYS = ("backend.n_gpu_layers", "backend.offload_kqv", "backend.weights_whole")
+TABLES = ("generations", "scores", "sessions", "task_results", "length_results", "group_results", "benchmark_results")
+
+
+def tuned(path: Path, to: Path) -> Path:
+    """The same model with other numbers in its middle: a fine-tune of the same name and size."""
+    data = bytearray(path.read_bytes())
+    at = len(data) // 2
+    data[at : at + 4096] = bytes(byte ^ 1 for byte in data[at : at + 4096])  # the lowest bits of its numbers
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes(data)
+    return to
+
+
+@pytest.fixture(scope="module")
+def demo_hf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's folder in float32: larger than what an earlier lbx read of it."""
+    pytest.importorskip("torch", reason="needs lbx[hf]")
+    numpy = pytest.importorskip("safetensors.numpy", reason="needs lbx[hf]")
+    folder = Path(shutil.copytree(DEMO, tmp_path_factory.mktemp("demo") / "hf"))
+    weights = numpy.load_file(folder / "model.safetensors")
+    numpy.save_file({name: w.astype("float32") for name, w in weights.items()}, folder / "model.safetensors")
+    assert (folder / "model.safetensors").stat().st_size > 2 << 20
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_models(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Path]]:
+    """{backend: a model and its fine-tune}."""
+    folder = tmp_path_factory.mktemp("tuned")
+    gguf, hf = request.getfixturevalue("demo_gguf"), request.getfixturevalue("demo_hf")
+    shutil.copytree(hf, folder / "hf")
+    tuned(hf / "model.safetensors", folder / "hf/model.safetensors")
+    return {"llamacpp": (gguf, tuned(gguf, folder / gguf.name)), "hf": (hf, folder / "hf")}
+
+
+@pytest.fixture
+def ask(lbx: Lbx, bundle: Path, tmp_path: Path) -> Any:
+    """ask(model, "-n", 1) -> the command's end; the results file is ``ask.file``."""
+
+    def call(model: Path, *more: object, output: Path | None = None) -> Done:
+        return lbx("run", "-b", bundle, "-m", model, "-t", TASK, "--no-plan", "-o", output or call.file, *more)
+
+    call.file = tmp_path / "r.duckdb"  # type: ignore[attr-defined]
+    return call
+
+
+def runs(file: Path) -> dict[str, int]:
+    """{run: its answers}."""
+    with Store(file, read_only=True) as store:
+        found = store.query(
+            "SELECT run_id, count(*) FROM runs JOIN generations USING (run_id) GROUP BY ALL ORDER BY ALL"
+        )
+        return dict(found.rows)
+
+
+def row_of(file: Path, run: str) -> dict[str, Any]:
+    with Store(file, read_only=True) as store:
+        (row,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run]).dicts()
+    return {**row, **{name: json.loads(row[name]) for name in ("settings", "hardware")}}
+
+
+# As an earlier lbx had it.
+
+
+def earlier_fingerprint(path: Path) -> str:
+    files = sorted(p for p in path.iterdir()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name}\0{size}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(1 << 20))
+            if size > 1 << 20:
+                stream.seek(max(1 << 20, size - (1 << 20)))
+                digest.update(stream.read(1 << 20))
+    return digest.hexdigest()
+
+
+def make_earlier(file: Path, model: Path, *, name: str | None = None, **hardware: object) -> str:
+    """Have a file's one run be as an earlier lbx wrote it; returns its name."""
+    (run,) = runs(file)
+    row = row_of(file, run)
+    settings = {key: value for key, value in row["settings"].items() if key not in NEW_KEYS}
+    settings["backend.weights"] = earlier_fingerprint(model)
+    digest = sha256_text(canonical_json([row["model"], row["backend"], row["bundle_digest"], settings]))[:8]
+    name = name or f"{row['model']}-{row['backend']}-{digest}"
+    kept = {key: value for key, value in row["hardware"].items() if key != "settings_earlier"} | hardware
+    with Store(file) as store, store.transaction() as connection:
+        connection.execute(
+            "UPDATE runs SET run_id = ?, settings = ?, hardware = ?", [name, as_json(settings), as_json(kept)]
+        )
+        for table in TABLES:
+            connection.execute(f"UPDATE {table} SET run_id = ?", [name])
+    return name
+
+
+@pytest.mark.parametrize("backend", ["llamacpp", "hf"])
+def test_two_models_of_one_name_and_size_are_two_runs(
+    backend: str, two_models: dict[str, tuple[Path, Path]], ask: Any
+) -> None:
+    """Tried with a real GGUF, 4 kB of it changed: one run of two models."""
+    model, other = two_models[backend]
+    assert earlier_fingerprint(model) == earlier_fingerprint(other)
+    for path, left in ((model, {1}), (other, {1}), (model, {1, 2})):
+        assert ask(path, "-n", max(left)).returncode == 0
+    found = runs(ask.file)
+    assert sorted(found.values()) == [1, 2]
+    assert {row_of(ask.file, run)["model"] for run in found} == {model.stem if model.is_file() else model.name}
+    named = ask(model, "-n", 1, "--run", "mine")
+    assert named.returncode == 0
+    fails(ask(other, "-n", 2, "--run", "mine"), 1, "was made with other settings: backend.weights was")
+
+
+@pytest.mark.parametrize("backend", ["llamacpp", "hf"])
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_a_run_of_an_earlier_lbx_goes_on_and_is_checked_from_then_on(
+    backend: str, name: str | None, two_models: dict[str, tuple[Path, Path]], ask: Any
+) -> None:
+    model, other = two_models[backend]
+    named = ["--run", name] if name else []
+    assert ask(model, "-n", 1, *named).returncode == 0
+    today = row_of(ask.file, next(iter(runs(ask.file))))
+    run = make_earlier(ask.file, model, name=name)
+    done = ask(model, "-n", 2, *named)
+    assert done.returncode == 0 and f"{run}: an earlier lbx began this run" in done.stderr, done.stderr
+    assert runs(ask.file) == {run: 2}
+    assert row_of(ask.file, run)["settings"] == today["settings"]
+    done = ask(model, "-n", 3, *named)
+    assert "earlier lbx" not in done.stderr and runs(ask.file) == {run: 3}
+    if name:
+        fails(ask(other, "-n", 3, *named), 1, "other settings: backend.weights was")
+    else:
+        assert ask(other, "-n", 1).returncode == 0
+        assert sorted(runs(ask.file).values()) == [1, 3]
+
+
+def test_a_run_of_an_earlier_lbx_of_other_weights_is_another(
+    two_models: dict[str, tuple[Path, Path]], ask: Any, tmp_path: Path
+) -> None:
+    """Whose first bytes differ, which an earlier lbx read, too."""
+    model, _ = two_models["hf"]
+    assert ask(model, "-n", 1, "--run", "mine").returncode == 0
+    make_earlier(ask.file, model, name="mine")
+    other = Path(shutil.copytree(model, tmp_path / "hf"))
+    (other / "generation_config.json").write_text((other / "generation_config.json").read_text() + " ")
+    fails(ask(other, "-n", 1, "--run", "mine"), 1, "other settings: backend.weights was")
+
+
+def test_shards_of_an_earlier_lbx_and_of_todays_are_one_run(
+    two_models: dict[str, tuple[Path, Path]], ask: Any, lbx: Lbx, tmp_path: Path
+) -> None:
+    model, other = two_models["llamacpp"]
+    shards = [tmp_path / f"{n}.duckdb" for n in range(3)]
+    for number, shard in enumerate(shards):
+        assert ask(model, "--run", "r", "--ids", SAMPLES[number], output=shard).returncode == 0
+    for number in (0, 1):
+        make_earlier(shards[number], model, name="r")
+    for order in ((0, 1, 2), (2, 0, 1), (0, 2, 1), (1, 0)):
+        merged = tmp_path / "merged.duckdb"
+        done = lbx("merge", *(shards[n] for n in order), "-o", merged, "--force")
+        assert done.returncode == 0, done.stderr
+        assert ("an earlier lbx made parts of it" in " ".join(done.stderr.split())) == (2 in order), done.stderr
+        assert runs(merged) == {"r": len(order)}
+        newest = shards[2] if 2 in order else shards[0]
+        assert row_of(merged, "r")["settings"] == row_of(newest, "r")["settings"]
+    assert ask(model, "--run", "r", "-n", 4, output=merged).returncode == 0
+    assert ask(other, "--run", "r", "--ids", SAMPLES[3], output=tmp_path / "other.duckdb").returncode == 0
+    for first in (shards[0], shards[2]):  # the first's row would have to be of another model than an earlier lbx saw
+        done = lbx("merge", first, shards[2], tmp_path / "other.duckdb", "-o", tmp_path / "m.duckdb")
+        fails(done, 1, "backend.weights is")
+
+
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if llama.cpp had been built for a GPU: what it computes with stays a CPU."""
+    from lbx.backends.llama.library import library
+
+    monkeypatch.setattr(library(), "llama_supports_gpu_offload", lambda: True)
+
+
+def test_answers_of_a_cpu_and_of_a_gpu_are_two_runs(demo_gguf: Path, ask: Any, tmp_path: Path) -> None:
+    """And as many layers as there are, however the card says it, are one."""
+
+    def card(name: str, **options: object) -> Path:
+        path = tmp_path / name / "demo.toml"
+        path.parent.mkdir(exist_ok=True)
+        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+        path.write_text(f'backend = "llamacpp"\n[weights]\npath = "{demo_gguf}"\n[options]\n{lines}\n')
+        return path
+
+    plain, none, many = card("plain"), card("none", n_gpu_layers=0), card("many", n_gpu_layers=99)
+    some, apart = card("some", n_gpu_layers=1), card("apart", offload_kqv=False)
+    for model in (plain, none, many, some, apart):  # nothing of it happens without a GPU
+        assert ask(model, "-n", 1).returncode == 0
+    assert list(runs(ask.file).values()) == [1]
+    with pytest.MonkeyPatch.context() as patch:
+        on_gpu(patch)
+        assert ask(none, "-n", 2).returncode == 0  # there is one, and it computes nothing
+        assert list(runs(ask.file).values()) == [2]
+        for model, count in ((plain, 2), (many, 2), (some, 3), (apart, 4)):
+            assert ask(model, "-n", 1).returncode == 0
+            assert len(runs(ask.file)) == count, model
+    assert ask(plain, "-n", 3).returncode == 0
+    assert sorted(runs(ask.file).values()) == [1, 1, 1, 3]
+    layers = {row_of(ask.file, run)["settings"]["backend.n_gpu_layers"] for run in runs(ask.file)}
+    assert len(layers) == 3 and {0, 1} < layers, layers
+
+
+GPU = "CUDA : ARCHS = 890 | CPU : AVX2 = 1 | "
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "same"), [(GPU, False, False), (GPU, True, True), ("CPU : AVX2 = 1 | ", True, False)]
+)
+def test_a_run_of_an_earlier_lbx_goes_on_only_on_a_gpu_if_it_was_on_one(
+    then: str, now: bool, same: bool, demo_gguf: Path, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what it recorded of its hardware."""
+    from lbx.backends.llama.library import library
+
+    if now:
+        on_gpu(monkeypatch)
+        monkeypatch.setattr(library(), "llama_print_system_info", GPU.encode)
+    assert ask(demo_gguf, "-n", 1).returncode == 0
+    run = make_earlier(ask.file, demo_gguf, features=then)
+    assert ask(demo_gguf, "-n", 2).returncode == 0
+    assert (runs(ask.file) == {run: 2}) == same
+    assert sum(runs(ask.file).values()) == (2 if same else 3)
+
+
+def test_all_of_the_weights_where_it_is_asked_for(
+    demo_gguf: Path, ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte between two pieces is seen by --hash-weights alone; a run goes on with it and without it."""
+    monkeypatch.setattr(fingerprints, "WHOLE", 0)
+    monkeypatch.setattr(fingerprints, "_PIECES", 1)
+    copies = [tmp_path / name / "demo.gguf" for name in ("a", "b")]
+    for copy in copies:
+        copy.parent.mkdir()
+        shutil.copy(demo_gguf, copy)
+    first, other = copies
+    pieces = fingerprints.fingerprint(first)
+    for at in range(first.stat().st_size // 2, first.stat().st_size):
+        with other.open("r+b") as file:
+            byte = os.pread(file.fileno(), 1, at)
+            os.pwrite(file.fileno(), bytes([byte[0] ^ 1]), at)
+        if fingerprints.fingerprint(other) == pieces:
+            break
+        shutil.copy(first, other)
+    for model, more, expected in (
+        (first, (), [1]),
+        (first, ("--hash-weights",), [2]),  # begun without
+        (first, (), [3]),  # and without again
+        (other, ("--hash-weights",), [1, 3]),
+        (other, ("--hash-weights",), [2, 3]),
+        (first, ("--hash-weights",), [2, 4]),
+    ):
+        done = ask(model, "-n", max(expected) if model == first else min(expected), *more)
+        assert done.returncode == 0, done.stderr
+        assert sorted(runs(ask.file).values()) == expected
+        assert ("every byte" in done.stderr) == bool(more)
+    assert ask(first, "-n", 1, "--run", "mine", "--hash-weights").returncode == 0
+    fails(ask(other, "-n", 2, "--run", "mine", "--hash-weights"), 1, "backend.weights_whole was")

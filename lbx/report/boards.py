@@ -25,6 +25,7 @@ from lbx.report.board_shapes import (
     ROUGE,
     TRIES,
 )
+from lbx.report.relative import curves
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 
@@ -108,32 +109,20 @@ def _filled(row: Row, columns: Iterable[str]) -> bool:
     return any(row[column] is not None for column in columns)
 
 
-_BY_BUCKET = """
-    WITH placed AS (
-        SELECT s.run_id, s.task, s.score, ends_with(s.task, '_e') AS in_e,
-               CASE WHEN a.length < 4000 THEN 0 WHEN a.length < 8000 THEN 1 ELSE 2 END AS bucket
-        FROM newest_scores s JOIN samples a USING (benchmark, task, sample_id)
-        WHERE s.benchmark = 'longbench' AND s.headline AND a.length > 0
-    ), tasks AS (
-        SELECT run_id, task, in_e, avg(score) AS y, avg(score) FILTER (WHERE bucket = 0) AS x0,
-               avg(score) FILTER (WHERE bucket = 1) AS x1, avg(score) FILTER (WHERE bucket = 2) AS x2
-        FROM placed GROUP BY ALL
-        HAVING y > 0 AND x0 IS NOT NULL AND x1 IS NOT NULL AND x2 IS NOT NULL
-    )
-    SELECT run_id, in_e, count(*), avg((x1 - x0) / y ORDER BY task), avg((x2 - x0) / y ORDER BY task)
-    FROM tasks GROUP BY ALL
-"""
-
-
 def longbench_relative(store: Store, wanted: Wanted) -> Table:
-    """The first form of the curve, over the tasks with samples of every length in which the run has a point at all."""
-    numbers = {(run, in_e): found for run, in_e, *found in store.query(_BY_BUCKET).rows}
+    """The first form of the curve, see ``lbx.report.relative``."""
+    found = curves(store, wanted.runs)
     rows, every = [], entries(store, wanted, "longbench")
     for in_e, data in ((False, "LongBench"), (True, "LongBench-E")):
         for one in every:
-            if found := numbers.get((one.run_id, in_e)):
-                curve = dict(zip(BUCKETS, (0.0, *found[1:]), strict=True))
-                rows.append({**one.row({}), "data": data, "tasks": found[0], **curve})
+            if curve := found.get((one.run_id or "", in_e)):
+                sure = {
+                    f"{bucket}_{end}": getattr(point, end) for bucket, point in curve.points.items() for end in ENDS
+                }
+                points = {bucket: point.value for bucket, point in curve.points.items()}
+                counts = {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
+                cluster_by = "document" if curve.clustered else "sample"
+                rows.append({**one.row({}), "data": data, **counts, **points, **sure, "cluster_by": cluster_by})
     return _table("longbench_relative", rows)
 
 

@@ -33,7 +33,9 @@ def board(made: Table) -> list[str]:
     lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
     by = made.columns.index("cluster_by") if lows else 0
     found = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
-    return interval_notes(Table(["low", "cluster_by"], found)) if lows else []
+    said = interval_notes(Table(["low", "cluster_by"], found)) if lows else []
+    few = ["A task counts where it has 10 answers at each length."] if "fewest" in made.columns else []
+    return [*said, *few]
 
 
 def comparison(made: Table) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
     from lbx.report import judged, reference
     from lbx.report.cells import without_intervals
     from lbx.report.papers import completed
+    from lbx.report.relative import curves
     from lbx.store.runs import check_runs
 
     report = REPORTS[name]
@@ -60,7 +62,7 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
     if name == "paper":
         if wanted.published:
             table = reference.beside(table, reference.published_beside(store, wanted))
-        table = judged.doubted(store, completed(table))
+        table = judged.doubted(store, completed(table, partial(curves, store, wanted.runs)))
     return without_intervals(report, table) if wanted.alone else table
 
 

@@ -170,21 +170,6 @@ def longbench(task: str, lengths: dict[int, tuple[int, int]]) -> list[Answer]:
     return found
 
 
-def test_the_first_form_of_the_curve(store: Store) -> None:
-    """x/y - 1 of each task, averaged, moved to 0: (x - x of 0-4k) / y."""
-    trec_, lsht = {100: (4, 4), 4_000: (2, 4), 8_000: (0, 4)}, {3_999: (1, 2), 7_999: (2, 2), 90_000: (1, 2)}
-    add_run(store, "r", [*longbench("trec", trec_), *longbench("lsht", lsht), *longbench("triviaqa", {5_000: (1, 1)})])
-    add_run(store, "e", longbench("trec_e", {100: (1, 2), 5_000: (1, 1), 9_000: (1, 1)}), model="e")
-    rows = {row["data"]: row for row in rows_of(store, "longbench_relative")}
-    assert rows["LongBench"]["tasks"] == 2, "triviaqa has one length alone"
-    relative = [(0.5 - 1) / 0.5, (1 - 0.5) / (4 / 6)], [(0 - 1) / 0.5, 0.0]
-    assert [rows["LongBench"][one] for one in ("0-4k", "4-8k", "8k+")] == pytest.approx(
-        [0.0, *(sum(parts) / 2 for parts in relative)]
-    )
-    assert [rows["LongBench-E"][one] for one in ("0-4k", "4-8k", "8k+")] == pytest.approx([0, 0.5 / 0.75, 0.5 / 0.75])
-    assert rows["LongBench-E"]["model"] == "e"
-
-
 def test_e_has_its_buckets_by_category(store: Store) -> None:
     add_run(store, "r", longbench("trec_e", {100: (1, 2), 5_000: (1, 4), 9_000: (3, 4)}))
     rows = {row["category"]: row for row in rows_of(store, "longbench_e")}

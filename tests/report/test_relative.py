@@ -97,9 +97,12 @@ def test_a_task_with_few_answers_at_a_length_does_not_count(store: Store) -> Non
     assert row["4-8k"] == pytest.approx(-0.1 / 0.6)
     add_run(store, "f", few, model="few")
     assert board(store, runs=["f"]) == []
-    assert "10 answers at each length" in sheet(
-        REPORTS["board_longbench_relative"], read(store, "board_longbench_relative", Wanted(runs=["f"]))
-    ).notes[0]
+    assert (
+        "10 answers at each length"
+        in sheet(
+            REPORTS["board_longbench_relative"], read(store, "board_longbench_relative", Wanted(runs=["f"]))
+        ).notes[0]
+    )
 
 
 def test_no_curve_of_published_answers_rests_on_four_questions(imports: Path) -> None:

@@ -42,8 +42,8 @@ def _series(rows: Iterable[Row], who: Who, columns: Iterable[str], scale: float 
 
 def _point(row: Row, name: str, scale: float) -> Point:
     low, high = (row.get(f"{name}_{end}") for end in ("low", "high"))
-    ends = (None, None) if low is None or high is None else (scale * low, scale * high)
-    return Point(scale * row[name], *ends, note=row["note"] or "")
+    ends = [None if end is None else scale * end for end in (low, high)]
+    return Point(scale * row[name], ends[0], ends[1], row["note"] or "")
 
 
 def _groups(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:

@@ -71,6 +71,11 @@ def effective_context(made: Table) -> list[str]:
         "interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
         for rule in dict.fromkeys(row["rule"] for row in rows)
     ]
+    if any(row["why"] for row in rows):
+        found.append(
+            "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose score "
+            "is not surely above guessing (where that is less, above 10)."
+        )
     for row in rows:
         where = f"{row['benchmark']}, {row['length_unit']}"
         left = f"; left out, with fewer at some length: {row['left_out']}" if row["left_out"] else ""

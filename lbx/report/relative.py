@@ -19,7 +19,7 @@ import numpy as np
 from lbx.benchmarks.columns import ScoredRows
 from lbx.benchmarks.longbench_tasks import BUCKETS, TASKS
 from lbx.report.scored import scored
-from lbx.statistics.estimates import Estimate, Floats, Interval, Stratum, interval
+from lbx.statistics.estimates import Codes, Estimate, Interval, Stratum, interval
 from lbx.store import Store
 
 FEWEST = 10
@@ -66,7 +66,7 @@ def curves(store: Store, runs: Collection[str] = ()) -> dict[tuple[str, bool], C
 
 def _curve(tasks: Mapping[str, ScoredRows]) -> Curve | None:
     lengths = {name: rows.at(rows.column("length") > 0) for name, rows in tasks.items()}
-    placed = {name: np.digitize(rows.column("length"), (4_000, 8_000)) for name, rows in lengths.items()}
+    placed = {name: np.searchsorted((4_000, 8_000), rows.column("length"), "right") for name, rows in lengths.items()}
     counts = {name: np.bincount(places, minlength=len(BUCKETS)) for name, places in placed.items()}
     chosen = [name for name in tasks if counts[name].min() >= FEWEST and lengths[name].column("score").mean() > 0]
     if not chosen:
@@ -84,7 +84,7 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> Curve | None:
     )
 
 
-def _stratum(rows: ScoredRows, places: Floats, at: int) -> Stratum:
+def _stratum(rows: ScoredRows, places: Codes, at: int) -> Stratum:
     """A task's point, linearised: each answer moves the two lengths' means, and the mean of all that they are over."""
     scores = rows.column("score").astype(float)
     every, first, there = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()

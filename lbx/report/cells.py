@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
 from lbx.visible import one_line, visible
@@ -48,6 +49,10 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
 }
 BLOCKS = "▁▂▃▄▅▆▇█"
 
+_LABELS = {"model": "label", **LABELS}
+_IN_LABELS = ("mode", "differs_in")
+"""What a run's label says where it has to."""
+
 
 def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     """A view's rows as people read them; with ``curves``, a pivot by length is drawn beside its numbers, too."""
@@ -78,6 +83,8 @@ def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
     there = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
+    gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in there) else ()
+    there = [c for c in there if c.name not in gone]
     columns = [c for c in there if not c.optional or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
         return columns, [[shown(row, c) for c in columns] for row in rows]
@@ -165,7 +172,7 @@ _PLAIN = frozenset({str, int, bool})
 
 def shown(row: Mapping[str, Any], column: Column) -> str:
     """A row's value in a column, as text."""
-    value = row[column.name]
+    value = row[column.name] if (label := row.get(_LABELS.get(column.name, ""))) is None else label
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.kind == "coefficient":

@@ -11,8 +11,9 @@ if TYPE_CHECKING:  # the command line asks for reports' names, and is not to loa
 def leaderboard(made: Table) -> list[str]:
     """What missing answers leave open, and what places are."""
     found = [
-        f"{row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples answered; with the "
-        f"others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f}."
+        f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
+        f"answered; with the others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to "
+        f"{100 * row['failed_as_1']:.1f}."
         for row in made.dicts()
         if row["answered"] is not None and row["answered"] < row["asked"] and row["failed_as_0"] is not None
     ]
@@ -73,8 +74,8 @@ def effective_context(made: Table) -> list[str]:
     ]
     if any(row["why"] for row in rows):
         found.append(
-            "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose score "
-            "is not surely above guessing (where that is less, above 10)."
+            "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose "
+            "score is not surely above guessing (where that is less, above 10)."
         )
     for row in rows:
         where = f"{row['benchmark']}, {row['length_unit']}"

@@ -81,7 +81,7 @@ def test_boards_say_how_sure_their_numbers_are_unless_asked_not_to(store: Store)
     assert tuple(row[f"overall_cot_{end}"] for end in ends) == sure["reasons", "all"]
     sheet_of = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2"))
     texts = dict(zip((column.name for column in sheet_of.columns), sheet_of.rows[0], strict=True))
-    assert re.fullmatch(r"\d+ (± \d+|\[\d+, \d+\])", texts["overall"])
+    assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[\d+\.\d, \d+\.\d\])", texts["overall"])
     assert sheet_of.notes == ["Beside scores stand 95% intervals."]
 
     alone = Wanted(alone=True)

@@ -75,7 +75,7 @@ def longbench_radar(store: Store, wanted: Wanted) -> Table:
         for category in CATEGORIES:
             most, score = best[row["language"], category], row[category]
             if score is not None:
-                row[category] = round(NEAREST + (FARTHEST - NEAREST) * score / most if most else NEAREST, 2)
+                row[category] = NEAREST + (FARTHEST - NEAREST) * score / most if most else NEAREST
     return _table("longbench_radar", rows)
 
 
@@ -364,8 +364,7 @@ def _leval(
     for one in entries(store, wanted, "leval"):
         length = lengths.get(one.run_id or "")
         for lines in tables:
-            row = one.row(lines)
-            row |= {column: round(row[column], 2) for column in lines if row[column] is not None} | _how(one)
+            row = one.row(lines) | _how(one)
             row |= {"length": length, "metric": lines.get("average", "").rpartition(" ")[2]}
             if length is not None or _filled(row, lines):
                 rows.append(row)
@@ -382,7 +381,7 @@ def _lengths(store: Store, tasks: Sequence[str], marks: Sequence[str]) -> dict[s
         of_task = task in tasks and mark not in ("LLM", "human")
         if of_judge if marks else of_task:
             found.setdefault(run_id, []).append((words, n))
-    return {run: round(sum(w * n for w, n in some) / sum(n for _, n in some), 2) for run, some in found.items()}
+    return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in found.items()}
 
 
 def _how(one: Entry) -> Row:

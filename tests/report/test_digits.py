@@ -185,6 +185,12 @@ def test_the_page_has_them(path: Path) -> None:
     assert sum(check(text, "page") for text in cells) > 300
 
 
+def test_the_list_of_answers_has_them(path: Path) -> None:
+    said = Lbx()("show", path, "--run", "one", "--limit", "999").stdout
+    assert re.search(r" 0\.\d{4}\b", said)
+    check(said, "show")
+
+
 def test_published_answers_have_them(imports: Path) -> None:
     """L-Eval's script prints four decimals and more: they stood in the paper's tables."""
     with Store(imports, read_only=True) as store:

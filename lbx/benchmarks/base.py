@@ -110,6 +110,10 @@ class Benchmark(ABC):
         """
         return
 
+    def chance(self, sample: Sample) -> float:
+        """What guessing scores on average, in 0..1: of four choices 0.25."""
+        return 0.0
+
     @abstractmethod
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt of one sample. Raises BundleError where the bundle lacks the template.

@@ -112,6 +112,9 @@ class LEval(Benchmark):
             for question, asked in judged_questions(source) if source else ():
                 yield _sample(task, asked), question.evaluation
 
+    def chance(self, sample: Sample) -> float:
+        return {"choice": 0.25, "choices": 0.25, "statements": 0.5}.get(KINDS.get(sample.task, ""), 0.0)
+
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt; a bundle of an older lbx gives the one of the published predictions."""
         if mode.rag:

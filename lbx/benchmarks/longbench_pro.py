@@ -105,6 +105,10 @@ class LongBenchPro(Benchmark):
             raise self.no_data(bundle, REPO)
         return named_apart(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
 
+    def chance(self, sample: Sample) -> float:
+        kind = TASKS.get(sample.task)
+        return 0.5 if kind and kind.metric == "pairwise_accuracy" else 0.0
+
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The document, four line ends, the question; white space at both ends is dropped before anything is cut.
 

@@ -99,6 +99,9 @@ class LongBenchV2(Benchmark):
                 fix="Leave out one of the two.",
             )
 
+    def chance(self, sample: Sample) -> float:
+        return 0.25
+
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The first step's prompt with every field stripped.
 

@@ -67,6 +67,10 @@ class OwnBenchmark(Benchmark):
         with _told_of(bundle):
             yield from samples_in(self._data(bundle, own), self.name, own)
 
+    def chance(self, sample: Sample) -> float:
+        choices = sample.meta.get("choices")
+        return 1 / len(choices) if choices else 0.0
+
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The template with its variables put in; only the document may be cut."""
         own = self._task(bundle, sample.task)

@@ -134,7 +134,7 @@ def show(
     """
     from lbx.report import render
     from lbx.report.cells import plain_columns
-    from lbx.store import Store
+    from lbx.store import Store, Table
     from lbx.store.answers import Choice, find_answers, list_answers
     from lbx.store.runs import check_runs
 
@@ -145,7 +145,8 @@ def show(
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             else:
-                show_table("Answers", plain_columns(table))
+                rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
+                show_table("Answers", plain_columns(Table(table.columns, rows)))
             return
         answers = find_answers(store, sample, runs or ())
     found = [_told(results, answer, prompt=prompt, bundle=bundle, model=model) for answer in answers]

@@ -34,10 +34,16 @@ def _series(rows: Iterable[Row], who: Who, columns: Iterable[str], scale: float 
     names = list(columns)
     found = []
     for row in rows:
-        points = [None if row[name] is None else Point(scale * row[name], note=row["note"] or "") for name in names]
+        points = [None if row[name] is None else _point(row, name, scale) for name in names]
         if any(points):
             found.append(Series(*who(row), points))
     return found
+
+
+def _point(row: Row, name: str, scale: float) -> Point:
+    low, high = (row.get(f"{name}_{end}") for end in ("low", "high"))
+    ends = [None if end is None else scale * end for end in (low, high)]
+    return Point(scale * row[name], ends[0], ends[1], row["note"] or "")
 
 
 def _groups(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:

@@ -16,9 +16,6 @@ from lbx.report.shapes import Wanted
 from lbx.store import Store
 from lbx.store.views import MODE_OF_RUN, OFFICIAL_UNITS
 
-_DIGITS = {"longbench_pro": 6, "longbench": 1, "longbench_v2": 1}
-"""Decimals of official numbers, where they are not two."""
-
 _RUNS = f"""
     SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
     FROM runs r JOIN distinctions d USING (run_id)
@@ -131,7 +128,7 @@ def _of_run(
     for line, official, score, low, high, method, cluster_by in numbers:
         sure[line] = (None if low is None else unit * low, None if high is None else unit * high, method)
         clusters[cluster_by] = True
-        value = round(unit * score, _DIGITS.get(benchmark, 2)) if official is None else official
+        value = unit * score if official is None else official
         if math.isfinite(value):  # a file from elsewhere may hold anything
             figures[line] = value
         if official is None:

@@ -62,9 +62,15 @@ def _numbers(names: Iterable[str]) -> list[Column]:
     return [_score(name, name.replace("_", " "), across=True) for name in names]
 
 
-def _board(title: str, made_by: str, columns: Sequence[Column], *, first: Sequence[Column] = ()) -> Report:
+def _board(
+    title: str,
+    made_by: str,
+    columns: Sequence[Column],
+    *,
+    first: Sequence[Column] = (),
+    empty: str = "No run answers this benchmark.",
+) -> Report:
     shown = (*first, _MODEL, _BACKEND, _TWIN, *columns, _NOTE)
-    empty = "No run answers this benchmark."
     return Report(title, "", shown, notes=notes.board, empty=empty, made_by=f"boards.{made_by}")
 
 
@@ -99,8 +105,11 @@ BOARDS: dict[str, Report] = {
             _MODE,
             Column("data", "data"),
             Column("tasks", "tasks", "count"),
-            *(Column(name, name, "points", across=True) for name in BUCKETS),
+            Column("n", "answers", "count", rank=2),
+            Column("fewest", "fewest of a task at a length", "count", rank=1),
+            *(_score(name, name, "points", across=True) for name in BUCKETS),
         ),
+        empty="No run has a task of LongBench with 10 answers at each length.",
     ),
     "board_longbench_e": _board(
         "LongBench-E: averages by length (percent; average: mean by category, then over categories)",

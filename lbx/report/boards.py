@@ -25,6 +25,7 @@ from lbx.report.board_shapes import (
     ROUGE,
     TRIES,
 )
+from lbx.report.relative import curves
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 
@@ -74,7 +75,7 @@ def longbench_radar(store: Store, wanted: Wanted) -> Table:
         for category in CATEGORIES:
             most, score = best[row["language"], category], row[category]
             if score is not None:
-                row[category] = round(NEAREST + (FARTHEST - NEAREST) * score / most if most else NEAREST, 2)
+                row[category] = NEAREST + (FARTHEST - NEAREST) * score / most if most else NEAREST
     return _table("longbench_radar", rows)
 
 
@@ -108,32 +109,20 @@ def _filled(row: Row, columns: Iterable[str]) -> bool:
     return any(row[column] is not None for column in columns)
 
 
-_BY_BUCKET = """
-    WITH placed AS (
-        SELECT s.run_id, s.task, s.score, ends_with(s.task, '_e') AS in_e,
-               CASE WHEN a.length < 4000 THEN 0 WHEN a.length < 8000 THEN 1 ELSE 2 END AS bucket
-        FROM newest_scores s JOIN samples a USING (benchmark, task, sample_id)
-        WHERE s.benchmark = 'longbench' AND s.headline AND a.length > 0
-    ), tasks AS (
-        SELECT run_id, task, in_e, avg(score) AS y, avg(score) FILTER (WHERE bucket = 0) AS x0,
-               avg(score) FILTER (WHERE bucket = 1) AS x1, avg(score) FILTER (WHERE bucket = 2) AS x2
-        FROM placed GROUP BY ALL
-        HAVING y > 0 AND x0 IS NOT NULL AND x1 IS NOT NULL AND x2 IS NOT NULL
-    )
-    SELECT run_id, in_e, count(*), avg((x1 - x0) / y ORDER BY task), avg((x2 - x0) / y ORDER BY task)
-    FROM tasks GROUP BY ALL
-"""
-
-
 def longbench_relative(store: Store, wanted: Wanted) -> Table:
-    """The first form of the curve, over the tasks with samples of every length in which the run has a point at all."""
-    numbers = {(run, in_e): found for run, in_e, *found in store.query(_BY_BUCKET).rows}
+    """The first form of the curve, see ``lbx.report.relative``."""
+    found = curves(store, wanted.runs)
     rows, every = [], entries(store, wanted, "longbench")
     for in_e, data in ((False, "LongBench"), (True, "LongBench-E")):
         for one in every:
-            if found := numbers.get((one.run_id, in_e)):
-                curve = dict(zip(BUCKETS, (0.0, *found[1:]), strict=True))
-                rows.append({**one.row({}), "data": data, "tasks": found[0], **curve})
+            if curve := found.get((one.run_id or "", in_e)):
+                sure = {
+                    f"{bucket}_{end}": getattr(point, end) for bucket, point in curve.points.items() for end in ENDS
+                }
+                points = {bucket: point.value for bucket, point in curve.points.items()}
+                counts = {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
+                cluster_by = "document" if curve.clustered else "sample"
+                rows.append({**one.row({}), "data": data, **counts, **points, **sure, "cluster_by": cluster_by})
     return _table("longbench_relative", rows)
 
 
@@ -375,8 +364,7 @@ def _leval(
     for one in entries(store, wanted, "leval"):
         length = lengths.get(one.run_id or "")
         for lines in tables:
-            row = one.row(lines)
-            row |= {column: round(row[column], 2) for column in lines if row[column] is not None} | _how(one)
+            row = one.row(lines) | _how(one)
             row |= {"length": length, "metric": lines.get("average", "").rpartition(" ")[2]}
             if length is not None or _filled(row, lines):
                 rows.append(row)
@@ -393,7 +381,7 @@ def _lengths(store: Store, tasks: Sequence[str], marks: Sequence[str]) -> dict[s
         of_task = task in tasks and mark not in ("LLM", "human")
         if of_judge if marks else of_task:
             found.setdefault(run_id, []).append((words, n))
-    return {run: round(sum(w * n for w, n in some) / sum(n for _, n in some), 2) for run, some in found.items()}
+    return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in found.items()}
 
 
 def _how(one: Entry) -> Row:

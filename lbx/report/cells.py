@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
+from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
 from lbx.visible import one_line, visible
@@ -37,16 +39,20 @@ INTERVAL_COLUMNS = ("low", "high", "clusters", "cluster_by", "method", "se", "df
 """What rows hold of a score's interval."""
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {
-    "count": lambda value: f"{round(value):,}",
+    "count": quantity,
     "percent": lambda value: f"{100 * value:.2f}",
     "points": lambda value: f"{100 * value:+.2f}",
-    "number": lambda value: f"{value:g}",
-    "quantity": lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}",
+    "number": number,
+    "quantity": quantity,
     "flag": lambda value: "yes" if value else "no",
-    "share": lambda value: f"{100 * value:g}",
+    "share": lambda value: number(100 * value),
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 BLOCKS = "▁▂▃▄▅▆▇█"
+
+_LABELS = {"model": "label", **LABELS}
+_IN_LABELS = ("mode", "differs_in")
+"""What a run's label says where it has to."""
 
 
 def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
@@ -78,16 +84,18 @@ def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
     there = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
+    gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in there) else ()
+    there = [c for c in there if c.name not in gone]
     columns = [c for c in there if not c.optional or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
         return columns, [[shown(row, c) for c in columns] for row in rows]
-    number = view.pivot[1]
+    made_of = view.pivot[1]
     values, lines = _pivoted(view, rows)
-    made = [*columns, *(replace(number, name=str(v), heading=_heading(v), across=True) for v in values)]
+    made = [*columns, *(replace(made_of, name=str(v), heading=_heading(v), across=True) for v in values)]
     return made, [
         [
             *(shown(next(iter(line.values())), c) for c in columns),
-            *(shown(line[value], number) if value in line else "" for value in values),
+            *(shown(line[value], made_of) if value in line else "" for value in values),
         ]
         for line in lines
     ]
@@ -98,13 +106,13 @@ def _pivoted(view: Report, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any]
     is a column where any line has a number there.
     """
     assert view.pivot is not None
-    across, number = view.pivot
+    across, made_of = view.pivot
     keys = [column.name for column in view.columns]
     lines: dict[tuple[Any, ...], dict[Any, Mapping[str, Any]]] = {}
     for row in rows:
         line = (None if across == "run" else row["run_id"], *(row.get(name) for name in keys))
         lines.setdefault(line, {})[row[across]] = row
-    held = {row[across] for row in rows if row[across] is not None or row.get(number.name) is not None}
+    held = {row[across] for row in rows if row[across] is not None or row.get(made_of.name) is not None}
     values = sorted(held, key=lambda value: (value is None, value))
     return values, list(lines.values())
 
@@ -165,7 +173,7 @@ _PLAIN = frozenset({str, int, bool})
 
 def shown(row: Mapping[str, Any], column: Column) -> str:
     """A row's value in a column, as text."""
-    value = row[column.name]
+    value = row[column.name] if (label := row.get(_LABELS.get(column.name, ""))) is None else label
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.kind == "coefficient":
@@ -174,56 +182,10 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
         low, high, method = (row.get(column.of + name) for name in ("low", "high", "method"))
+        if column.kind == "quantity":
+            return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and row.get("benchmark") == "longbench_pro" else 2  # whose numbers are no percents
         cluster = (row.get("cluster_by") or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
         return with_interval(value, low, high, method, scale, cluster, most=most)
     written = _WRITTEN.get(column.kind)
     return written(value) if written else visible(str(value))
-
-
-def _exact(value: float) -> str:
-    """Every digit, as an official script prints them: 16.7696, 28.2, 50."""
-    return repr(value).removesuffix(".0")
-
-
-def with_interval(  # noqa: PLR0917 (as a row of a view has them)
-    value: float | None,
-    low: float | None,
-    high: float | None,
-    method: str | None,
-    scale: float,
-    cluster_by: str = "document",
-    *,
-    most: int = 2,
-) -> str:
-    """A score and how sure it is: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
-
-    Half the interval's width has two significant digits, but no more decimals than ``most``; the score has as many, an
-    official one no more than it was rounded to: 0.18 that is officially 0.2 is not 0.20. A score that nothing is known
-    of is "-", one without an interval stands alone.
-
-    Args:
-        low: the interval's end, in the unit of ``value``; None where there is none.
-        method: how the interval was made, or why there is none.
-        scale: what all three are multiplied with: 100 where the unit is 0..1 and percents are shown; 1 for official
-            numbers, which may be rounded, so that an even interval lies around something else.
-        cluster_by: what ``method`` "one cluster" means one of.
-    """
-    if value is None or not math.isfinite(value):
-        return "-"
-    alone = f"{scale * value:.2f}" if scale != 1 else _exact(value)
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        why = {"one cluster": f"one {cluster_by}", "all alike": "all alike"}.get(method or "")
-        return f"{alone} ({why})" if why else alone
-    digits = len(_exact(value).partition(".")[2])
-    rounded = 0.0 if scale != 1 else 0.5 * 10**-digits
-    value, low, high = scale * value, scale * low, scale * high
-    half = (high - low) / 2
-    decimals = min(most, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else most
-    if f"{half:.{decimals}f}" in ("10.0", "1.00", "0.100"):  # 9.96 rounds to three digits
-        decimals -= 1
-    least = 10**-decimals
-    number = f"{value:.{decimals if scale != 1 else min(decimals, max(digits, 1))}f}"
-    if abs((high + low) / 2 - value) < least / 4 + rounded * 1.001:
-        return f"{number} ± {max(half, least):.{decimals}f}"
-    return f"{number} [{low:.{decimals}f}, {high:.{decimals}f}]"

@@ -15,6 +15,7 @@ from html import escape
 from itertools import pairwise
 from unicodedata import east_asian_width
 
+from lbx.report.digits import decimals_beside
 from lbx.visible import one_line
 
 COLOURS = 8
@@ -352,8 +353,11 @@ def _tip(name: str, point: Point) -> str:
 
 
 def _said(point: Point) -> str:
-    between = f" [{figure(point.low)}, {figure(point.high)}]" if _finite(point.low) and _finite(point.high) else ""
-    return figure(point.value) + between
+    value, low, high = point.value, point.low, point.high
+    if value is None or low is None or high is None or not (_finite(value) and _finite(low) and _finite(high)):
+        return figure(value)
+    decimals = decimals_beside((high - low) / 2)
+    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(value, low, high, d=decimals)
 
 
 def _whisker(x1: float, y1: float, x2: float, y2: float) -> str:

@@ -3,6 +3,9 @@
 Lengths are bins by powers of two of the prompt's tokens before truncation, as the model's own tokenizer counts them;
 where nobody counted, of the document as its benchmark does. Tasks differ in length, so bins are never pooled over them:
 compared are the bins and tasks of which every task has every bin, each task counting alike.
+
+No length is claimed whose prompts were cut, or may have been: the model has not read that much. Nor is one whose score
+may be that of guessing: of nothing 85% are soon kept. What ends a claim so is said in words.
 """
 
 from __future__ import annotations
@@ -29,16 +32,25 @@ FEWEST_OF_TASK = 10
 """Samples that each task needs in each bin: its mean there counts as much as any other's."""
 KEEP = 0.85
 """Share of the score at the shortest length (RULER's way of asking, Hsieh et al. 2024, made relative)."""
+MOST_CUT = 0.05
+"""From this share of prompts on that were cut, or of which that is unknown, a length is not claimed."""
+FLOOR = 0.1
+"""What answers that say nothing may score, where guessing does not score more (``Benchmark.chance``)."""
 COLUMNS = (
     *WHO, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score", *SURE,
-    "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule",
+    "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule", "why",
 )  # fmt: skip
 
 Bins = Mapping[int, ScoredRows]
 
 
 class Bin(NamedTuple):
-    """One length: its number, how sure it is, and that of what is left above the threshold."""
+    """One length: its number, how sure it is, and that of what is left above the threshold.
+
+    Attributes:
+        unread: why the score need not be one of this length, in words; "" where it is.
+        guessed: why it may be that of guessing, in words; "" where it is surely more.
+    """
 
     up_to: int
     estimate: Estimate
@@ -46,12 +58,23 @@ class Bin(NamedTuple):
     margin: float
     low: float | None
     high: float | None
+    unread: str = ""
+    guessed: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why the length is not claimed, whatever it scores."""
+        return "; ".join(filter(None, (self.unread, self.guessed)))
 
     @property
     def verdict(self) -> str:
+        if self.unread:
+            return "no claim"
         if self.low is None or self.high is None or (self.low < 0 <= self.high):
             return "undecided"
-        return "kept" if self.low >= 0 else "lost"
+        if self.low >= 0:
+            return "no claim" if self.guessed else "kept"
+        return "lost"
 
 
 def table(store: Store, wanted: Wanted) -> Table:
@@ -91,8 +114,15 @@ def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) ->
             up_to: average([_estimate(benchmark, asked[name], binned[name][up_to]) for name in compared])
             for up_to in lengths
         }
-        bins = list(_judged(estimates, keep, at_least))
-        line |= _range(bins)
+        floor = _floor(family, [binned[name][lengths[0]] for name in compared])
+        bins = [
+            one._replace(
+                unread=_unread(one.up_to, [binned[name][one.up_to] for name in compared]),
+                guessed=_guessed(one, *floor),
+            )
+            for one in _judged(estimates, keep, at_least)
+        ]
+        line |= _range(bins, rule)
         for one in bins:
             yield line | {
                 "length_up_to": one.up_to, "n": one.sure.n, "score": one.sure.value,
@@ -194,22 +224,53 @@ def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float 
     return margin - below, margin + above
 
 
-def _range(bins: Sequence[Bin]) -> dict[str, int | None]:
-    """Up to where the score is kept as far as seen; up to where surely; from where on it surely is not."""
-    effective = kept_to = lost_from = None
+def _unread(up_to: int, tasks: Sequence[ScoredRows]) -> str:
+    """Why the prompts of a length may not have been read whole."""
+    cut = np.concatenate([rows.column("truncated") for rows in tasks])
+    if np.isnan(cut).mean() > MOST_CUT:
+        return "it is unknown whether prompts were cut"
+    share = float((cut == 1).mean())
+    return f"{100 * share:.0f}% of the prompts up to {up_to:,} were cut" if share > MOST_CUT else ""
+
+
+def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float, str]:
+    """What guessing scores, as a mean of tasks, and what that is called."""
+    chances = [family.chance(rows[0].sample) if family else 0.0 for rows in tasks]
+    name = "chance" if min(chances) >= FLOOR else "the floor"
+    return float(np.mean([max(FLOOR, chance) for chance in chances])), name
+
+
+def _guessed(one: Bin, floor: float, name: str) -> str:
+    least = one.sure.value if one.sure.low is None else one.sure.low
+    if least > floor:
+        return ""
+    if math.isnan(least):
+        return f"the score up to {one.up_to:,} is no number"
+    return f"the score up to {one.up_to:,}, {100 * one.sure.value:.1f}, is not surely above {name}, {100 * floor:.1f}"
+
+
+def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
+    """Up to where the score is kept as far as seen; up to where surely; from where on it surely is not; and why no more
+    is claimed, where that is not what was measured.
+    """
+    found: dict[str, Any] = dict.fromkeys(("effective", "kept_to", "lost_from", "why"))
+    if why := bins[0].why:
+        return found | {"why": why}
+    if bins[0].margin < 0:
+        found["why"] = f"the score up to {bins[0].up_to:,} is not {rule}"
     for one in bins:
-        if one.margin < 0 or not bins[0].sure.value:
+        if one.margin < 0:
             break
-        effective = one.up_to
+        if one.why:
+            found["why"] = one.why
+            break
+        found["effective"] = one.up_to
     for one in bins:
         if one.verdict != "kept":
             break
-        kept_to = one.up_to
-    for one in bins:
-        if one.verdict == "lost":
-            lost_from = one.up_to
-            break
-    return {"effective": effective, "kept_to": kept_to, "lost_from": lost_from}
+        found["kept_to"] = one.up_to
+    found["lost_from"] = next((one.up_to for one in bins if one.verdict == "lost"), None)
+    return found
 
 
 def _name(family: Benchmark | None, task: str) -> str:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:  # the command line asks for reports' names, and is not to loa
 def leaderboard(made: Table) -> list[str]:
     """What missing answers leave open, and what places are."""
     found = [
-        f"{row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples answered; with the "
-        f"others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f}."
+        f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
+        f"answered; with the others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to "
+        f"{100 * row['failed_as_1']:.1f}."
         for row in made.dicts()
         if row["answered"] is not None and row["answered"] < row["asked"] and row["failed_as_0"] is not None
     ]
@@ -33,7 +34,9 @@ def board(made: Table) -> list[str]:
     lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
     by = made.columns.index("cluster_by") if lows else 0
     found = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
-    return interval_notes(Table(["low", "cluster_by"], found)) if lows else []
+    said = interval_notes(Table(["low", "cluster_by"], found)) if lows else []
+    few = ["A task counts where it has 10 answers at each length."] if "fewest" in made.columns else []
+    return [*said, *few]
 
 
 def comparison(made: Table) -> list[str]:
@@ -72,6 +75,11 @@ def effective_context(made: Table) -> list[str]:
         "interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
         for rule in dict.fromkeys(row["rule"] for row in rows)
     ]
+    if any(row["why"] for row in rows):
+        found.append(
+            "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose "
+            "score is not surely above guessing (where that is less, above 10)."
+        )
     for row in rows:
         where = f"{row['benchmark']}, {row['length_unit']}"
         left = f"; left out, with fewer at some length: {row['left_out']}" if row["left_out"] else ""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
+from lbx.report.labels import labelled
 from lbx.report.papers import OPINION_TITLES
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Column, Wanted
@@ -47,8 +48,8 @@ _MARKS = {
 }
 _FAILURES = r"""
     SELECT count(*) AS n, coalesce(any_value(g.error_type), '-') AS kind, min(g.error) AS message,
-           count(DISTINCT (g.run_id, g.benchmark)) AS places, min(r.model || ', ' || g.benchmark) AS place
-    FROM generations g JOIN runs r USING (run_id)
+           count(DISTINCT (g.run_id, g.benchmark)) AS places, min(g.run_id) AS run_id, min(g.benchmark) AS benchmark
+    FROM generations g
     WHERE g.error IS NOT NULL {only}
     GROUP BY g.error_type, regexp_replace(left(g.error, 400), '\d+', '0', 'g')
     ORDER BY n DESC, kind, message
@@ -64,7 +65,9 @@ def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
         opinions = [sheet(REPORTS[name], found) for name, found in said if found.rows]
         return [*opinions, *_failures(store, wanted.runs), more] if opinions else [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(read(store, "paper", wanted))
-    rest = [*_marks(counts(store, wanted)), *_failures(store, wanted.runs), more]
+    among = {row["run_id"] for row in board.dicts()}
+    marks = labelled(store, counts(store, wanted), among)
+    rest = [*_marks(marks), *_failures(store, wanted.runs, among), more]
     for most, most_averages in _SHARES:
         made = [_best(board, most), *_first(averages, most_averages), *rest]
         if sum(1 for one in made for _ in lines(one, _WIDTH)) <= SCREEN:
@@ -145,16 +148,16 @@ def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
     """Where most are: a run's answers to a benchmark."""
     found: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
-        counts = found.setdefault((row["run_id"], row["model"], row["benchmark"]), [0, 0])
+        counts = found.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])
         counts[0] += row[name]
         counts[1] += row["n"]
-    (_, model, benchmark), (count, asked) = max(found.items(), key=lambda one: one[1][0])
-    return f"{model}, {benchmark}: {count:,} of {asked:,}"
+    (_, label, benchmark), (count, asked) = max(found.items(), key=lambda one: one[1][0])
+    return f"{label}, {benchmark}: {count:,} of {asked:,}"
 
 
-def _failures(store: Store, runs: Sequence[str]) -> Iterator[Sheet]:
+def _failures(store: Store, runs: Sequence[str], among: Collection[str] = ()) -> Iterator[Sheet]:
     only = f"AND g.run_id IN ({', '.join('?' for _ in runs)})" if runs else ""
-    found = store.query(_FAILURES.format(only=only), list(runs)).dicts()
+    found = labelled(store, store.query(_FAILURES.format(only=only), list(runs)), among).dicts()
     columns = [
         Column("n", "failed", "count"),
         Column("kind", "kind", rank=2),
@@ -166,7 +169,7 @@ def _failures(store: Store, runs: Sequence[str]) -> Iterator[Sheet]:
             f"{row['n']:,}",
             row["kind"],
             _short(row["message"]),
-            row["place"] if row["places"] == 1 else f"{row['places']:,} runs",
+            f"{row['label']}, {row['benchmark']}" if row["places"] == 1 else f"{row['places']:,} runs",
         ]
         for row in found[:3]
     ]

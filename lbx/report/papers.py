@@ -1,8 +1,7 @@
 """The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
 
 The view ``paper`` has the numbers, a row each; here is where each of them stands. What the view cannot hold is added:
-LongBench-E's relative curve, which is the first form that its authors drew: the score in a bucket of lengths over the
-score of all lengths, less 1, as a mean of tasks, moved to 0 at the first bucket.
+LongBench-E's relative curve, see ``lbx.report.relative``.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lbx.benchmarks.leval_tasks import KINDS
-from lbx.benchmarks.longbench_tasks import BUCKETS
 from lbx.benchmarks.lveval_tasks import split_task
 from lbx.report.alike import NOTE
 from lbx.report.cells import Sheet, interval_notes, shown
+from lbx.report.relative import Curve
 from lbx.report.shapes import Column
 from lbx.store import Table
 from lbx.visible import one_line, visible
@@ -134,11 +133,15 @@ OPINION_TITLES = {
 """{table of what judges and people say: its title}."""
 
 
-def completed(table: Table) -> Table:
-    """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and E's relative curve."""
+def completed(table: Table, curves: Callable[[], Mapping[tuple[str, bool], Curve]] = dict) -> Table:
+    """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and E's relative curve.
+
+    Args:
+        curves: makes those of ``lbx.report.relative``; it is asked where there are numbers of E.
+    """
     names = ["table", "row", "column"]
     rows = table.dicts()
-    rows += _relative(rows)
+    rows += _relative(rows, curves)
     found = [(row, _place(row) or (None, None, None)) for row in rows]
     return Table(
         [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in found]
@@ -152,41 +155,28 @@ def _place(row: Mapping[str, Any]) -> Place | None:
     return _PLACES.get(row["benchmark"], _anywhere)(said)
 
 
-def _relative(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    scores: dict[tuple[str | None, str], dict[str, dict[str, Mapping[str, Any]]]] = {}
+def _relative(
+    rows: Iterable[Mapping[str, Any]], curves: Callable[[], Mapping[tuple[str, bool], Curve]]
+) -> Iterator[dict[str, Any]]:
+    """Of runs that have an official number of every task in their curve: a part of the answers has none of its own."""
+    official: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
-        said = _Said.of(row["line"], row["part"])
-        if (
-            row["benchmark"] == "longbench"
-            and not said.group
-            and said.name.endswith("_e")
-            and row["official"] is not None
-        ):
-            of_run = scores.setdefault((row["run_id"], row["run"]), {})
-            of_run.setdefault(said.name, {})[said.metric] = row
-    return [row for tasks in scores.values() for row in _relative_of_run(list(tasks.values()))]
-
-
-def _relative_of_run(tasks: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Of the tasks that have every bucket."""
-    whole = [task for task in tasks if task.keys() >= {"", *BUCKETS} and task[""]["official"]]
-    if not whole:
-        return
-    means = [
-        sum(100 * (task[b]["official"] / task[""]["official"] - 1) for task in whole) / len(whole) for b in BUCKETS
-    ]
-    like = whole[0][""]
-    for at, (bucket, mean) in enumerate(zip(BUCKETS, means, strict=True)):
-        kept = {name: like[name] for name in ("run", "run_id", "benchmark")}
-        number = round(mean - means[0], 1)
-        yield {
-            **kept,
-            "line": f"{_RELATIVE}: {bucket}",
-            "official": number,
-            "part": 1,
-            "place": 1000 + at,
-            "position": 0,
-        }
+        in_e = row["benchmark"] == "longbench" and row["line"].endswith("_e")
+        if in_e and row["run_id"] and row["official"] is not None:
+            official.setdefault(row["run_id"], {})[row["line"]] = row
+    made = curves() if official else {}
+    for run, lines in official.items():
+        curve = made.get((run, True))
+        if curve is None or not lines.keys() >= set(curve.tasks):
+            continue
+        like = {name: lines[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
+        for at, (bucket, point) in enumerate(curve.points.items()):
+            ends = {end: None if (said := getattr(point, end)) is None else 100 * said for end in ("low", "high", "se")}
+            yield {
+                **like, "line": f"{_RELATIVE}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
+                "position": 0, **ends, "clusters": point.clusters, "method": point.method, "df": point.df,
+                "cluster_by": "document" if curve.clustered else "sample",
+            }  # fmt: skip
 
 
 def sheets(table: Table) -> list[Sheet]:

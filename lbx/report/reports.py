@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -37,15 +38,20 @@ def summary() -> str:
     return ", ".join([*(name for name in REPORTS if name not in BOARDS), f"{BOARD} (or one table of it)"])
 
 
-def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
-    """One report's rows; ``reference`` can do without a store.
+def read(store: Store | None, name: str, wanted: Wanted = ALL, among: Collection[str] = ()) -> Table:
+    """One report's rows, and what the runs that they name are called; ``reference`` can do without a store.
+
+    Args:
+        among: runs that are shown beside these, as on a page.
 
     Raises:
         UsageError: there is no such run, or something else that is asked for.
     """
     from lbx.report import judged, reference
     from lbx.report.cells import without_intervals
+    from lbx.report.labels import labelled, labelled_models
     from lbx.report.papers import completed
+    from lbx.report.relative import curves
     from lbx.store.runs import check_runs
 
     report = REPORTS[name]
@@ -60,7 +66,8 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL) -> Table:
     if name == "paper":
         if wanted.published:
             table = reference.beside(table, reference.published_beside(store, wanted))
-        table = judged.doubted(store, completed(table))
+        table = judged.doubted(store, completed(table, partial(curves, store, wanted.runs)))
+    table = labelled_models(store, table) if name in BOARDS else labelled(store, table, among)
     return without_intervals(report, table) if wanted.alone else table
 
 
@@ -81,10 +88,17 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
 def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
     from lbx.report.cells import INTERVAL_COLUMNS
+    from lbx.report.labels import labels
+    from lbx.report.scored import named as named_runs
     from lbx.store.queries import export_report, export_rows
     from lbx.store.runs import check_runs
 
     if REPORTS[name].made_by or name == "paper":
         return export_rows(store, read(store, name, wanted), path)
     check_runs(store, wanted.runs)
-    return export_report(store, *_query(name, wanted.runs), path, INTERVAL_COLUMNS if wanted.alone else ())
+    sql, parameters = _query(name, wanted.runs)
+    runs = {str(run) for (run,) in store.query(f"SELECT DISTINCT run_id FROM ({sql})", parameters).rows}  # noqa: S608 (our own names)
+    shown = labels(row for run, row in named_runs(store).items() if run in runs)
+    sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
+    parameters = [list(shown), list(shown.values()), *parameters]
+    return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if wanted.alone else ())

@@ -23,7 +23,7 @@ _MARKS = {
     "official_errors": "official script stops",
 }
 _MARK_TEXTS = ", ".join(
-    f"CASE WHEN g.{column} > 0 THEN '{text} ' || printf('%.4g%%', 100 * g.{column} / g.n) END"
+    f"CASE WHEN g.{column} > 0 THEN '{text} ' || printf('%.3g%%', 100 * g.{column} / g.n) END"
     for column, text in _MARKS.items()
 )
 _SCORES_WITH_MARKS = f"""
@@ -173,9 +173,10 @@ SCORES: dict[str, Report] = {
             Column("benchmark", "benchmark"),
             Column("length_unit", "unit", rank=2),
             Column("tasks", "tasks", "count", rank=1),
-            Column("effective", "effective", "count", missing="none"),
-            Column("kept_to", "surely kept to", "count", missing="none"),
+            Column("effective", "effective", "count", missing="no claim"),
+            Column("kept_to", "surely kept to", "count", missing="no claim"),
             Column("lost_from", "surely lost from", "count", missing="not seen"),
+            Column("why", "why no more", optional=True),
         ),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         notes=notes.effective_context,
@@ -255,13 +256,11 @@ SCORES: dict[str, Report] = {
             Column("computed_prompt_tokens", "computed", "count", rank=7),
             Column("planned_new_tokens", "answer tokens expected", "count", rank=6),
             Column("output_tokens", "made", "count", rank=5),
-            Column("estimated_s", "estimated s", "number"),
-            Column("wall_s", "took s", "number"),
-            Column("ratio", "ratio", "number"),
+            Column("estimated_s", "estimated s", "quantity"),
+            Column("wall_s", "took s", "quantity"),
+            Column("ratio", "ratio", "quantity"),
             Column("estimate_basis", "estimate based on", rank=10),
         ),
-        rows="SELECT * REPLACE (round(estimated_s, 1) AS estimated_s, round(wall_s, 1) AS wall_s, "
-        "round(ratio, 2) AS ratio) FROM estimates",
         empty="No call of lbx run is recorded: runs that were imported have none.",
     ),
     "comparison": Report(

@@ -19,9 +19,8 @@ class Column:
         name: in the view.
         heading: in the table.
         kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number",
-            "quantity" (whole, or of three digits), "flag" (yes or no), "share" (0..1 as percent, of as few digits as
-            it has), "p" (of a test),
-            "coefficient" (-1..1, two digits).
+            "quantity", "flag" (yes or no), "share" (0..1 as percent, of as few digits as it needs), "p" (of a test),
+            "coefficient" (-1..1, two digits); ``lbx.report.digits`` has the rule of their digits.
         optional: left out of a table where no row has it.
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
         of: what these three begin with where a row has several intervals.

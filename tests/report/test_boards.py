@@ -81,7 +81,7 @@ def test_boards_say_how_sure_their_numbers_are_unless_asked_not_to(store: Store)
     assert tuple(row[f"overall_cot_{end}"] for end in ends) == sure["reasons", "all"]
     sheet_of = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2"))
     texts = dict(zip((column.name for column in sheet_of.columns), sheet_of.rows[0], strict=True))
-    assert re.fullmatch(r"\d+ (± \d+|\[\d+, \d+\])", texts["overall"])
+    assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[\d+\.\d, \d+\.\d\])", texts["overall"])
     assert sheet_of.notes == ["Beside scores stand 95% intervals."]
 
     alone = Wanted(alone=True)
@@ -168,21 +168,6 @@ def longbench(task: str, lengths: dict[int, tuple[int, int]]) -> list[Answer]:
             sample = Sample("longbench", task, identifier, identifier, "?", ("Abbreviation",), length=length, meta=meta)
             found.append((sample, "Abbreviation" if place < right else "City"))
     return found
-
-
-def test_the_first_form_of_the_curve(store: Store) -> None:
-    """x/y - 1 of each task, averaged, moved to 0: (x - x of 0-4k) / y."""
-    trec_, lsht = {100: (4, 4), 4_000: (2, 4), 8_000: (0, 4)}, {3_999: (1, 2), 7_999: (2, 2), 90_000: (1, 2)}
-    add_run(store, "r", [*longbench("trec", trec_), *longbench("lsht", lsht), *longbench("triviaqa", {5_000: (1, 1)})])
-    add_run(store, "e", longbench("trec_e", {100: (1, 2), 5_000: (1, 1), 9_000: (1, 1)}), model="e")
-    rows = {row["data"]: row for row in rows_of(store, "longbench_relative")}
-    assert rows["LongBench"]["tasks"] == 2, "triviaqa has one length alone"
-    relative = [(0.5 - 1) / 0.5, (1 - 0.5) / (4 / 6)], [(0 - 1) / 0.5, 0.0]
-    assert [rows["LongBench"][one] for one in ("0-4k", "4-8k", "8k+")] == pytest.approx(
-        [0.0, *(sum(parts) / 2 for parts in relative)]
-    )
-    assert [rows["LongBench-E"][one] for one in ("0-4k", "4-8k", "8k+")] == pytest.approx([0, 0.5 / 0.75, 0.5 / 0.75])
-    assert rows["LongBench-E"]["model"] == "e"
 
 
 def test_e_has_its_buckets_by_category(store: Store) -> None:

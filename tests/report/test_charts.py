@@ -96,7 +96,7 @@ def test_a_curve_shows_values_and_intervals() -> None:
     assert first[0] < last[0]
     assert first[1] < last[1], "40 stands above 20"
     assert labels(chart)[-3:] == ["1k", "2k", "4k"]
-    assert tips(chart) == ["model: 40 [30, 50]", "model: 20 [10, 25], 9 answers"]
+    assert tips(chart) == ["model: 40.0 [30.0, 50.0]", "model: 20.0 [10.0, 25.0], 9 answers"]
     band = next(n for n in chart.iter("path") if n.get("class") == "band")
     assert band.get("d", "").count("L") == 3
     assert {"c2", "r2"} <= set(next(chart.iter("g")).get("class", "").split())

@@ -27,16 +27,24 @@ def lines_of(path: Path, **wanted: Any) -> Lines:
         return read(store, "effective_context", Wanted(**wanted)).dicts()
 
 
-def answers(task: str, lengths: Mapping[int, Sequence[float]], *, tokens: bool = True, **how: Any) -> list[Answer]:
+def answers(
+    task: str,
+    lengths: Mapping[int, Sequence[float]],
+    *,
+    tokens: bool = True,
+    cut: bool | None = False,
+    metric: str = "f1",
+    **how: Any,
+) -> list[Answer]:
     """So many answers with these scores to documents of each length, in tokens or in words."""
     return [
         Answer(
             f"{length}-{at}",
-            {"f1": score},
+            {metric: score},
             task=task,
             document=f"{task} {length} {at}",
             length=1 if tokens else length,
-            values={"original_tokens": length} if tokens else {},
+            values={"truncated": cut, **({"original_tokens": length} if tokens else {})},
             **how,
         )
         for length, scores in lengths.items()
@@ -110,7 +118,8 @@ def test_where_everything_is_right_wilson_s_intervals_decide(tmp_path: Path) -> 
 
 def test_of_nothing_nothing_is_kept(tmp_path: Path) -> None:
     lines = lines_of(make(tmp_path / "r.duckdb", answers("qasper", {3000: [0.0] * 40, 6000: [0.0] * 40})))
-    assert {(line["effective"], line["kept_to"], line["verdict"]) for line in lines} == {(None, None, "undecided")}
+    assert {(line["effective"], line["kept_to"], line["lost_from"]) for line in lines} == {(None, None, None)}
+    assert {line["verdict"] for line in lines} == {"undecided"}
 
 
 def test_levels_of_lveval_are_lengths_of_a_dataset(tmp_path: Path) -> None:
@@ -121,7 +130,7 @@ def test_levels_of_lveval_are_lengths_of_a_dataset(tmp_path: Path) -> None:
             benchmark="lveval",
             task=f"factrecall_en_{level}",
             question=f"question {at}",
-            values={"original_tokens": tokens},
+            values={"original_tokens": tokens, "truncated": False},
         )
         for level, tokens, mean in (("16k", 20_000, 0.8), ("32k", 40_000, 0.7))
         for at, score in enumerate(spread(mean, 30, 0.2))
@@ -195,9 +204,82 @@ def test_llama2_falls_less_than_it_seems(imports: Path) -> None:
         (8192, 41.7),
         (16384, 37.8),
     ]
-    assert {(line["tasks"], line["effective"], line["kept_to"], line["lost_from"]) for line in lines} == {
-        (9, 8192, 4096, None)
-    }
+    assert {line["tasks"] for line in lines} == {9}
+
+
+@pytest.mark.parametrize("model", ["llama2-7b-chat-4k", "llama3-8b-instruct"])
+def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
+    """A model of 4k tokens was credited with 8,192 words, and with 32,768 characters at a score of 7."""
+    with Store(imports, read_only=True) as store:
+        ((run,),) = store.query("SELECT run_id FROM runs WHERE model = ?", [model]).rows
+        shown = sheet(REPORTS["effective_context"], read(store, "effective_context", Wanted(runs=[run])))
+    lines = [line for line in lines_of(imports, runs=[run]) if line["length_up_to"]]
+    assert {line["length_unit"] for line in lines} == {"words", "characters"}
+    for line in lines:
+        assert (line["effective"], line["kept_to"], line["lost_from"]) == (None, None, None)
+        assert "unknown whether prompts were cut" in line["why"] and line["verdict"] == "no claim"
+    if model.startswith("llama2"):
+        assert {line["why"] for line in lines if line["length_unit"] == "characters"} == {
+            "it is unknown whether prompts were cut; the score up to 16,384, 7.2, is not surely above the floor, 10.0"
+        }
+    assert all("no claim" in row and any("unknown whether" in text for text in row) for row in shown.rows)
+
+
+def test_prompts_that_were_cut_end_what_is_claimed(tmp_path: Path) -> None:
+    """One of 40 cut is no matter, three are: and what falls there is the cut's doing as much as the length's."""
+
+    def file(name: str, cut: int, score: float) -> Path:
+        long = answers("qasper", {6000: spread(score, 40)}, cut=True)[:cut]
+        long += answers("qasper", {6000: spread(score, 40)})[cut:]
+        return make(tmp_path / name, [*answers("qasper", {3000: spread(0.8, 40)}), *long])
+
+    assert {line["effective"] for line in lines_of(file("one", 1, 0.8))} == {8192}
+    first, second = lines_of(file("three", 3, 0.8))
+    assert (first["effective"], first["kept_to"], first["verdict"]) == (4096, 4096, "kept")
+    assert second["verdict"] == "no claim"
+    assert first["why"] == "8% of the prompts up to 8,192 were cut"
+    lost = lines_of(file("lost", 40, 0.2))
+    assert {(line["effective"], line["kept_to"], line["lost_from"]) for line in lost} == {(4096, 4096, None)}
+    assert lines_of(file("whole", 0, 0.2))[0]["lost_from"] == 8192
+
+
+def test_where_some_may_have_been_cut_nothing_is_claimed(tmp_path: Path) -> None:
+    rows = [*answers("qasper", {3000: spread(0.8, 40), 6000: spread(0.8, 30)}),
+            *answers("qasper", {6001: spread(0.8, 10)}, cut=None)]  # fmt: skip
+    lines = lines_of(make(tmp_path / "r.duckdb", rows))
+    assert {(line["effective"], line["why"]) for line in lines} == {(4096, "it is unknown whether prompts were cut")}
+
+
+def test_a_score_like_guessing_is_kept_at_no_length(tmp_path: Path) -> None:
+    """Of multiple choice 28% is guessing, and 60% is not; it falls to guessing, which is a loss."""
+
+    def choices(name: str, short: int, long: int) -> Lines:
+        rows = answers("mcq", {3000: [1.0] * short + [0.0] * (100 - short), 6000: [1.0] * long + [0.0] * (100 - long)},
+                       metric="accuracy", benchmark="longbench_v2")  # fmt: skip
+        return lines_of(make(tmp_path / name, rows))
+
+    guessing = choices("a", 28, 28)
+    assert {(line["effective"], line["kept_to"], line["lost_from"]) for line in guessing} == {(None, None, None)}
+    assert guessing[0]["why"] == "the score up to 4,096, 28.0, is not surely above chance, 25.0"
+    assert [line["verdict"] for line in guessing] == ["no claim", "undecided"]
+    fallen = choices("b", 60, 26)
+    assert {(line["effective"], line["kept_to"], line["lost_from"]) for line in fallen} == {(4096, 4096, 8192)}
+    barely = choices("c", 36, 33)
+    assert {(line["effective"], line["kept_to"]) for line in barely} == {(4096, 4096)}
+    assert barely[0]["why"] == "the score up to 8,192, 33.0, is not surely above chance, 25.0"
+    assert {line["effective"] for line in choices("d", 70, 70)} == {8192}
+
+
+def test_of_little_little_is_kept(tmp_path: Path) -> None:
+    rows = answers("qasper", {3000: spread(0.07, 40, 0.06), 6000: spread(0.08, 40, 0.06)})
+    lines = lines_of(make(tmp_path / "r.duckdb", rows))
+    assert {line["effective"] for line in lines} == {None}
+    assert lines[0]["why"] == "the score up to 4,096, 7.0, is not surely above the floor, 10.0"
+
+
+def test_a_rule_that_nothing_meets_is_said(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", answers("qasper", {3000: spread(0.8, 40), 6000: spread(0.7, 40)}))
+    assert {line["why"] for line in lines_of(path, at_least=0.9)} == {"the score up to 4,096 is not at least 90"}
 
 
 @pytest.mark.parametrize(

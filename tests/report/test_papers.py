@@ -116,20 +116,6 @@ def test_runs_of_one_name_stay_two_and_published_ones_are_marked() -> None:
     assert list(one.notes) == ["* published elsewhere"]
 
 
-def test_the_relative_curve_of_longbench_e() -> None:
-    """By hand: qasper is 25, 0 and -50 off its 40; trec 0, -50 and 50 off its 60. The means are 12.5, -25 and 0."""
-    numbers = [("a", "qasper_e", 40.0), ("a", "trec_e", 60.0), ("a", "lcc_e", 10.0), ("a", "lcc_e, 0-4k", 10.0)]
-    for task, scores in (("qasper_e", (50.0, 40.0, 20.0)), ("trec_e", (60.0, 30.0, 90.0))):
-        numbers += [
-            ("a", f"{task}, {bucket}", score) for bucket, score in zip(("0-4k", "4-8k", "8k+"), scores, strict=True)
-        ]
-    found = texts(sheets(paper("longbench", *numbers)))
-    assert found["LongBench-E: relative to all lengths (percent; 0 at 0-4k)"] == [
-        ["run", "0-4k", "4-8k", "8k+"], ["a", "0", "-37.5", "-12.5"]
-    ]  # fmt: skip
-    assert not any(row["line"].startswith("relative") for row in paper("longbench", ("a", "qasper", 1.0)).dicts())
-
-
 def test_rows_keep_their_columns_and_say_their_place() -> None:
     table = paper("longbench_v2", ("a", "overall: accuracy", 28.2), ("a", "mcq, easy", 30.0))
     assert list(table.columns) == [*NAMES, "table", "row", "column"]

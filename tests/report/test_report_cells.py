@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from lbx.report.cells import cells, plain_columns, with_interval, without_intervals
+from lbx.report.cells import cells, plain_columns, without_intervals
+from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
@@ -17,19 +18,25 @@ from lbx.store import Table
     [
         (0.449, 0.386, 0.512, "t", 100, "44.9 ± 6.3"),
         (0.015, 0.003, 0.079, "wilson", 100, "1.5 [0.3, 7.9]"),
-        (0.449, 0.325, 0.573, "t", 100, "45 ± 12"),
+        (0.449, 0.325, 0.573, "t", 100, "44.9 ± 12.4"),
         (0.44912, 0.44282, 0.45542, "t", 100, "44.91 ± 0.63"),
         (0.44912, 0.44911, 0.44913, "t", 100, "44.91 ± 0.01"),
-        (0.5, 0.4004, 0.5996, "t", 100, "50 ± 10"),
+        (0.5, 0.4004, 0.5996, "t", 100, "50.0 ± 10.0"),
         (0.5, 0.49004, 0.50996, "t", 100, "50.0 ± 1.0"),
         (44.91, 38.6, 51.22, "t", 1, "44.9 ± 6.3"),
         (22.4, 20.3, 24.4, "t", 1, "22.4 ± 2.0"),
         (0.18, 0.103, 0.259, "wilson", 1, "0.18 ± 0.08"),
-        (0.2, 0.103, 0.459, "wilson", 1, "0.2 [0.10, 0.46]"),
-        (24.5, 23.99, 25.01, "t", 1, "24.5 ± 0.51"),
-        (16.769637, None, None, None, 1, "16.769637"),
+        (0.2, 0.103, 0.459, "wilson", 1, "0.2 [0.1, 0.5]"),
+        (24.5, 23.99, 25.01, "t", 1, "24.5 ± 0.5"),
+        (12.5, 2.2, 47.1, "wilson", 1, "12.5 [2.2, 47.1]"),
+        (12.5, 0.5, 24.5, "t", 1, "12.5 ± 12.0"),
+        (28.9, 28.11, 29.69, "t", 1, "28.9 ± 0.8"),
+        (14.363650026000187, 13.1, 15.6, "t", 1, "14.4 ± 1.2"),
+        (14.363650026000187, None, None, "one cluster", 1, "14.36 (one document)"),
+        (50.0, 47.0, 53.0, "t", 1, "50.0 ± 3.0"),
+        (16.769637, None, None, None, 1, "16.77"),
         (-0.02, -0.04, 0.0, "t", 100, "-2.0 ± 2.0"),
-        (1.0, 0.76, 1.0, "wilson", 100, "100 [76, 100]"),
+        (1.0, 0.76, 1.0, "wilson", 100, "100.0 [76.0, 100.0]"),
         (0.125, None, None, "one cluster", 100, "12.50 (one document)"),
         (1.0, None, None, "all alike", 100, "100.00 (all alike)"),
         (33.3, None, None, None, 1, "33.3"),
@@ -42,6 +49,29 @@ def test_a_score_and_how_sure_it_is(
     value: float | None, low: float | None, high: float | None, method: str | None, scale: float, text: str
 ) -> None:
     assert with_interval(value, low, high, method, scale) == text
+
+
+def test_numbers_in_0_to_1_have_two_decimals_more() -> None:
+    assert with_interval(0.5213, 0.509, 0.5336, "t", 1, most=4) == "0.521 ± 0.012"
+    assert with_interval(0.5213, 0.5138, 0.5288, "t", 1, most=4) == "0.5213 ± 0.0075"
+    assert with_interval(0.52131234, None, None, None, 1, most=4) == "0.5213"
+
+
+def test_other_numbers() -> None:
+    values = (14.363650026000187, 50.0, 28.2, 1234567.891, 0.45678912, 0.00001234, 0, -3.14159)
+    said = ["14.36", "50", "28.2", "1,234,567.89", "0.4568", "1.2e-05", "0", "-3.14"]
+    assert [number(value) for value in values] == said
+    assert [quantity(value) for value in (12.5, 1234.56, 0.123456, 7, 7.0, 0.0)] == [
+        "12.5",
+        "1,235",
+        "0.123",
+        "7",
+        "7",
+        "0",
+    ]
+    assert quantity_with_interval(14363.650026, 12000.1234, 17000.789) == "14,364 [12,000, 17,001]"
+    assert quantity_with_interval(3.14159, 2.5, 4.123456) == "3.14 [2.50, 4.12]"
+    assert quantity_with_interval(3.14159, None, None) == "3.14"
 
 
 def test_one_cluster_may_be_one_of_something_else() -> None:

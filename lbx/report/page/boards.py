@@ -38,7 +38,7 @@ def _board(source: Source, name: str, found: Table, published: dict[str, int]) -
         published.setdefault(row["model"], len(source.runs) + len(published)) if run is None else run
         for row, run in zip(rows, runs, strict=True)
     ]
-    who = {id(row): (label, mark) for row, label, mark in zip(rows, _names(rows), marks, strict=True)}
+    who = {id(row): (str(row["label"]), mark) for row, mark in zip(rows, marks, strict=True)}
     body = [
         [
             run_name(mark, text) if column.name == "model" else text
@@ -59,18 +59,3 @@ def _parts_of(name: str) -> tuple[str, str]:
     title, _, unit = REPORTS[name].title.partition(" (")
     unit = unit.removesuffix(")")
     return title, f"{unit[:1].upper()}{unit[1:]}."
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    """Each row's model, with what tells it from other rows."""
-    backends: dict[object, set[object]] = {}
-    for row in rows:
-        backends.setdefault(row["model"], set()).add(row["backend"])
-    told = (
-        [row.get("mode"), row["differs_in"], row["backend"] if len(backends[row["model"]]) > 1 else None]
-        for row in rows
-    )
-    return [
-        f"{row['model']} ({', '.join(filter(None, some))})" if any(some) else str(row["model"])
-        for row, some in zip(rows, told, strict=True)
-    ]

@@ -11,6 +11,7 @@ from lbx.errors import UsageError
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
+from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, figure, run_name, table, tag
 from lbx.report.page.judges import ratings, win_rates
@@ -24,7 +25,6 @@ MOST_LINES = 8
 """Runs in one chart of lines or dots; with more a heat map says what they would not show any more."""
 _ACROSS = 8  # columns of runs in one table: what a page is wide on paper
 _MOST_CHARTS = 60
-_RUN_NAMES = ("run_a", "run_b", "run_id", "against_run_id")
 
 Row = Mapping[str, Any]
 
@@ -90,21 +90,19 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
     made = sheet(view, found)
     marks = _row_marks(source, view, found, len(made.rows))
-    named = [(at, column.name) for at, column in enumerate(made.columns) if column.name in (*_RUN_NAMES, "model")]
+    named = [(at, column.name) for at, column in enumerate(made.columns) if column.name in (*LABELS, "model")]
     body = [list(row) for row in made.rows]
-    for row, mark in zip(body, marks, strict=True):
+    rows = found.dicts() if view.pivot is None else [{}] * len(body)
+    for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in named:
-            row[at] = _with_mark(source, name_of, row[at], mark)
+            line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
     shown = table(title, made.columns, body, marks=marks, more=f"`lbx report FILE {name} -f csv` has all.")
     return Html(shown + _notes(made.notes))
 
 
-def _with_mark(source: Source, column: str, text: str, mark: int | None) -> str:
-    """A cell, with the mark of the run that it names, or whose model."""
-    if column in _RUN_NAMES:
-        mark = source.mark(text)
-        text = text if mark is None else source.label(text)
-    return text if mark is None else run_name(mark, text)
+def _with_mark(source: Source, text: str, mark: int | None) -> str:
+    """A cell, with the mark of the run that it names."""
+    return text if mark is None else run_name(mark, source.labels[mark])
 
 
 def _notes(notes: Iterable[str]) -> Html:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbx.errors import UsageError
+from lbx.report.labels import labels
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.reports import REPORTS, read
+from lbx.report.scored import named
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 
 _RUNS = """
-    SELECT r.*, l.mode, d.differs_in FROM runs r
-    LEFT JOIN (SELECT run_id, any_value(mode) AS mode FROM leaderboard GROUP BY ALL) l USING (run_id)
-    LEFT JOIN distinctions d USING (run_id)
+    SELECT r.* FROM runs r
     WHERE (len($1::VARCHAR[]) = 0 OR run_id IN (SELECT unnest($1::VARCHAR[])))
       AND run_id NOT IN (SELECT judge_id FROM judges)
     ORDER BY r.model, r.backend, r.run_id
@@ -39,7 +39,7 @@ class Run:
 
     Attributes:
         mark: its number, which decides colour and shape.
-        label: its model, and what tells it from other runs of the model.
+        label: what it is called, see ``lbx.report.labels``.
         row: of the table ``runs``.
     """
 
@@ -51,19 +51,26 @@ class Run:
 
 @dataclass
 class Source:
-    """What a page is made of: a results file, or None for published figures alone. A report is read once."""
+    """What a page is made of: a results file, or None for published figures alone. A report is read once.
+
+    Attributes:
+        labels: of the runs, by their marks.
+    """
 
     store: Store | None
     wanted: Wanted
     runs: dict[str, Run] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     _read: dict[str, Table] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _refused: dict[str, UsageError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = self.store.query(_RUNS, [list(self.wanted.runs)]).dicts() if self.store else []
-        labels = _labels(rows)
-        self.runs = {row["run_id"]: Run(i, row["run_id"], cut(labels[i], _LONGEST), row) for i, row in enumerate(rows)}
+        who = named(self.store) if self.store else {}
+        found = [cut(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
+        self.labels = [f"{label} #{i + 1}" if found.count(label) > 1 else label for i, label in enumerate(found)]
+        self.runs = {row["run_id"]: Run(i, row["run_id"], self.labels[i], row) for i, row in enumerate(rows)}
 
     @property
     def file(self) -> str:
@@ -77,7 +84,7 @@ class Source:
             raise refused
         if name not in self._read:
             try:
-                self._read[name] = _finite(read(self.store, name, self._wanted(name)))
+                self._read[name] = _finite(read(self.store, name, self._wanted(name), list(self.runs)))
             except UsageError as exc:
                 self._refused[name] = exc
                 raise
@@ -114,14 +121,3 @@ def _finite(table: Table) -> Table:
     """The table with NULL for numbers that are none: a foreign tool may have written them."""
     rows = [tuple(None if isinstance(v, float) and not math.isfinite(v) else v for v in row) for row in table.rows]
     return Table(table.columns, rows)
-
-
-def _labels(rows: list[dict[str, Any]]) -> list[str]:
-    """The shortest that tells each run from the others: model and mode, the backend, what differs, the run's name."""
-    ways = [
-        [row["model"] + (f" ({row['mode']})" if row["mode"] else "") for row in rows],
-        [f"{row['model']} ({', '.join(filter(None, (row['mode'], row['backend'])))})" for row in rows],
-        [f"{row['model']} ({row['differs_in'] or row['run_id']})" for row in rows],
-        [row["run_id"] for row in rows],
-    ]
-    return [next((way[i] for way in ways if way.count(way[i]) == 1), row["run_id"]) for i, row in enumerate(rows)]

@@ -1,0 +1,157 @@
+"""What runs are called: one rule in every report and format, and never the same for two runs of a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from command_line import Lbx
+from made_runs import Answer, add_run
+
+from lbx.records import Sample
+from lbx.report import latex, render
+from lbx.report.cells import sheet
+from lbx.report.labels import LABELS, labels
+from lbx.report.papers import sheets
+from lbx.report.reports import REPORTS, read, write_parquet
+from lbx.report.shapes import Wanted
+from lbx.report.terminal import lines
+from lbx.store import Store
+
+RUNS: Mapping[str, Mapping[str, Any]] = {
+    "aaaa1111": {"temperature": 0.2},
+    "bbbb2222": {"temperature": 0.7},
+    "cccc3333": {"temperature": 0.7, "cot": True},
+    "dddd4444": {"temperature": 0.7},
+}
+"""Four runs of the model M; the second and the fourth were asked alike."""
+CALLED = {
+    "aaaa1111": "M (temperature 0.2)",
+    "bbbb2222": "M (bbbb2222)",
+    "cccc3333": "M (cot)",
+    "dddd4444": "M (dddd4444)",
+    "eeee5555": "Other",
+}
+
+
+def answers(right: int) -> list[Answer]:
+    asked = {
+        "trec": ("longbench", {"all_classes": ["Abbreviation", "City"]}, "Abbreviation"),
+        "lsht": ("longbench", {"all_classes": ["Abbreviation", "City"]}, "Abbreviation"),
+        "trec_e": ("longbench", {"all_classes": ["Abbreviation", "City"]}, "Abbreviation"),
+        "mcq": ("longbench_v2", {"difficulty": "easy", "length": "short", "domain": "Law"}, "A"),
+    }
+    found = []
+    for task, (benchmark, meta, good) in asked.items():
+        for place in range(60):
+            length = (2_000, 6_000, 12_000)[place % 3]
+            sample = Sample(benchmark, task, f"{place}", f"{task} {place}", "?", (good,), "en", length, meta=meta)
+            said = f"The correct answer is ({good if place % 60 < right else 'B'})" if task == "mcq" else (
+                good if place % 60 < right else "City")  # fmt: skip
+            found.append((sample, None if place == 59 else said))
+    return found
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("labels") / "r.duckdb"
+    with Store(file) as store:
+        for at, (run, settings) in enumerate(RUNS.items()):
+            add_run(store, run, answers(30 + 7 * at), model="M", settings={**settings, "run_id": None})
+        add_run(store, "eeee5555", answers(50), model="Other", settings={"run_id": None})
+    return file
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path, read_only=True) as opened:
+        yield opened
+
+
+def wanted(name: str) -> Wanted:
+    return Wanted(
+        baseline="aaaa1111" if name in ("comparison", "changes", "truncation_effect") else "", force=True, limit=5000
+    )
+
+
+def of(name: str, store: Store) -> list[Any]:
+    table = read(store, name, wanted(name))
+    return sheets(table) if name == "paper" else [sheet(REPORTS[name], table)]
+
+
+NAMED = ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation", "truncation_effect",
+         "failures", "cost", "effective_context", "board_longbench", "board_longbench_relative", "paper",
+         "board_longbench_v2", "comparison", "changes")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
+    table = read(store, name, wanted(name))
+    runs = {"label": "run_id", **{label: column for column, label in LABELS.items() if label != "label"}}
+    rows = [row | {"run_id": row.get("run_id") or row.get("reasoning_run_id")} for row in table.dicts()]
+    pairs = {
+        (row[column], row[label])
+        for row in rows
+        for label, column in runs.items()
+        if label in table.columns and column in table.columns and row[column]
+    }
+    assert dict(pairs).keys() == CALLED.keys()
+    assert all(label.split(" (nonthinking")[0] == CALLED[run] for run, label in pairs), pairs
+    for one in of(name, store):
+        heads = [column.name for column in one.columns]
+        assert not {"mode", "differs_in"} & set(heads), "the label has it"
+        cells = {row[at] for row in one.rows for at, head in enumerate(heads) if head in (*LABELS, "model", "run")}
+        cells = {re.sub(r" \([\d,]+ of [\d,]+ samples\)", "", cell) for cell in cells if not cell.endswith("*")}
+        assert cells - {"-"} <= set(CALLED.values()) and cells, (name, cells)
+        assert not set(RUNS) & cells, "never a bare name"
+        for text in ("\n".join(line.text for line in lines(one, 80)), render.markdown(one)):
+            assert "temperature" in text and "bbbb2222" in text
+        assert "M (temperature 0.2)" in "".join(latex.pieces([one])).replace("{", "").replace("}", "").replace("\\", "")
+
+
+def test_where_one_run_is_shown_its_model_is_enough(store: Store) -> None:
+    (row,) = read(store, "leaderboard", Wanted(runs=["bbbb2222"])).dicts()[:1]
+    assert row["label"] == "M"
+    pair = Wanted(runs=["bbbb2222", "cccc3333"])
+    assert {row["label"] for row in read(store, "guards", pair).dicts()} == {"M", "M (cot)"}
+    assert {row["run"].split(" (5")[0] for row in read(store, "paper", pair).dicts()} == {"M", "M (cot)"}
+
+
+def test_other_formats_have_it(path: Path, store: Store, tmp_path: Path) -> None:
+    done = Lbx()("report", path, "truncation", "-f", "json")
+    assert {row["run_id"]: row["label"] for row in json.loads(done.stdout)} == CALLED
+    out = tmp_path / "x.parquet"
+    store.close()
+    with Store(path, read_only=True, beside=[out.with_name(f".{out.name}.part")]) as opened:
+        for name in ("truncation", "guards", "paper"):
+            write_parquet(opened, name, Wanted(), out)
+            assert dict(duckdb.sql(f"SELECT DISTINCT run_id, label FROM '{out}'").fetchall()) == CALLED, name
+
+
+def test_the_page_and_the_first_screen_have_it(path: Path) -> None:
+    page = Lbx()("report", path, "--format", "html", "--baseline", "aaaa1111", "--force").stdout
+    for label in CALLED.values():
+        assert f">{label}</" in page or f"</i>{label}<" in page
+    cells = re.findall(r"<t[dh][^>]*>(?:<i [^>]*></i>)?([^<]*)<", page)
+    bare = [cell for cell in cells if cell in CALLED]
+    assert len(bare) == len(CALLED), "the section of the runs has their names, once each"
+    screen = Lbx()("report", path).stdout
+    assert "M (temperature 0.2)" in screen and "M (dddd4444)" in screen
+
+
+@pytest.mark.parametrize("rows", [
+    [("r1", "m", None, "hf"), ("r2", "m", None, "llama")],
+    [("r1", "m", None, "hf"), ("r2", "m", "hf", "hf"), ("r3", "m (hf)", None, "hf")],
+    [("r1", "m", None, "hf"), ("r2", "m", None, "hf"), ("r3", "m (r1)", None, "hf"), ("r4", "m (r1)", None, "hf")],
+    [("m", "m", None, "hf"), ("m (m)", "m", None, "hf"), ("x", "m (m)", None, "hf")],
+])  # fmt: skip
+def test_labels_differ_whatever_models_are_called(rows: list[tuple[str, str, str | None, str]]) -> None:
+    held = [dict(zip(("run_id", "model", "mode", "backend"), row, strict=True)) for row in rows]
+    made = labels(held)
+    assert len(set(made.values())) == len(made) == len(rows)
+    assert all(made[row["run_id"]].startswith(str(row["model"])) for row in held)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lbx.engine.selection import SampleChoice
 from lbx.errors import UsageError
@@ -91,16 +91,11 @@ class JudgeSpec(RunSpec):
             rubric = f"{seen_as}/{Path(rubric).name}"
         return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
 
-    def settled(self) -> JudgeSpec:
-        """The same with full paths, for a machine that sees the same files."""
-
-        def full(path: str) -> str:
-            return str(Path(path).resolve())
-
-        model = full(self.model) if Path(self.model).exists() else self.model
-        rubric = self.rubric if self.rubric == OFFICIAL else full(self.rubric)
-        answers = tuple(map(full, self.answers))
-        return replace(self, bundle=full(self.bundle), model=model, rubric=rubric, answers=answers)
+    def settled(self) -> Self:
+        """See ``RunSpec.settled``."""
+        rubric = self.rubric if self.rubric == OFFICIAL else str(Path(self.rubric).absolute())
+        answers = tuple(str(Path(path).absolute()) for path in self.answers)
+        return replace(RunSpec.settled(self), rubric=rubric, answers=answers)
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults, and that this is a judge."""

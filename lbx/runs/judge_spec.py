@@ -14,6 +14,7 @@ from lbx.engine.selection import SampleChoice
 from lbx.errors import UsageError
 from lbx.runs.spec import JUDGE_MARK, RunSpec, read_values
 from lbx.store import Store
+from lbx.store.copies import copy_database
 
 OFFICIAL = "leval"
 QUESTIONS = ("llm", "human", "both", "open")
@@ -81,9 +82,7 @@ class JudgeSpec(RunSpec):
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")
             with Store(Path(path), read_only=True):  # nobody writes to it meanwhile
-                shutil.copyfile(path, folder / answers[-1])
-                if Path(f"{path}.wal").is_file():  # rows that a killed run has not taken into the file
-                    shutil.copyfile(f"{path}.wal", folder / f"{answers[-1]}.wal")
+                copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
             with contextlib.suppress(shutil.SameFileError):  # it may have been written there

@@ -13,14 +13,16 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
+from lbx.database import files_of
 from lbx.errors import StoreError
 from lbx.processes import try_lock
 from lbx.records import sha256_text
 from lbx.store.interrupts import uninterrupted
+from lbx.store.opening import connect
 from lbx.store.store import Store
 
 _BLOCK = 1 << 20
@@ -70,7 +72,8 @@ class Copies:
         except (OSError, StoreError) as exc:
             raise StoreError(
                 f"The results could not be copied to {self._target}: {exc}",
-                fix=f"They are in {self.path} on this machine; copy that file by hand, then repeat the command.",
+                fix=f"They are in {self.path} on this machine; copy that file by hand (and its .wal, if there is "
+                "one), then repeat the command.",
             ) from exc
         finally:
             if self._file is not None:
@@ -109,6 +112,8 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
     """
     target = target.absolute()
     with _locked(target):
+        if len(files_of(target)) > 1:  # a run that wrote to it itself was killed: what it has committed is in its log
+            Store(target).close()
         try:
             path = _left_behind(target, scratch, say) or _begun(target, scratch)
         except OSError as exc:
@@ -147,10 +152,21 @@ def _prefix(target: Path) -> str:
 
 def _begun(target: Path, scratch: Path) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
-    if target.is_file():
-        shutil.copyfile(target, path)
+    try:
+        if target.is_file() and target.stat().st_size:
+            with closing(connect(target, read_only=True)[0]):  # nobody writes to it meanwhile
+                copy_database(target, path)
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
     _note_copy(path, target)
     return path
+
+
+def copy_database(path: Path, copy: Path) -> None:
+    """Copy a results file and DuckDB's log of its newest commits, which nobody writes meanwhile. Raises OSError."""
+    for part in files_of(path):
+        shutil.copyfile(part, copy.with_name(copy.name + part.name.removeprefix(path.name)))
 
 
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:

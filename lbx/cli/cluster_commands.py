@@ -344,13 +344,16 @@ def merge(
     shards: Annotated[
         Path | None, typer.Option("--shards", metavar="FILE", help="The shard plan, which says what there should be.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Merge into the output if it exists: what it alone holds stays.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Join results files: parts of one run become that run again, other runs stand side by side.
 
-    Runs of one name with other settings, bundles or metric versions are refused, and so are rows that differ. Exit
-    code 3: samples are missing or have failed.
+    Runs of one name with other settings or bundles are refused, and so are two different answers to one question; an
+    answer takes the place of a failed or empty one. With --force again into the same file: nothing it holds is lost.
+    Exit code 3: samples are missing or have failed.
 
     Example: lbx merge a.duckdb b.duckdb -o all.duckdb
     """
@@ -384,7 +387,7 @@ def _tell(merged: Merged, *, as_json: bool) -> None:
     else:
         for run, files in merged.runs.items():
             failed = f", {merged.failures[run]:,} failed" if merged.failures.get(run) else ""
-            answer(f"{run}: from {files} file{'s' if files > 1 else ''}{failed}")
+            answer(f"{run}: {f'from {files} file' + 's' * (files > 1) if files else 'kept'}{failed}")
         answer(f"{merged.rows['generations']:,} answers in {merged.output}")
     for text in merged.notes:
         note(text)

@@ -111,7 +111,7 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
         StoreError: another run keeps this file, the folder cannot be written, or the last copy fails.
     """
     target = target.absolute()
-    with _locked(target):
+    with alone(target):
         if len(files_of(target)) > 1:  # a run that wrote to it itself was killed: what it has committed is in its log
             Store(target).close()
         try:
@@ -130,8 +130,12 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
 
 
 @contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Two runs of one shard would each replace the other's answers. The lock ends with the process."""
+def alone(target: Path) -> Iterator[None]:
+    """Be the only process that replaces a file: two would each take away what the other added. Ends with the process.
+
+    Raises:
+        StoreError: another one does, or the folder cannot be written.
+    """
     try:
         descriptor = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as exc:
@@ -139,7 +143,8 @@ def _locked(target: Path) -> Iterator[None]:
     try:
         if not try_lock(descriptor):
             raise StoreError(
-                f"{target} is kept by another run that is still going.", fix="Wait for it to end, or stop it."
+                f"{target} is kept by another run that is still going, or merged into.",
+                fix="Wait for it to end, or stop it.",
             )
         yield
     finally:

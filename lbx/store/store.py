@@ -42,7 +42,9 @@ from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
 
 _FAILED = "error IS NOT NULL"
-_EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
+BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
+"""DuckDB's pattern of what ``str.strip`` leaves nothing of."""
+_EMPTY = f"error IS NULL AND regexp_full_match(output, '{BLANK}')"
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
 

@@ -33,8 +33,11 @@ _BATCH = 64
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that a database is made of, as far as they are there; each is worth nothing without the others."""
-    return [part for suffix in _PARTS if (part := path.with_name(path.name + suffix)).is_file()]
+    """The files that a database is made of, as far as they are there; each is worth nothing without the others.
+
+    Where ``path`` is a link they lie where it leads: DuckDB is told that place.
+    """
+    return [part for suffix in _PARTS if (part := Path(f"{path.resolve()}{suffix}")).is_file()]
 
 
 def open_database(

@@ -95,7 +95,7 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
             fix="Give another file with -o, or --force to merge into it: what it alone holds stays.",
         )
     check_place(output)
-    with alone(output):  # two merges into one file would each leave out what the other has added
+    with alone(output.resolve()):  # two merges into one file would each leave out what the other has added
         Store.check(output)
         for source in sources if plan is not None else ():
             with contextlib.suppress(StoreError):  # merging says better what is wrong with it
@@ -105,7 +105,8 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
 
 def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Merged:
     held = output if output.is_file() and output.stat().st_size else None
-    part = output.with_name(f".{output.name}.part")
+    place = output.resolve()  # a link stays one
+    part = place.with_name(f".{place.name}.part")
     _remove(part)
     try:
         with Store(part, beside=[*sources, *([held] if held else [])]) as store:
@@ -124,7 +125,7 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
             store.checkpoint()
             with part.open("rb") as file:
                 os.fsync(file.fileno())
-            part.replace(output)  # while the old one is attached, so that nobody has written to it meanwhile
+            part.replace(place)  # while the old one is attached, so that nobody has written to it meanwhile
     finally:
         _remove(part)
     return merged

@@ -110,7 +110,7 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
     Raises:
         StoreError: another run keeps this file, the folder cannot be written, or the last copy fails.
     """
-    target = target.absolute()
+    target = target.resolve()  # a link stays one
     with alone(target):
         if len(files_of(target)) > 1:  # a run that wrote to it itself was killed: what it has committed is in its log
             Store(target).close()
@@ -171,7 +171,7 @@ def _begun(target: Path, scratch: Path) -> Path:
 def copy_database(path: Path, copy: Path) -> None:
     """Copy a results file and DuckDB's log of its newest commits, which nobody writes meanwhile. Raises OSError."""
     for part in files_of(path):
-        shutil.copyfile(part, copy.with_name(copy.name + part.name.removeprefix(path.name)))
+        shutil.copyfile(part, copy.with_name(copy.name + part.name.removeprefix(path.resolve().name)))
 
 
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -194,3 +195,43 @@ def test_nobody_writes_to_the_file_while_it_is_merged_into(
     monkeypatch.setattr(merging, "_close_runs", late)
     merge([other], target, None, force=True)
     assert b"in use by another process" in said[0]
+
+
+@pytest.mark.parametrize("moment", ["_close_runs", "Store.close"])
+def test_a_kill_leaves_the_old_file_or_the_new_one(parts: list[Path], tmp_path: Path, moment: str) -> None:
+    """Before the new file takes the old one's place, and right after."""
+    one, other, _ = parts
+    target = tmp_path / "all.duckdb"
+    merge([one], target, None, force=False)
+    program = f"""
+import os, signal
+from pathlib import Path
+from lbx.cluster import merge
+from lbx.store import Store
+close = Store.close
+def die(store, *_):
+    if "part" not in store.path.name:
+        return close(store)
+    os.kill(os.getpid(), signal.SIGKILL)
+merge.{moment} = die
+merge.merge([Path({str(other)!r})], Path({str(target)!r}), None, force=True)
+"""
+    with start_python(program) as process:
+        assert process.wait() == -signal.SIGKILL
+    answers = 2 if moment == "_close_runs" else 4
+    assert [path.name for path in files_of(target)] == ["all.duckdb"]
+    assert rows(target, "SELECT count(*) FROM generations") == [(answers,)]
+    merge([other], target, None, force=True)
+    assert rows(target, "SELECT count(*) FROM generations") == [(4,)]
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".all.duckdb.part")]
+
+
+def test_a_link_stays_a_link(parts: list[Path], tmp_path: Path) -> None:
+    one, other, _ = parts
+    (tmp_path / "elsewhere").mkdir()
+    place = tmp_path / "elsewhere" / "r.duckdb"
+    (tmp_path / "all.duckdb").symlink_to(place)
+    for part in (one, other):
+        merge([part], tmp_path / "all.duckdb", None, force=True)
+    assert (tmp_path / "all.duckdb").is_symlink()
+    assert rows(place, "SELECT count(*) FROM generations") == [(4,)]

@@ -168,6 +168,17 @@ def test_a_killed_runs_log_goes_along_with_its_file(target: Path) -> None:
     assert not target.with_name(f"{target.name}.wal").exists(), "a log beside a newer file"
 
 
+def test_a_link_to_a_file_elsewhere_leads_to_its_log_and_stays_a_link(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    place = tmp_path / "elsewhere" / "r.duckdb"
+    killed_without_scratch(place)
+    target.symlink_to(place)
+    with running(target, 0, []) as store:
+        answer(store, "s2")
+    assert target.is_symlink() and held(place) == ["s1", "s2"]
+    assert [path.name for path in place.parent.iterdir() if path.suffix != ".lock"] == ["r.duckdb"]
+
+
 def test_what_was_left_on_this_disk_is_named_where_a_run_without_it_has_gone_on(target: Path, tmp_path: Path) -> None:
     left = killed(target, tmp_path)
     with Store(target) as store:

@@ -136,18 +136,25 @@ def alone(target: Path) -> Iterator[None]:
     Raises:
         StoreError: another one does, or the folder cannot be written.
     """
-    try:
-        descriptor = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as exc:
-        raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
-    try:
+    lock = target.with_name(f".{target.name}.lock")
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as exc:
+            raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
         if not try_lock(descriptor):
+            os.close(descriptor)
             raise StoreError(
                 f"{target} is kept by another run that is still going, or merged into.",
                 fix="Wait for it to end, or stop it.",
             )
+        if os.fstat(descriptor).st_nlink:
+            break
+        os.close(descriptor)  # who had it before has removed it between the two
+    try:
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 

@@ -27,9 +27,17 @@ _CLOSED: Mapping[str, str] = {
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
 }
-_WITH_A_DATABASE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
-"""A database's file, and what DuckDB writes beside it."""
+_PARTS = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+"""A database's file, and what DuckDB writes beside it: commits that are not in the file yet."""
 _BATCH = 64
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that a database is made of, as far as they are there; each is worth nothing without the others.
+
+    Where ``path`` is a link they lie where it leads: DuckDB is told that place.
+    """
+    return [part for suffix in _PARTS if (part := Path(f"{path.resolve()}{suffix}")).is_file()]
 
 
 def open_database(
@@ -107,7 +115,7 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
     """
     import duckdb
 
-    allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _WITH_A_DATABASE)
+    allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _PARTS)
     connection = duckdb.connect(config={**_CLOSED, **({"threads": threads} if threads else {})})
     connection.execute(
         # With threads of its own for writing, a COPY to parquet whose query fails on the way would wait for ever.

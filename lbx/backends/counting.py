@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from lbx.backends.base import Backend
 from lbx.backends.cards import ModelCard
-from lbx.backends.options import LlamaOptions
+from lbx.backends.options import EndpointOptions, LlamaOptions, ScriptedOptions
 from lbx.errors import DoesNotFitError
 from lbx.records import Request
 
@@ -16,7 +16,9 @@ _SMALL = 256
 
 
 def with_small_cache(card: ModelCard) -> ModelCard:
-    """The card with the least context window that makes a model."""
+    """The card with the least context window that makes a model; of one that takes no memory here, the card."""
+    if isinstance(card.options, ScriptedOptions | EndpointOptions):
+        return card
     options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options
     return replace(card, context_window=_SMALL, options=options)
 
@@ -33,7 +35,7 @@ class CountingBackend:
         self._small = small
         self.tokenizer, self.eos_ids = small.tokenizer, small.eos_ids
         info = small.info
-        window = card.context_window or info.trained_context or _SMALL
+        window = card.context_window or info.trained_context or info.context_window
         cells = getattr(card.options, "kv_cells", 0) or window
         self.info = replace(info, context_window=window, kv_cells=cells)
 

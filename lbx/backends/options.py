@@ -5,12 +5,12 @@ when made.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from lbx.errors import UsageError
+from lbx.processes import cores
 
 AUTO = "auto"
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -224,10 +224,10 @@ class EndpointOptions:
 
 
 def thread_count(wanted: int) -> int:
-    """How many threads to use: as asked, or one for each core that this process may run on (Slurm and cgroups bind)."""
+    """How many threads to use: as asked, or one for each core that this process may use."""
     if wanted:
         return wanted
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(cores())
 
 
 def check_device(device: str) -> None:

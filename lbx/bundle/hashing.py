@@ -7,18 +7,14 @@ threads run while it works, so the archive's own sum costs no time beside its fi
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from bisect import bisect_right
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from lbx.processes import cores
+
 _BEGIN = 1 << 20
 _SMALL = 1 << 16
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return max(len(os.sched_getaffinity(0)), 1)
 
 
 class Checkpoints:
@@ -70,7 +66,7 @@ class BackgroundSha256:
     def __init__(self, *, threaded: bool = True, checkpoints: Checkpoints | None = None) -> None:
         self._sha256 = hashlib.sha256()
         self._checkpoints = checkpoints
-        self._threaded = threaded and processors() > 1
+        self._threaded = threaded and len(cores()) > 1
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
         self._here = 0

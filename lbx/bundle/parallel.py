@@ -7,8 +7,8 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecut
 from threading import Lock
 from typing import TypeVar
 
-from lbx.bundle.hashing import processors
 from lbx.bundle.progress import Progress
+from lbx.processes import cores
 
 _LITTLE = 8 << 20
 
@@ -39,7 +39,7 @@ class Tally:
 
     def outweighs(self, size: int) -> bool:
         """Whether one item of ``size`` bytes is more than a processor's share, so that others will stand idle."""
-        return size * processors() > self.total
+        return size * len(cores()) > self.total
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
@@ -48,7 +48,7 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> lis
     Args:
         tally: which ``work`` adds to, so that it notices when it is given up.
     """
-    threads = min(processors(), 4, len(items))
+    threads = min(len(cores()), 4, len(items))
     if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
         return [work(item) for item in items]
     pool = ThreadPoolExecutor(threads, "hash")

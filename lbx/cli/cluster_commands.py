@@ -131,7 +131,7 @@ def submit_slurm(
     from lbx.cluster.launch import expanded_by_bash
     from lbx.runs.sharding import Counting
 
-    spec = dataclasses.replace(spec, bundle=str(Path(spec.bundle).resolve()), model=_place_of(spec.model))
+    spec = spec.settled()
     options = slurm.SlurmOptions(
         job_name, partition, time, gpus, cpus, mem, at_once, tuple(module or ()), tuple(sbatch_option or ())
     )
@@ -270,11 +270,6 @@ def _flags(verify_batching: int, **given: bool) -> list[str]:
     return [*(f"--{name.replace('_', '-')}" for name, wanted in given.items() if wanted), *verify]
 
 
-def _place_of(model: str) -> str:
-    """A file's or folder's full path, for a machine that sees the same files; a card's name stays one."""
-    return str(Path(model).resolve()) if Path(model).exists() else model
-
-
 def _launch(
     spec: RunSpec, folder: RunFolder, runtime: str, image: str, *, bind: Sequence[Path], scratch: str, gpu: bool
 ) -> Launch:
@@ -284,10 +279,9 @@ def _launch(
         chosen = Runtime(runtime)
     except ValueError as exc:
         raise UsageError(f"--runtime {runtime} is none of {', '.join(Runtime)}.") from exc
-    model = Path(spec.model)
-    read = [Path(spec.bundle), *(path.resolve() for path in bind)]
-    if model.is_absolute():
-        read.append(model.parent)
+    models = [Path(name) for name in (spec.model, spec.retriever, spec.embedding) if name and Path(name).is_absolute()]
+    read = [Path(spec.bundle), *(path.resolve() for path in bind), *(model.parent for model in models)]
+    read = list(dict.fromkeys([*read, *(path.resolve().parent for path in models)]))  # podman refuses one twice
     return Launch(_this_program(), chosen, image, read, [folder.root], expanded_by_bash(scratch), gpu)
 
 
@@ -350,13 +344,16 @@ def merge(
     shards: Annotated[
         Path | None, typer.Option("--shards", metavar="FILE", help="The shard plan, which says what there should be.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Merge into the output if it exists: what it alone holds stays.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Join results files: parts of one run become that run again, other runs stand side by side.
 
-    Runs of one name with other settings, bundles or metric versions are refused, and so are rows that differ. Exit
-    code 3: samples are missing or have failed.
+    Runs of one name with other settings or bundles are refused, and so are two different answers to one question; an
+    answer takes the place of a failed or empty one. With --force again into the same file: nothing it holds is lost.
+    Exit code 3: samples are missing or have failed.
 
     Example: lbx merge a.duckdb b.duckdb -o all.duckdb
     """
@@ -390,7 +387,7 @@ def _tell(merged: Merged, *, as_json: bool) -> None:
     else:
         for run, files in merged.runs.items():
             failed = f", {merged.failures[run]:,} failed" if merged.failures.get(run) else ""
-            answer(f"{run}: from {files} file{'s' if files > 1 else ''}{failed}")
+            answer(f"{run}: {f'from {files} file' + 's' * (files > 1) if files else 'kept'}{failed}")
         answer(f"{merged.rows['generations']:,} answers in {merged.output}")
     for text in merged.notes:
         note(text)

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, stdout
+from lbx.processes import cores
 from lbx.version import __version__
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
@@ -123,7 +124,7 @@ def _cpu() -> dict[str, Any]:
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
     return {
         "model": fields.get("model name", platform.machine()),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(cores()),
         "quota_cores": cpu_limit(),
         "instructions": [name for name in _INSTRUCTIONS if name in flags],
     }

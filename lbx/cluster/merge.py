@@ -12,13 +12,16 @@ from typing import Any
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import Judging
 from lbx.benchmarks.summaries import Summaries
+from lbx.database import files_of
 from lbx.engine.adding_up import add_up, add_up_completed
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import StoreError, UsageError
 from lbx.people.journal import journal_of
 from lbx.records import SampleKey
 from lbx.store import Store, opinions
+from lbx.store.copies import alone
 from lbx.store.merging import Merging, merge_files
+from lbx.store.opening import check_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,9 @@ class Merged:
     """What a merge has done.
 
     Attributes:
+        runs: {run: how many of the files hold it}; 0: only the one that was merged into.
         rows: {table: rows in the new file}.
-        failures: {run: answers that have failed}.
+        failures: {run of the files: answers that have failed}.
         gaps: by shard and run, where a shard plan was given.
         notes: what was let pass, and what to do next.
     """
@@ -72,27 +76,41 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
 
     Args:
         plan: which samples there should be.
-        force: replace the file where it is there.
+        force: merge into the file where it is there: what it alone holds stays.
 
     Raises:
         UsageError: the file is there, or is one of the sources.
-        StoreError: files do not belong together, or cannot be read or written.
+        StoreError: files do not belong together, or cannot be read or written. The file is as it was then.
     """
     output = output.absolute()
     sources = list({path.resolve(): path for path in sources}.values())
     if output.resolve() in {path.resolve() for path in sources}:
-        raise UsageError(f"{output} is to be read and written.", fix="Give another file with -o.")
+        raise UsageError(
+            f"{output} is to be read and written.",
+            fix="Leave it out (--force merges into it), or give another with -o.",
+        )
     if output.exists() and not force:
-        raise UsageError(f"{output} is there already.", fix="Give another file with -o, or --force to replace it.")
-    Store.check(output)
-    for source in sources if plan is not None else ():
-        with contextlib.suppress(StoreError):  # merging says better what is wrong with it
-            Store(source).close()  # an older lbx may have made a shard of a submitted run
-    part = output.with_name(f".{output.name}.part")
+        raise UsageError(
+            f"{output} is there already.",
+            fix="Give another file with -o, or --force to merge into it: what it alone holds stays.",
+        )
+    check_place(output)
+    with alone(output.resolve()):  # two merges into one file would each leave out what the other has added
+        Store.check(output)
+        for source in sources if plan is not None else ():
+            with contextlib.suppress(StoreError):  # merging says better what is wrong with it
+                Store(source).close()  # an older lbx may have made a shard of a submitted run
+        return _merged(sources, output, plan)
+
+
+def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Merged:
+    held = output if output.is_file() and output.stat().st_size else None
+    place = output.resolve()  # a link stays one
+    part = place.with_name(f".{place.name}.part")
     _remove(part)
     try:
-        with Store(part, beside=sources) as store:
-            merging = merge_files(store, sources)
+        with Store(part, beside=[*sources, *([held] if held else [])]) as store:
+            merging = merge_files(store, sources, held)
             merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
             _add_up(store, merging, merged)
             if plan is not None:
@@ -100,21 +118,22 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
             _close_runs(store, merged)
             merged.rows = merging.rows
             merged.notes += [
-                f"{journal_of(source)} has ratings that were not taken in; lbx rate {source} --collect moves them."
-                for source in sources
-                if journal_of(source).exists()
+                f"{journal_of(path)} has ratings that were not taken in; lbx rate {path} --collect moves them."
+                for path in (*sources, output)
+                if journal_of(path).exists()
             ]
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(output)
+            store.checkpoint()
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.replace(place)  # while the old one is attached, so that nobody has written to it meanwhile
     finally:
         _remove(part)
     return merged
 
 
 def _remove(part: Path) -> None:
-    for suffix in ("", ".wal"):
-        part.with_name(part.name + suffix).unlink(missing_ok=True)
+    for file in files_of(part):
+        file.unlink()
 
 
 def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
@@ -163,7 +182,7 @@ def _close_runs(store: Store, merged: Merged) -> None:
             with store.transaction() as connection:
                 connection.execute("UPDATE runs SET status = 'interrupted' WHERE run_id = ?", [run])
     failed = store.query("SELECT run_id, count(*) FROM generations WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL")
-    merged.failures = dict(failed.rows)
+    merged.failures = {run: count for run, count in failed.rows if merged.runs[run]}
 
 
 def gaps(store: Store, plan: ShardPlan) -> list[Gap]:

@@ -75,8 +75,8 @@ MERGE = """\
 #!/bin/bash
 @{directives}
 #
-# All shards as one results file, written by `lbx submit slurm`. Exit code 3: samples are missing or have failed; the
-# log names them.
+# All shards as one results file, written by `lbx submit slurm`. What that file holds beside them stays. Exit code 3:
+# samples are missing or have failed; the log names them.
 @{modules}
 export PYTHONSAFEPATH=1
 folder=@{folder}

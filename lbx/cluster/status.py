@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError
 from lbx.store import Store
+from lbx.store.copies import copy_database
 
 _GOING = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
@@ -74,7 +74,7 @@ def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
     with tempfile.TemporaryDirectory(prefix="lbx-status-") as scratch:
         copy = Path(scratch) / path.name
         try:
-            shutil.copyfile(path, copy)
+            copy_database(path, copy)
             with Store(copy) as store:  # an older version's shard is brought up to date, in the copy alone
                 rows = store.query(
                     "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "

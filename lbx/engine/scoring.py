@@ -12,6 +12,7 @@ from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.engine.similarity import Similarities
 from lbx.records import Sample, SampleKey, Score
 from lbx.store import ScoreRow, Store
+from lbx.store.runs import set_metric_version
 
 Progress = Callable[[int, int], None]
 """Called with how many outputs are scored, and of how many."""
@@ -82,6 +83,7 @@ def rescore(
     with ScoringPool(total, wanted.workers) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
             benchmark = wanted.benchmarks[name]
+            set_metric_version(store, run_id, name, benchmark.metric_version)
             family = _Family(benchmark, AddingUp(store, run_id, benchmark), store, run_id, wanted.similarities, pool)
             for task in in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
                 for count in family.rescore(task):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lbx.benchmarks.base import Benchmark
 from lbx.errors import LbxError
-from lbx.processes import worker_pool
+from lbx.processes import cores, worker_pool
 from lbx.records import Sample, Score
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ScoringPool:
     """
 
     def __init__(self, outputs: int, workers: int = 0) -> None:
-        workers = min(workers or len(os.sched_getaffinity(0)), outputs // _CHUNK + 1)
+        workers = min(workers or len(cores()), outputs // _CHUNK + 1)
         self._workers = workers if outputs >= FEWEST else 1
         self._executor: ProcessPoolExecutor | None = None
 

@@ -8,12 +8,13 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lbx.engine.selection import SampleChoice
 from lbx.errors import UsageError
 from lbx.runs.spec import JUDGE_MARK, RunSpec, read_values
 from lbx.store import Store
+from lbx.store.copies import copy_database
 
 OFFICIAL = "leval"
 QUESTIONS = ("llm", "human", "both", "open")
@@ -81,9 +82,7 @@ class JudgeSpec(RunSpec):
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")
             with Store(Path(path), read_only=True):  # nobody writes to it meanwhile
-                shutil.copyfile(path, folder / answers[-1])
-                if Path(f"{path}.wal").is_file():  # rows that a killed run has not taken into the file
-                    shutil.copyfile(f"{path}.wal", folder / f"{answers[-1]}.wal")
+                copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
             with contextlib.suppress(shutil.SameFileError):  # it may have been written there
@@ -91,16 +90,11 @@ class JudgeSpec(RunSpec):
             rubric = f"{seen_as}/{Path(rubric).name}"
         return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
 
-    def settled(self) -> JudgeSpec:
-        """The same with full paths, for a machine that sees the same files."""
-
-        def full(path: str) -> str:
-            return str(Path(path).resolve())
-
-        model = full(self.model) if Path(self.model).exists() else self.model
-        rubric = self.rubric if self.rubric == OFFICIAL else full(self.rubric)
-        answers = tuple(map(full, self.answers))
-        return replace(self, bundle=full(self.bundle), model=model, rubric=rubric, answers=answers)
+    def settled(self) -> Self:
+        """See ``RunSpec.settled``."""
+        rubric = self.rubric if self.rubric == OFFICIAL else str(Path(self.rubric).absolute())
+        answers = tuple(str(Path(path).absolute()) for path in self.answers)
+        return replace(RunSpec.settled(self), rubric=rubric, answers=answers)
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults, and that this is a judge."""

@@ -76,7 +76,7 @@ def plan_each(
         LbxError: the bundle, the tasks or a model are not there, or the spec's model cannot be loaded.
     """
     run = resolve(spec)
-    with retrieving(run) as reading, _share_of_one(spec.workers):
+    with retrieving(run) as reading, share_of_one(spec.workers):
         ahead = functools.partial(
             _plan, reading, free=Free.now(), results=results, calibrate=calibrate, listener=listener or Listener()
         )
@@ -157,7 +157,7 @@ def _known(results: str | os.PathLike[str] | None, row: Callable[[], RunRow], wo
 
 
 @contextlib.contextmanager
-def _share_of_one(workers: int) -> Iterator[None]:
+def share_of_one(workers: int) -> Iterator[None]:
     """Have this process compute on what the first of so many workers would get, for a block."""
     if not workers:
         yield

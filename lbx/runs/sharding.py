@@ -28,7 +28,7 @@ from lbx.engine.work import Work
 from lbx.errors import BackendError, DoesNotFitError, UsageError
 from lbx.runs.listening import Listener
 from lbx.runs.loading import LoadedModel, card_of, load_model, load_to_count
-from lbx.runs.planning import known_costs
+from lbx.runs.planning import known_costs, share_of_one
 from lbx.runs.preparing import make_works, resolve, retrieving, run_row
 from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
@@ -56,12 +56,13 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _Costed:
-    """Documents, what each costs in ``unit``, and how that is known."""
+    """Documents, what each costs in ``unit``, how that is known, and how many processes share the costs."""
 
     documents: Sequence[Document]
     costs: Sequence[float]
     unit: str
     basis: str
+    processes: int = 1
 
 
 def deal(spec: RunSpec, count: int, how: Counting = Counting(), listener: Listener | None = None) -> ShardPlan:
@@ -75,12 +76,14 @@ def deal(spec: RunSpec, count: int, how: Counting = Counting(), listener: Listen
     """
     run = resolve(spec)
     _tell_of_unlike_machines(run)
-    found = _count(run, how, listener or Listener())
+    with share_of_one(spec.workers):
+        found = _count(run, how, listener or Listener())
     if len(found.documents) < count:
         log.info(f"There are {len(found.documents):,} documents, so there are as many shards, not {count}.")
     if not found.documents:
         raise UsageError("These tasks have no sample to ask.", fix="See what there is: lbx tasks.")
-    shards = make_shards(found.documents, found.costs, [task.full_name for task in run.tasks], count)
+    tasks = [task.full_name for task in run.tasks]
+    shards = make_shards(found.documents, found.costs, tasks, count, processes=found.processes)
     asked = {task.full_name: spec.iterations or BENCHMARKS[task.benchmark].iterations for task in run.tasks}
     names = tuple(str(name) for name in run.names)
     return ShardPlan(run.bundle.digest, names, asked, found.unit, found.basis, shards)
@@ -126,7 +129,9 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
             room = room_of(loaded.backend, batching=run.spec.batching)
             names = [task.full_name for task in run.tasks]
             seconds = [seconds_of([one], names, found, room) for one in documents]
-            return _Costed(documents, seconds, "s", found.basis)
+            # What earlier sessions say is of as many workers; a calibration is of one of them.
+            processes = max(1, run.spec.workers) if how.like is None else 1
+            return _Costed(documents, seconds, "s", found.basis, processes)
     finally:
         loaded.backend.close()
 

@@ -8,8 +8,9 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
+from lbx.backends.weights import CARDS
 from lbx.engine.retrieving import Retrieval
 from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
@@ -137,6 +138,15 @@ class RunSpec:
         """
         return self
 
+    def settled(self) -> Self:
+        """The same with full paths, for a process in another folder that sees the same files."""
+        embedding = None if self.embedding is None else full_path(self.embedding)
+        retriever = full_path(self.retriever) if self.retrieval.embeds else self.retriever
+        return replace(
+            self, bundle=str(Path(self.bundle).absolute()), model=full_path(self.model), retriever=retriever,
+            embedding=embedding,
+        )  # fmt: skip
+
     @property
     def retrieval(self) -> Retrieval:
         """How chunks are found."""
@@ -187,6 +197,13 @@ class RunSpec:
             UsageError: it cannot be read, or is no spec.
         """
         return cls.from_json(read_values(path), str(path))
+
+
+def full_path(model: str) -> str:
+    """Where the card, file or folder lies that ``resolve_model`` takes a name for; the name itself, where none does."""
+    path, card = Path(model).expanduser(), CARDS / f"{model}.toml"
+    found = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
+    return str(found.absolute()) if found.exists() else model
 
 
 def read_values(path: Path) -> object:

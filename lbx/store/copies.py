@@ -13,14 +13,16 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
+from lbx.database import files_of
 from lbx.errors import StoreError
 from lbx.processes import try_lock
 from lbx.records import sha256_text
 from lbx.store.interrupts import uninterrupted
+from lbx.store.opening import connect
 from lbx.store.store import Store
 
 _BLOCK = 1 << 20
@@ -70,7 +72,8 @@ class Copies:
         except (OSError, StoreError) as exc:
             raise StoreError(
                 f"The results could not be copied to {self._target}: {exc}",
-                fix=f"They are in {self.path} on this machine; copy that file by hand, then repeat the command.",
+                fix=f"They are in {self.path} on this machine; copy that file by hand (and its .wal, if there is "
+                "one), then repeat the command.",
             ) from exc
         finally:
             if self._file is not None:
@@ -107,8 +110,10 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
     Raises:
         StoreError: another run keeps this file, the folder cannot be written, or the last copy fails.
     """
-    target = target.absolute()
-    with _locked(target):
+    target = target.resolve()  # a link stays one
+    with alone(target):
+        if len(files_of(target)) > 1:  # a run that wrote to it itself was killed: what it has committed is in its log
+            Store(target).close()
         try:
             path = _left_behind(target, scratch, say) or _begun(target, scratch)
         except OSError as exc:
@@ -125,19 +130,31 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
 
 
 @contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Two runs of one shard would each replace the other's answers. The lock ends with the process."""
-    try:
-        descriptor = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as exc:
-        raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
-    try:
+def alone(target: Path) -> Iterator[None]:
+    """Be the only process that replaces a file: two would each take away what the other added. Ends with the process.
+
+    Raises:
+        StoreError: another one does, or the folder cannot be written.
+    """
+    lock = target.with_name(f".{target.name}.lock")
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as exc:
+            raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
         if not try_lock(descriptor):
+            os.close(descriptor)
             raise StoreError(
-                f"{target} is kept by another run that is still going.", fix="Wait for it to end, or stop it."
+                f"{target} is kept by another run that is still going, or merged into.",
+                fix="Wait for it to end, or stop it.",
             )
+        if os.fstat(descriptor).st_nlink:
+            break
+        os.close(descriptor)  # who had it before has removed it between the two
+    try:
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 
@@ -147,10 +164,21 @@ def _prefix(target: Path) -> str:
 
 def _begun(target: Path, scratch: Path) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
-    if target.is_file():
-        shutil.copyfile(target, path)
+    try:
+        if target.is_file() and target.stat().st_size:
+            with closing(connect(target, read_only=True)[0]):  # nobody writes to it meanwhile
+                copy_database(target, path)
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
     _note_copy(path, target)
     return path
+
+
+def copy_database(path: Path, copy: Path) -> None:
+    """Copy a results file and DuckDB's log of its newest commits, which nobody writes meanwhile. Raises OSError."""
+    for part in files_of(path):
+        shutil.copyfile(part, copy.with_name(copy.name + part.name.removeprefix(path.resolve().name)))
 
 
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:

@@ -1,8 +1,8 @@
 """Several results files as one: each table by its primary key, one file at a time, inside DuckDB.
 
-The same row in two files is one row; two rows under one key that differ are refused by name, with the columns that do.
-What adds up over samples (``numbers.TABLES``) is taken only of runs that lie in one file: of joined
-runs it must be added up anew.
+The same row in two files is one row; which of two counts, and what is refused, says ``lbx.store.joining``. A file that
+is merged into is one of the files: what it alone holds stays. What adds up over answers (``numbers.TABLES``) is taken
+of a file that holds all of them; else it must be added up anew.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 import duckdb
 
 from lbx.errors import StoreError
-from lbx.store import numbers
 from lbx.store.interrupts import uninterrupted
+from lbx.store.joining import ANSWER, made_of, take_answers, take_equal, take_numbers
 from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings
-from lbx.store.rows import as_json, identity, unequal
+from lbx.store.rows import as_json, identity
 from lbx.store.runs import said_of
 from lbx.store.same_runs import Difference, difference
 from lbx.store.same_samples import complete_samples, other_sample
@@ -29,24 +29,17 @@ from lbx.store.store import Store
 
 _SOURCE = "lbx_source"
 _NOTED = ("backend_version", "lbx_version")
-_ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
-
-_KEYED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "generations": (_ANSWER, ("created_at", "prefill_s", "decode_s", "cached_tokens")),
-    "scores": ((*_ANSWER, "metric", "metric_version"), ()),
-    "verifications": ((*_ANSWER, "step"), ("checked_at", "logit_gap")),
-    "retrievals": (("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"), ("score",)),
-}
-"""{table: (primary key, columns in which two computations of the same thing may differ)}."""
-_UNEQUAL = {
-    "output_ids": "coalesce(old.output_ids <> new.output_ids, false)",
-    "system_prompt": "coalesce(old.system_prompt <> new.system_prompt, false)",
-    "steps": " IS DISTINCT FROM ".join(
-        f"list_transform(json_extract({row}.steps, '$[*]'), lambda s: json_merge_patch(s, '{{\"output_ids\": null}}'))"
-        for row in ("old", "new")
-    ),
-}
-"""How columns are compared that older versions of lbx left empty, or without token ids."""
+_TABLES = (
+    "runs",
+    "samples",
+    "generations",
+    "scores",
+    "verifications",
+    "retrievals",
+    "embeddings",
+    "sessions",
+    *RATINGS,
+)
 
 
 @dataclass(slots=True)
@@ -54,33 +47,32 @@ class Merging:
     """What has been merged so far.
 
     Attributes:
-        runs: {run: the files that hold it}.
+        runs: {run: the files that hold it}, without the one that is merged into; [] where only that one does.
+        joined: runs that lay in more than one file.
         rows: {table: rows in the file}.
         notes: what was let pass, in sentences.
         completed: (benchmark, task)s of which one file knows more than another.
     """
 
     runs: dict[str, list[Path]] = field(default_factory=dict)
+    joined: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     completed: set[tuple[str, str]] = field(default_factory=set)
 
-    @property
-    def joined(self) -> list[str]:
-        """Runs that lay in more than one file."""
-        return [run for run, files in self.runs.items() if len(files) > 1]
 
-
-def merge_files(store: Store, sources: Sequence[Path]) -> Merging:
+def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None) -> Merging:
     """Copy everything that results files hold into a new one.
 
     Args:
-        store: new, without a row; it was given the sources beside its own file.
+        store: new, without a row; it was given the other files beside its own.
         sources: results files of today's schema version that no process writes.
+        held: the file that they are merged into. It stays attached, so that nobody can write to it, until the store is
+            closed.
 
     Raises:
-        StoreError: a file cannot be read or is of another schema version; a run has other settings, another bundle
-            or other metric versions in two files; a row differs. Nothing of the file concerned is in the store then.
+        StoreError: a file cannot be read or is of another schema version; a run has other settings or another bundle
+            in two files; two rows contradict each other. Nothing of the file concerned is in the store then.
     """
     merging = Merging()
     with store.transaction() as connection:
@@ -88,12 +80,16 @@ def merge_files(store: Store, sources: Sequence[Path]) -> Merging:
     for source in sources:
         Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH would
         with _attached(store, source) as connection:
-            _take(store, connection, source, merging)
+            for run in _runs_in(store):
+                _take_run(store, connection, run, source, merging)
+            _take_rows(connection, source, merging)
+    if held is not None:
+        store.attach(held, _SOURCE)
+        with store.transaction() as connection:
+            _take_held(store, connection, held, merging)
     with store.transaction() as connection:
         _number_sessions(connection)
-        _forget_added_up(connection, merging.joined)
-    tables = ("runs", "samples", *_KEYED, "embeddings", "sessions", *RATINGS)
-    merging.rows = {table: int(store.query(f"SELECT count(*) FROM {table}").rows[0][0]) for table in tables}
+    merging.rows = {table: int(store.query(f"SELECT count(*) FROM {table}").rows[0][0]) for table in _TABLES}
     return merging
 
 
@@ -109,37 +105,43 @@ def _attached(store: Store, source: Path) -> Iterator[duckdb.DuckDBPyConnection]
             store.query(f"DETACH {_SOURCE}")
 
 
-def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
-    columns = _columns_of(connection)
-    for run in store.query(f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL").dicts():
-        _take_run(store, connection, run, source, merging)
+def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, merging: Merging) -> None:
+    """What the file that is merged into holds. What people said there of a run stands."""
+    try:
+        for run in _runs_in(store):
+            name = run["run_id"]
+            ending = _ending_with(connection, store, run)
+            _take_run(store, connection, run, held, merging)
+            if name in merging.joined:
+                (row,) = store.query("SELECT metadata FROM runs WHERE run_id = ?", [name]).dicts()
+                said = said_of(row) | said_of(run)
+                connection.execute(
+                    "UPDATE runs SET status = ?, finished_at = ?, metadata = ? WHERE run_id = ?",
+                    [*ending, as_json(said) if said else None, name],
+                )
+            merging.runs[name].remove(held)
+        _take_rows(connection, held, merging)
+    except StoreError as exc:
+        raise StoreError(
+            exc.cause,
+            fix=f"What {held} holds would be lost or mixed; nothing has changed. Merge into another file (-o FILE).",
+        ) from exc
+
+
+def _runs_in(store: Store) -> list[dict[str, Any]]:
+    return store.query(f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL").dicts()
+
+
+def _take_rows(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
     _take_samples(connection, source, merging)
-    for table, (key, may_differ) in _KEYED.items():
-        compared = [name for name in columns[table] if name not in (*key, *may_differ)]
-        _refuse_other_row(connection, table, key, compared, source)
-        _insert(connection, table)
-    connection.execute(
-        f"UPDATE generations old SET output_ids = new.output_ids, steps = new.steps FROM {_SOURCE}.generations new "
-        f"WHERE old.output_ids IS NULL AND new.output_ids IS NOT NULL AND "
-        + " AND ".join(f"old.{name} = new.{name}" for name in _ANSWER)
-    )
-    _insert(connection, "embeddings")  # the same text's vectors differ in their last bits from machine to machine
-    for table in numbers.TABLES:
-        _insert(connection, table)
+    before = made_of(connection)
+    take_answers(connection, _SOURCE, source)
+    take_numbers(connection, _SOURCE, before)
+    take_equal(connection, "retrievals", f"{_SOURCE}.retrievals", source)
+    # The same text's vectors differ in their last bits from machine to machine.
+    connection.execute(f"INSERT OR IGNORE INTO embeddings BY NAME SELECT * FROM {_SOURCE}.embeddings")
     take_ratings(connection, _SOURCE, source)
     connection.execute(f"INSERT INTO lbx_sessions BY NAME SELECT * FROM {_SOURCE}.sessions")
-
-
-def _columns_of(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    found = connection.execute(
-        "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
-        "WHERE database_name = current_database() GROUP BY ALL"
-    )
-    return dict(found.fetchall())
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {_SOURCE}.{table}")
 
 
 # Runs
@@ -165,6 +167,7 @@ def _take_run(
                 f"the first and last MiB). That matches {source}; the file has today's {', '.join(found.earlier)}."
             )
         _join_runs(connection, held, run, found)
+        merging.joined += [run["run_id"]] if run["run_id"] not in merging.joined else []
     files.append(source)
 
 
@@ -172,53 +175,67 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
     """Runs of one name are one run only where everything that makes the numbers is equal."""
     found = difference(held, new)
     before, now = identity(held), identity(new)
-    scored_before, scored_now = (json.loads(row["benchmark_versions"]) for row in (held, new))
-    asked = [_difference(name, before, now) for name in found.other]
-    scored = [
-        _difference(name, scored_before, scored_now, "metric version of ")
-        for name in unequal(scored_before, scored_now)
-        if name in scored_before.keys() & scored_now.keys()
-    ]
-    if asked or scored:
-        metrics_only = not asked
+    if found.other:
+        asked = "; ".join(f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in found.other)
         raise StoreError(
-            f"The run {new['run_id']!r} in {source} is another one than in {first}: {'; '.join(asked + scored)}.",
-            fix="Score the older file again, then merge."
-            if metrics_only
-            else "Runs that differ need names of their own (lbx run --run NAME); merge only files of one run.",
-            command=f"lbx score {source}" if metrics_only else "",
+            f"The run {new['run_id']!r} in {source} is another one than in {first}: {asked}.",
+            fix="Runs that differ need names of their own (lbx run --run NAME); merge only files of one run.",
         )
     return found
 
 
-def _difference(name: str, before: Mapping[str, Any], now: Mapping[str, Any], what: str = "") -> str:
-    return f"{what}{name} is {before.get(name)!r} there and {now.get(name)!r} here"
-
-
 _STATUSES = ("running", "failed", "interrupted", "done")
 """Of joined runs the first that any part has."""
+_FIRST = ("backend_version", "lbx_version", "hardware")
+"""Of joined runs as in the part that began first."""
 
 
 def _join_runs(
     connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any], found: Difference
 ) -> None:
-    ends = [run["finished_at"] for run in (held, new)]
-    statuses = {held["status"], new["status"]}
-    connection.execute(
-        "UPDATE runs SET started_at = ?, finished_at = ?, status = ?, benchmark_versions = ?, task_samples = ?, "
-        "metadata = ?, settings = ?, hardware = ? WHERE run_id = ?",
-        [
-            min(held["started_at"], new["started_at"]),
-            None if None in ends else max(ends),
-            next((status for status in _STATUSES if status in statuses), held["status"]),
-            as_json(json.loads(held["benchmark_versions"]) | json.loads(new["benchmark_versions"])),
-            as_json(json.loads(held["task_samples"] or "{}") | json.loads(new["task_samples"] or "{}")),
-            as_json(told) if (told := said_of(held) | said_of(new)) else None,
-            as_json(found.settings),
-            as_json(found.hardware) if found.earlier else held["hardware"],
-            held["run_id"],
-        ],
+    first = min((held, new), key=lambda run: (run["started_at"], *(run[name] for name in _FIRST)))
+    samples, versions = (
+        [json.loads(run[name] or "{}") for run in (held, new)] for name in ("task_samples", "benchmark_versions")
     )
+    said = [said_of(run) for run in (held, new)]
+    told = {key: max(one[key] for one in said if key in one) for key in {**said[0], **said[1]}}
+    values = {
+        "started_at": first["started_at"],
+        **dict(zip(("status", "finished_at"), _ending([held, new]), strict=True)),
+        "benchmark_versions": as_json(
+            {key: max(one[key] for one in versions if key in one) for key in {**versions[0], **versions[1]}}
+        ),
+        "task_samples": as_json({**samples[0], **samples[1]}),
+        "metadata": as_json(told) if told else None,
+        **{name: first[name] for name in _FIRST},
+        "settings": as_json(found.settings),
+        **({"hardware": as_json(found.hardware)} if found.earlier else {}),
+    }
+    changes = ", ".join(f"{name} = ?" for name in values)
+    connection.execute(f"UPDATE runs SET {changes} WHERE run_id = ?", [*values.values(), held["run_id"]])
+
+
+def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
+    """Status and end of a run in parts."""
+    ends, statuses = [run["finished_at"] for run in runs], {run["status"] for run in runs}
+    status = next((status for status in _STATUSES if status in statuses), runs[0]["status"])
+    return status, None if None in ends else max(ends)
+
+
+def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
+    """The same of a run that the file has which is merged into: who has all answers of a run knows how it ended."""
+    parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
+    tables = (f"{_SOURCE}.generations", "generations")
+    adds, lacks = (
+        connection.execute(
+            f"SELECT EXISTS (FROM {one} ANTI JOIN {other} USING ({', '.join(ANSWER)}) WHERE run_id = ?)",
+            [run["run_id"]],
+        ).fetchall()[0][0]
+        for one, other in (tables, tables[::-1])
+    )
+    if not parts or (not lacks and (adds or run["status"] == "done")):
+        return _ending([run])
+    return _ending([*parts, run] if adds else parts)
 
 
 # Rows
@@ -240,29 +257,7 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: 
         ).fetchall()
     )
     complete_samples(connection, rows)
-    _insert(connection, "samples")
-
-
-def _refuse_other_row(
-    connection: duckdb.DuckDBPyConnection, table: str, key: Sequence[str], compared: Sequence[str], source: Path
-) -> None:
-    tests = {name: _UNEQUAL.get(name, f'old."{name}" IS DISTINCT FROM new."{name}"') for name in compared}
-    unequal = " OR ".join(tests.values())
-    names = ", ".join(f"CASE WHEN {test} THEN '{name}' END" for name, test in tests.items())
-    found = connection.execute(
-        f"""
-        SELECT {", ".join(f'new."{name}"' for name in key)}, list_filter([{names}], lambda x: x IS NOT NULL)
-        FROM {_SOURCE}.{table} new JOIN {table} old USING ({", ".join(key)})
-        WHERE {unequal} LIMIT 1
-        """
-    ).fetchone()
-    if found:
-        named = ", ".join(f"{name} {value}" for name, value in zip(key, found[:-1], strict=True))
-        raise StoreError(
-            f"{source} and a file before it hold two different rows of {table} under one key ({named}): they differ in "
-            f"{', '.join(found[-1])}.",
-            fix="One of the two is not of this run, or was made again; leave out one of the files.",
-        )
+    connection.execute(f"INSERT OR IGNORE INTO samples BY NAME {rows}")
 
 
 def _number_sessions(connection: duckdb.DuckDBPyConnection) -> None:
@@ -284,8 +279,3 @@ def _number_sessions(connection: duckdb.DuckDBPyConnection) -> None:
         """
     )
     connection.execute("DROP TABLE lbx_sessions")
-
-
-def _forget_added_up(connection: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> None:
-    for table in numbers.TABLES:
-        connection.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT unnest(?::VARCHAR[]))", [list(runs)])

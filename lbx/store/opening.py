@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.database import open_database
+from lbx.database import files_of, open_database
 from lbx.errors import StoreError
 from lbx.inputs import open_input
 
@@ -34,6 +34,13 @@ def check_place(path: Path) -> None:
         raise StoreError(f"{path} is a device or a pipe, not a results file.", fix="Give a file.")
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
+    if not (path.is_file() and path.stat().st_size):
+        for log in files_of(path):
+            if log.stat().st_size:  # DuckDB would make a new file and delete it
+                raise StoreError(
+                    f"{log} holds answers: it is the log of a file that is not here any more.",
+                    fix=f"Put that file back as {path.name}, or move the log away (with the file, if you keep that).",
+                )
 
 
 def connect(
@@ -98,7 +105,12 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
         holder = f"another process ({process.group()})" if process else "another process"
         return StoreError(
             f"{path} is in use by {holder}, probably a run that is still going.",
-            fix="Wait for it to end, or copy the file and read the copy.",
+            fix=f"Wait for it to end, or copy the file, with {path.name}.wal if it is there, and read the copy.",
+        )
+    if "replaying WAL" in text or "WAL was created" in text:
+        return StoreError(
+            f"{path}.wal, which lies beside {path.name}, is not its log: {first_line(exc)}",
+            fix="Move it away, or put the file back that it belongs to.",
         )
     if "not a valid DuckDB" in text or "serializ" in text.lower() or "checksum" in text.lower():
         return StoreError(

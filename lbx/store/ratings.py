@@ -71,6 +71,11 @@ def take_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
     for table, key in _KEYS.items():
         _refuse_other(connection, source, table, key, path)
         connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {source}.{table}")
+    connection.execute(
+        "UPDATE rating_sets old SET created_at = least(old.created_at, new.created_at), "
+        f"bundle_digest = coalesce(old.bundle_digest, new.bundle_digest) FROM {source}.rating_sets new "
+        "WHERE old.set_id = new.set_id"
+    )
     _add(connection, f"SELECT * FROM {source}.ratings", [])
 
 

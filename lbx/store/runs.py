@@ -52,3 +52,12 @@ def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[
     with store.transaction() as connection:
         connection.execute("UPDATE runs SET metadata = ? WHERE run_id = ?", [as_json(told) if told else None, run_id])
     return told
+
+
+def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) -> None:
+    """Enter which version of a benchmark's metrics scores a run from now on."""
+    with store.transaction() as connection:
+        connection.execute(
+            "UPDATE runs SET benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",
+            [as_json({benchmark: version}), run_id],
+        )

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from lbx.database import RESULTS, attach
+from lbx.database import RESULTS, attach, files_of
 from lbx.errors import StoreError
 from lbx.records import SampleKey
 from lbx.store import numbers
@@ -42,7 +42,9 @@ from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.views import VIEWS
 
 _FAILED = "error IS NOT NULL"
-_EMPTY = r"error IS NULL AND regexp_full_match(output, '[\s\x0B\x1C-\x1F\x85\p{Z}]*')"  # as str.strip() leaves nothing
+BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
+"""DuckDB's pattern of what ``str.strip`` leaves nothing of."""
+_EMPTY = f"error IS NULL AND regexp_full_match(output, '{BLANK}')"
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
 
@@ -129,11 +131,10 @@ class Store:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
                 self._connection.close()
-        log = self.path.with_name(f"{self.path.name}.wal")
-        if not self.read_only and log.exists():
+        if not self.read_only and (logs := files_of(self.path)[1:]):
             raise StoreError(
                 f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but a part "
-                f"of them is in {log.name} beside it: neither file is whole without the other.",
+                f"of them is in {logs[0].name} beside it: neither file is whole without the other.",
                 fix="Make room on the disk, then repeat the same command; it puts both together.",
             )
 

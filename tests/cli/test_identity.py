@@ -185,7 +185,8 @@ def test_shards_of_an_earlier_lbx_and_of_todays_are_one_run(
         make_earlier(shards[number], model, name="r")
     for order in ((0, 1, 2), (2, 0, 1), (0, 2, 1), (1, 0)):
         merged = tmp_path / "merged.duckdb"
-        done = lbx("merge", *(shards[n] for n in order), "-o", merged, "--force")
+        merged.unlink(missing_ok=True)
+        done = lbx("merge", *(shards[n] for n in order), "-o", merged)
         assert done.returncode == 0, done.stderr
         assert ("an earlier lbx made parts of it" in " ".join(done.stderr.split())) == (2 in order), done.stderr
         assert runs(merged) == {"r": len(order)}

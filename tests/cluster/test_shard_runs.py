@@ -18,7 +18,9 @@ from command_line import Lbx
 from same_rows import same_rows
 
 from lbx.cluster.folder import RunFolder, Submitted
+from lbx.database import files_of
 from lbx.engine.planning.shards import read_shards
+from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS, OUTPUT_IDS
 from lbx.store.rows import NumberRow
 
@@ -165,3 +167,23 @@ def test_a_shard_of_another_run_is_refused(
         done = lbx(*what, *more)
         assert done.returncode == 2 and says in " ".join(done.stderr.split()), done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_shard_that_was_killed_is_counted_with_its_log(
+    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path
+) -> None:
+    """Run by hand without a scratch folder, as on one machine."""
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
+    target = tmp_path / "0.duckdb"
+    assert lbx(*what, "--shards", folder.plan_file, "--shard", 0, "-o", target, "--no-plan").returncode == 0
+    with Store(target) as store:
+        store.query("DELETE FROM generations WHERE sample_id = (SELECT min(sample_id) FROM generations)")
+        kept = {path: path.read_bytes() for path in files_of(target)}
+    assert len(kept) == 2
+    other = RunFolder(tmp_path / "other")
+    other.make()
+    other.plan_file.write_bytes(folder.plan_file.read_bytes())
+    for path, content in kept.items():
+        (other.shards / path.name.replace("0.duckdb", "0000.duckdb")).write_bytes(content)
+    told = json.loads(lbx("status", other.root, "--json").stdout)
+    assert [(one["state"], one["answered"] < 12) for one in told] == [("begun", True), ("missing", True)]

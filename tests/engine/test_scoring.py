@@ -26,14 +26,18 @@ from engine_parts import (
 )
 from newer_metric import Blind, Longer, Newer, NewerBlind
 
+from lbx.backends.options import thread_count
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.longbench import LongBench
 from lbx.benchmarks.longbench_pro import LongBenchPro
+from lbx.bundle.parallel import Tally
 from lbx.engine.scoring import Rescoring, add_up, catch_up, rescore
 from lbx.engine.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.engine.settings import RunSettings
+from lbx.engine.workers.devices import share_out
 from lbx.errors import StoreError
+from lbx.processes import cores
 from lbx.records import ScoredSample
 from lbx.report.reports import read
 from lbx.store import GenerationRow, SampleRow, Store
@@ -48,6 +52,15 @@ GROUPS = "SELECT * FROM group_results ORDER BY ALL"
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "results.duckdb") as opened:
         yield opened
+
+
+def test_a_system_that_does_not_say_which_cores_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == list(range(os.cpu_count() or 1))
+    for outputs in (0, 10 * FEWEST):
+        ScoringPool(outputs)
+    assert Tally(lambda *_: None, "", 0).outweighs(1)
+    assert thread_count(0) == len(cores()) == sum(len(share.cores) for share in share_out(1))
 
 
 def answered(store: Store, folder: Path, task: str, count: int, run_id: str = "r1") -> list[str]:

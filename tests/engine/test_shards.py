@@ -131,6 +131,19 @@ def test_costs_grow_with_tokens_and_shrink_with_what_is_shared() -> None:
     assert rule_of_thumb(Document((), (walk([0], [0]),))) > 0, "an answer costs, too"
 
 
+@given(document_sets(), st.integers(1, 4), st.integers(1, 8))
+def test_processes_share_a_shard_but_no_document(
+    made: tuple[list[Document], list[float]], count: int, processes: int
+) -> None:
+    documents, costs = made
+    alone = make_shards(documents, costs, TASKS, count)
+    shared = make_shards(documents, costs, TASKS, count, processes=processes)
+    assert [shard.samples for shard in shared] == [shard.samples for shard in alone]
+    for shard, of_one in zip(shared, alone, strict=True):
+        assert of_one.cost / processes * (1 - 1e-9) <= shard.cost <= of_one.cost
+        assert shard.cost <= max(of_one.cost / processes, *costs)
+
+
 def plan(documents: int = 6, shards: int = 3) -> ShardPlan:
     places = [document([Place(0, 2 * n, f"é{n}"), Place(1, n, f"t{n}")]) for n in range(documents)]
     made = make_shards(places, [1.5] * documents, TASKS, shards)

@@ -12,6 +12,7 @@ import pytest
 from store_rows import RUN, fill, generation, sample, score
 
 from lbx.errors import StoreError
+from lbx.processes import PIPE, start_python
 from lbx.store import Store
 from lbx.store.copies import copied
 
@@ -143,3 +144,72 @@ def test_of_two_runs_of_one_file_the_second_is_refused(target: Path) -> None:
 def test_a_scratch_folder_that_is_not_there(target: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="--scratch"), copied(target, tmp_path / "nowhere", 0, print):
         pass
+
+
+def killed_without_scratch(target: Path) -> None:
+    """What a run leaves that wrote to its results file itself and was killed: a database, and its answers' log."""
+    with Store(target) as store:
+        store.begin_run(RUN)
+        store.checkpoint()
+        answer(store, "s1")
+        kept = {path: path.read_bytes() for path in target.parent.glob(f"{target.name}*")}
+    assert sorted(path.suffix for path in kept) == [".duckdb", ".wal"]
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def test_a_killed_runs_log_goes_along_with_its_file(target: Path) -> None:
+    killed_without_scratch(target)
+    with running(target, NOW, []) as store:
+        assert store.query("SELECT sample_id FROM generations").rows == [("s1",)], "it is not asked again"
+        answer(store, "s2")
+        assert held(target) == ["s1", "s2"]
+    assert held(target) == ["s1", "s2"]
+    assert not target.with_name(f"{target.name}.wal").exists(), "a log beside a newer file"
+
+
+def test_a_link_to_a_file_elsewhere_leads_to_its_log_and_stays_a_link(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    place = tmp_path / "elsewhere" / "r.duckdb"
+    killed_without_scratch(place)
+    target.symlink_to(place)
+    with running(target, 0, []) as store:
+        answer(store, "s2")
+    assert target.is_symlink() and held(place) == ["s1", "s2"]
+    assert [path.name for path in place.parent.iterdir() if path.suffix != ".lock"] == ["r.duckdb"]
+
+
+def test_what_was_left_on_this_disk_is_named_where_a_run_without_it_has_gone_on(target: Path, tmp_path: Path) -> None:
+    left = killed(target, tmp_path)
+    with Store(target) as store:
+        log = target.with_name(f"{target.name}.wal")
+        status = target.stat()
+        answer(store, "s9")
+        content = target.read_bytes(), log.read_bytes()
+    target.write_bytes(content[0])
+    os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))  # DuckDB has written to the log alone
+    log.write_bytes(content[1])
+    said: list[str] = []
+    with running(target, 0, said):
+        pass
+    assert len(said) == 1 and str(left) in said[0] and "has gone on without it" in said[0]
+    assert held(target) == ["s1", "s9"]
+
+
+def test_a_file_that_a_run_writes_itself_is_not_copied(target: Path, tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from lbx.store import Store
+store = Store(Path({str(target)!r}))
+print("open", flush=True)
+input()
+"""
+    with start_python(program, stdin=PIPE, stdout=PIPE) as writer:
+        assert writer.stdout and writer.stdout.readline()
+        with pytest.raises(StoreError, match="in use by another process"), running(target, 0, []):
+            pass
+        writer.communicate(b"\n")
+    assert not list((tmp_path / "disk").iterdir())
+    with running(target, 0, []) as store:
+        answer(store, "s1")
+    assert held(target) == ["s1"]

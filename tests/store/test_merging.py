@@ -166,7 +166,6 @@ REFUSED = {
     "another seed": ("UPDATE runs SET settings = '{\"seed\": 1}'", r"'r1' in .*b\.duckdb .*seed is 0 there and 1 here"),
     "another bundle": ("UPDATE runs SET bundle_digest = 'other'", "bundle_digest is 'digest' there and 'other' here"),
     "another model": ("UPDATE runs SET model = 'big'", "model is 'demo' there and 'big' here"),
-    "another metric": ("UPDATE runs SET benchmark_versions = '{\"needle\": 2}'", "metric version of needle is 1 there"),
     "another answer": (
         "UPDATE generations SET output = 'there', output_tokens = 3 WHERE sample_id = 's1'",
         "generations .*sample_id s1, iteration 0.* differ in output, output_tokens",

@@ -254,3 +254,35 @@ def test_who_writes_waits_for_who_reads(path: Path, monkeypatch: pytest.MonkeyPa
     with Store(path) as store:
         assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
     assert holder.returncode == 0
+
+
+def test_a_log_without_its_file_is_not_thrown_away(tmp_path: Path) -> None:
+    """Its rows are committed; DuckDB would make a new file and delete it."""
+    path, log = tmp_path / "r.duckdb", tmp_path / "r.duckdb.wal"
+    with Store(path) as store:
+        store.begin_run(RUN)
+        kept = path.read_bytes(), log.read_bytes()
+    path.unlink()
+    for empty in (False, True):
+        log.write_bytes(kept[1])
+        if empty:
+            path.touch()
+        with pytest.raises(StoreError, match=r"r\.duckdb\.wal .* log of a file that is not here"):
+            Store(path)
+        assert log.read_bytes() == kept[1]
+        path.unlink(missing_ok=True)
+    path.write_bytes(kept[0])
+    with Store(path) as store:
+        assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
+
+
+def test_a_log_of_another_file_is_told(tmp_path: Path) -> None:
+    path, log = tmp_path / "r.duckdb", tmp_path / "r.duckdb.wal"
+    with Store(path) as store:
+        store.begin_run(RUN)
+        kept = log.read_bytes()
+    log.write_bytes(kept)
+    for only_read in (True, False):
+        with pytest.raises(StoreError, match=r"r\.duckdb\.wal, .* is not its log") as caught:
+            Store(path, read_only=only_read)
+        assert "Move it away" in str(caught.value)

@@ -283,13 +283,14 @@ class ShardPlan:
 
 
 def make_shards(
-    documents: Sequence[Document], costs: Sequence[float], tasks: Sequence[str], shards: int
+    documents: Sequence[Document], costs: Sequence[float], tasks: Sequence[str], shards: int, *, processes: int = 1
 ) -> tuple[Shard, ...]:
     """Deal documents out; fewer shards than asked for where there are fewer documents.
 
     Args:
         costs: of each document.
         tasks: names, by the index in ``Place``.
+        processes: how many share a shard's documents. One reads a document, so the dearest takes as long as ever.
     """
     made = []
     for part in deal(costs, min(shards, len(documents))):
@@ -300,7 +301,8 @@ def make_shards(
                 share = costs[document] / len(places)
                 samples.setdefault(tasks[place.task], {})[place.position] = (place.sample_id, share)
         in_order = {task: dict(sorted(samples[task].items())) for task in tasks if task in samples}
-        made.append(Shard(sum(costs[document] for document in part), in_order))
+        dear = [costs[document] for document in part]
+        made.append(Shard(max(sum(dear) / processes, *dear), in_order))
     return tuple(made)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from lbx.processes import cores
+
 T = TypeVar("T")
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -34,9 +36,9 @@ def share_out(workers: int) -> list[Share]:
 
     Fewer cores than workers are shared; so are fewer GPUs.
     """
-    cores, gpus = _cores_by_nearness(), _gpus()
+    near, gpus = _cores_by_nearness(), _gpus()
     return [
-        Share(tuple(_part(cores, number, workers)), ",".join(_part(gpus, number, workers)) if len(gpus) > 1 else None)
+        Share(tuple(_part(near, number, workers)), ",".join(_part(gpus, number, workers)) if len(gpus) > 1 else None)
         for number in range(workers)
     ]
 
@@ -50,9 +52,8 @@ def _part(things: Sequence[T], number: int, parts: int) -> Sequence[T]:
 
 def _cores_by_nearness() -> list[int]:
     """The cores that this process may use (Slurm and cgroups bind it), by NUMA node, then by physical core."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     node = {cpu: number for number, listed in _nodes() for cpu in listed}
-    return sorted(allowed, key=lambda cpu: (node.get(cpu, 0), _physical_core(cpu), cpu))
+    return sorted(cores(), key=lambda cpu: (node.get(cpu, 0), _physical_core(cpu), cpu))
 
 
 def _nodes() -> list[tuple[int, list[int]]]:

@@ -1,0 +1,180 @@
+"""Which of two rows under one key counts, where a file that is being merged and the files before it hold both.
+
+The rule knows no order of files, so merging in any order, and again, gives the same rows. Of two answers the one with
+text counts, then the newer one: that is how a retried answer takes the place of one that failed or was empty. Two
+different texts are refused. An answer's scores and verifications come along with it; of two sets of scores of one
+metric version the one that lacks nothing counts, of two verifications the newer one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from lbx.errors import StoreError
+from lbx.store import numbers
+from lbx.store.store import BLANK
+
+ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
+_ANSWER = ", ".join(ANSWER)
+_SET = f"{_ANSWER}, metric_version"
+
+_MAY_DIFFER = {
+    "generations": ("created_at", "prefill_s", "decode_s", "cached_tokens"),
+    "scores": (),
+    "retrievals": ("score",),
+}
+"""{table: columns in which two computations of the same thing may differ}."""
+_KEYS = {
+    "generations": ANSWER,
+    "scores": (*ANSWER, "metric", "metric_version"),
+    "retrievals": ("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"),
+}
+_UNEQUAL = {
+    "output_ids": "coalesce(old.output_ids <> new.output_ids, false)",
+    "system_prompt": "coalesce(old.system_prompt <> new.system_prompt, false)",
+    "steps": " IS DISTINCT FROM ".join(
+        f"list_transform(json_extract({row}.steps, '$[*]'), lambda s: json_merge_patch(s, '{{\"output_ids\": null}}'))"
+        for row in ("old", "new")
+    ),
+}
+"""How columns are compared that older versions of lbx left empty, or without token ids."""
+
+
+def _has_text(row: str) -> str:
+    return f"({row}.error IS NULL AND NOT regexp_full_match(coalesce({row}.output, ''), '{BLANK}'))"
+
+
+def _weight(row: str) -> str:
+    """The heavier of two answers counts. Of two with the same text that is the one that older versions left less of."""
+    known = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
+    text = _has_text(row)
+    return f"({text}, CASE WHEN {text} THEN {known} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
+
+
+def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
+    """Add the answers of an attached results file, in an open transaction, with their scores and verifications.
+
+    Args:
+        source: the name under which it is attached.
+
+    Raises:
+        StoreError: it holds another answer, or another score, under the same name.
+    """
+    different = " OR ".join(_differences(connection, "generations").values())
+    texts = f"{_has_text('old')} AND {_has_text('new')}"
+    _refuse_other(connection, "generations", f"{source}.generations", path, texts)
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE lbx_twice AS
+        SELECT {_ANSWER}, {different} AS differ, {_weight("new")} > {_weight("old")} AS taken
+        FROM {source}.generations new JOIN generations old USING ({_ANSWER})
+        """
+    )
+    for table in ("scores", "verifications"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE ({_ANSWER}) IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE differ AND taken)"
+        )
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE lbx_{table} AS SELECT * FROM {source}.{table} "
+            f"WHERE ({_ANSWER}) NOT IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE differ AND NOT taken)"
+        )
+    connection.execute(
+        f"INSERT OR REPLACE INTO generations BY NAME SELECT * FROM {source}.generations "
+        f"WHERE ({_ANSWER}) NOT IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE NOT taken)"
+    )
+    for lacking, whole in (("scores", "lbx_scores"), ("lbx_scores", "scores")):
+        connection.execute(
+            f"DELETE FROM {lacking} WHERE ({_SET}) IN ("
+            f"SELECT ({_SET}) FROM (SELECT {_SET} FROM {lacking} GROUP BY ALL HAVING bool_or(partial IS NOT NULL)) "
+            f"JOIN (SELECT {_SET} FROM {whole} GROUP BY ALL HAVING NOT bool_or(partial IS NOT NULL)) USING ({_SET}))"
+        )
+    take_equal(connection, "scores", "lbx_scores", path)
+    connection.execute(
+        "INSERT OR REPLACE INTO verifications BY NAME SELECT new.* FROM lbx_verifications new "
+        f"ANTI JOIN verifications old ON ({_names('old')}, old.step) = ({_names('new')}, new.step) "
+        "AND old.checked_at >= new.checked_at"
+    )
+
+
+def _names(row: str) -> str:
+    return ", ".join(f"{row}.{name}" for name in ANSWER)
+
+
+def take_equal(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path) -> None:
+    """Add rows; those that are there already must be equal. Raises StoreError."""
+    _refuse_other(connection, table, rows, path, "true")
+    connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {rows}")
+
+
+def _differences(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
+    """{column: the test of whether it differs}."""
+    columns = [row[0] for row in connection.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
+    return {
+        name: _UNEQUAL.get(name, f'old."{name}" IS DISTINCT FROM new."{name}"')
+        for name in columns
+        if name not in (*_KEYS[table], *_MAY_DIFFER[table])
+    }
+
+
+def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path, where: str) -> None:
+    key, tests = _KEYS[table], _differences(connection, table)
+    names = ", ".join(f"CASE WHEN {test} THEN '{name}' END" for name, test in tests.items())
+    found = connection.execute(
+        f"""
+        SELECT {", ".join(f'new."{name}"' for name in key)}, list_filter([{names}], lambda x: x IS NOT NULL)
+        FROM {rows} new JOIN {table} old USING ({", ".join(key)})
+        WHERE ({where}) AND ({" OR ".join(tests.values())}) LIMIT 1
+        """
+    ).fetchone()
+    if found:
+        named = ", ".join(f"{name} {value}" for name, value in zip(key, found[:-1], strict=True))
+        raise StoreError(
+            f"{path} and a file before it hold two different rows of {table} under one key ({named}): they differ in "
+            f"{', '.join(found[-1])}.",
+            fix="One of the two is not of this run, or was made again; leave out one of the files.",
+        )
+
+
+# Numbers
+
+Made = dict[tuple[str, str], int]
+"""{(run, benchmark): a hash of the answers and scores that its numbers are made of}."""
+
+
+def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
+    """Of the store, or of an attached file."""
+    prefix = f"{database}." if database else ""
+    found = connection.execute(
+        f"""
+        SELECT run_id, benchmark, bit_xor(made) FROM (
+            SELECT run_id, benchmark, hash(task, sample_id, iteration, output, error, original_tokens) AS made
+            FROM {prefix}generations
+            UNION ALL SELECT run_id, benchmark, hash(task, sample_id, iteration, metric, metric_version, score, partial)
+            FROM {prefix}scores
+        ) GROUP BY ALL
+        """
+    ).fetchall()
+    return {(run, benchmark): made for run, benchmark, made in found}
+
+
+def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Made) -> None:
+    """Keep of the numbers here and in an attached file, whose rows were taken, those that are of all rows.
+
+    Args:
+        before: what the store's were made of before the rows were taken.
+    """
+    theirs, now = made_of(connection, source), made_of(connection)
+    for run, benchmark in sorted(theirs):
+        key = [run, benchmark]
+        of_all = now[run, benchmark]
+        for table in numbers.TABLES:
+            if before.get((run, benchmark), of_all) != of_all:
+                connection.execute(f"DELETE FROM {table} WHERE run_id = ? AND benchmark = ?", key)
+            if theirs[run, benchmark] == of_all:
+                connection.execute(
+                    f"INSERT OR IGNORE INTO {table} BY NAME "
+                    f"SELECT * FROM {source}.{table} WHERE run_id = ? AND benchmark = ?",
+                    key,
+                )

@@ -1,0 +1,237 @@
+"""`lbx merge --force` into a file with more in it: what it alone holds stays, and it is whole or as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+from same_rows import same_rows
+
+from lbx.cluster import merge as merging
+from lbx.cluster.merge import merge
+from lbx.database import files_of
+from lbx.errors import StoreError
+from lbx.people.journal import journal_of
+from lbx.processes import PIPE, start_python
+from lbx.store import RunRow, Store
+from lbx.store.copies import alone
+
+Answers = Callable[[float], Path]
+PARTS = ("needle/single_en", "needle/single_zh", "needle/multikey_en")
+
+
+@pytest.fixture(scope="module")
+def made(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two parts of one run."""
+    folder = tmp_path_factory.mktemp("parts")
+    what = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 2, "--run", "whole", "--no-plan")
+    for number, tasks in enumerate(PARTS[:2]):
+        done = lbx(*what, "--tasks", tasks, "-o", folder / f"{number}.duckdb")
+        assert done.returncode == 0, done.stderr
+    assert lbx(*what, "--tasks", ",".join(PARTS[:2]), "-o", folder / "whole.duckdb").returncode == 0
+    return [folder / "0.duckdb", folder / "1.duckdb", folder / "whole.duckdb"]
+
+
+@pytest.fixture
+def parts(made: list[Path], tmp_path: Path) -> list[Path]:
+    return [Path(shutil.copy(path, tmp_path / path.name)) for path in made]
+
+
+def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with Store(path, read_only=True) as store:
+        return list(store.query(sql).rows)
+
+
+def by_an_older_metric(path: Path) -> None:
+    """As an lbx left it whose needle had another metric version."""
+    with Store(path) as store:
+        for table in ("scores", "task_results", "group_results", "benchmark_results", "length_results"):
+            store.query(f"UPDATE {table} SET metric_version = 0")
+        store.query("UPDATE runs SET benchmark_versions = '{\"needle\": 0}'")
+
+
+def test_merging_again_keeps_what_was_written_since(
+    lbx: Lbx, bundle: Path, answers: Answers, parts: list[Path], tmp_path: Path
+) -> None:
+    one, other, whole = parts
+    target = tmp_path / "all.duckdb"
+    assert lbx("merge", one, "-o", target).returncode == 0
+    refused = lbx("merge", one, other, "-o", target)
+    assert refused.returncode == 2 and "--force to merge into it" in " ".join(refused.stderr.split())
+    again = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 1, "--no-plan", "-o", target)
+    assert lbx(*again, "--run", "second", "--tasks", PARTS[2]).returncode == 0
+    assert lbx("metadata", target, "--run", "whole", "PE=no").returncode == 0
+    journal_of(target).write_text("{}\n")
+    done = lbx("merge", other, one, "-o", target, "--force", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["runs"] == {"whole": 2, "second": 0}
+    assert [note for note in told["notes"] if "ratings" in note] == [
+        f"{journal_of(target)} has ratings that were not taken in; lbx rate {target} --collect moves them."
+    ]
+    assert rows(target, "SELECT run_id, metadata->>'PE' FROM runs ORDER BY ALL") == [("second", None), ("whole", "no")]
+    assert len(rows(target, "SELECT * FROM sessions WHERE run_id = 'second'")) == 1
+    first = rows(target, "SELECT * FROM task_results ORDER BY ALL")
+    assert lbx("merge", one, "-o", target, "--force").returncode == 0, "an older state of the files takes nothing away"
+    assert rows(target, "SELECT * FROM task_results ORDER BY ALL") == first
+    with Store(target) as store:
+        for table in ("generations", "scores", "runs", "task_results", "group_results", "benchmark_results"):
+            store.query(f"DELETE FROM {table} WHERE run_id = 'second'")
+        store.query(
+            "DELETE FROM samples WHERE (benchmark, task, sample_id) NOT IN "
+            "(SELECT (benchmark, task, sample_id) FROM generations)"
+        )
+    assert same_rows(target, whole)["generations"] == 4
+
+
+def test_shards_of_two_metric_versions_are_merged_and_the_advice_makes_them_one(
+    lbx: Lbx, parts: list[Path], tmp_path: Path
+) -> None:
+    one, other, whole = parts
+    by_an_older_metric(one)
+    target = tmp_path / "all.duckdb"
+    done = lbx("merge", one, other, "-o", target, "--json")
+    assert done.returncode == 0, done.stderr
+    (note,) = json.loads(done.stdout)["notes"]
+    assert "2 answers of needle have no score of metric version 1" in note
+    assert rows(target, "SELECT bool_or(official IS NOT NULL) FROM task_results WHERE task = 'single_en'") == [(None,)]
+    command = note.partition("; lbx ")[2].removesuffix(" adds it.").split()
+    assert lbx(*command).returncode == 0
+    assert rows(target, "SELECT count(*) FROM scores WHERE metric_version = 0") == [(2,)], "the older ones stay"
+    with Store(target) as store:
+        store.query("DELETE FROM scores WHERE metric_version = 0")
+    assert same_rows(target, whole)["scores"] == 4
+    assert lbx("merge", one, other, "-o", target, "--force").returncode == 0
+    assert rows(target, "SELECT task FROM task_results WHERE metric_version = 1 ORDER BY ALL") == [
+        ("single_en",), ("single_zh",)
+    ]  # fmt: skip
+
+
+def test_scoring_again_says_which_metrics_score_now(lbx: Lbx, parts: list[Path]) -> None:
+    by_an_older_metric(parts[0])
+    assert lbx("score", parts[0]).returncode == 0
+    assert rows(parts[0], "SELECT benchmark_versions->>'needle' FROM runs") == [("1",)]
+
+
+def test_exit_code_3_is_about_the_files_that_are_merged(lbx: Lbx, parts: list[Path], tmp_path: Path) -> None:
+    one, other, _ = parts
+    target = tmp_path / "all.duckdb"
+    assert lbx("merge", one, "-o", target).returncode == 0
+    with Store(target) as store:
+        for table in ("runs", "generations"):
+            store.query(f"INSERT INTO {table} SELECT * REPLACE ('old' AS run_id) FROM {table}")
+        store.query("UPDATE generations SET output = NULL, error = 'gone' WHERE run_id = 'old'")
+    assert lbx("merge", other, "-o", target, "--force").returncode == 0
+
+
+def test_whatever_ends_a_merge_the_file_is_as_it_was(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _ = parts
+    target = tmp_path / "all.duckdb"
+    merge([one], target, None, force=False)
+    before = target.read_bytes()
+    for name in ("merge_files", "_add_up", "_close_runs", "journal_of"):
+        with monkeypatch.context() as patched:
+            patched.setattr(merging, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                merge([other], target, None, force=True)
+        assert target.read_bytes() == before, name
+        assert not [path.name for path in tmp_path.iterdir() if "part" in path.name]
+    merge([other], target, None, force=True)
+    assert rows(target, "SELECT count(*) FROM generations") == [(4,)]
+
+
+def test_a_log_beside_the_file_is_merged_with_it(parts: list[Path], tmp_path: Path) -> None:
+    one, other, _ = parts
+    target = tmp_path / "all.duckdb"
+    merge([one], target, None, force=False)
+    with Store(target) as store:
+        store.begin_run(RunRow("second", "m", "import", "", {}, "", {}, {}, "0.1"))
+        kept = {path: path.read_bytes() for path in files_of(target)}
+    assert len(kept) == 2
+    for path, content in kept.items():  # as a kill leaves them
+        path.write_bytes(content)
+    merge([other], target, None, force=True)
+    assert [path.name for path in files_of(target)] == ["all.duckdb"]
+    assert rows(target, "SELECT run_id FROM runs ORDER BY ALL") == [("second",), ("whole",)]
+
+
+WRITER = """
+from pathlib import Path
+from lbx.store import Store, opening
+opening._PATIENCE_S = 0
+store = Store(Path({!r}))
+print("open", flush=True)
+input()
+"""
+
+
+def test_nobody_writes_to_the_file_while_it_is_merged_into(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _ = parts
+    target = tmp_path / "all.duckdb"
+    merge([one], target, None, force=False)
+    program = WRITER.format(str(target))
+    with alone(target), pytest.raises(StoreError, match="merged into"):
+        merge([other], target, None, force=True)
+    with start_python(program, stdin=PIPE, stdout=PIPE) as writer:
+        assert writer.stdout and writer.stdout.readline()
+        with pytest.raises(StoreError, match="in use by another process"):
+            merge([other], target, None, force=True)
+        writer.communicate(b"\n")
+    said: list[bytes] = []
+
+    def late(*_: object) -> None:
+        with start_python(program, stdin=PIPE, stdout=PIPE, stderr=PIPE) as writer:
+            said.append(writer.communicate(b"\n")[1])
+
+    monkeypatch.setattr(merging, "_close_runs", late)
+    merge([other], target, None, force=True)
+    assert b"in use by another process" in said[0]
+
+
+@pytest.mark.parametrize("moment", ["_close_runs", "Store.close"])
+def test_a_kill_leaves_the_old_file_or_the_new_one(parts: list[Path], tmp_path: Path, moment: str) -> None:
+    """Before the new file takes the old one's place, and right after."""
+    one, other, _ = parts
+    target = tmp_path / "all.duckdb"
+    merge([one], target, None, force=False)
+    program = f"""
+import os, signal
+from pathlib import Path
+from lbx.cluster import merge
+from lbx.store import Store
+close = Store.close
+def die(store, *_):
+    if "part" not in store.path.name:
+        return close(store)
+    os.kill(os.getpid(), signal.SIGKILL)
+merge.{moment} = die
+merge.merge([Path({str(other)!r})], Path({str(target)!r}), None, force=True)
+"""
+    with start_python(program) as process:
+        assert process.wait() == -signal.SIGKILL
+    answers = 2 if moment == "_close_runs" else 4
+    assert [path.name for path in files_of(target)] == ["all.duckdb"]
+    assert rows(target, "SELECT count(*) FROM generations") == [(answers,)]
+    merge([other], target, None, force=True)
+    assert rows(target, "SELECT count(*) FROM generations") == [(4,)]
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".all.duckdb.part")]
+
+
+def test_a_link_stays_a_link(parts: list[Path], tmp_path: Path) -> None:
+    one, other, _ = parts
+    (tmp_path / "elsewhere").mkdir()
+    place = tmp_path / "elsewhere" / "r.duckdb"
+    (tmp_path / "all.duckdb").symlink_to(place)
+    for part in (one, other):
+        merge([part], tmp_path / "all.duckdb", None, force=True)
+    assert (tmp_path / "all.duckdb").is_symlink()
+    assert rows(place, "SELECT count(*) FROM generations") == [(4,)]

@@ -44,7 +44,9 @@ from lbx.store.views import VIEWS
 _FAILED = "error IS NOT NULL"
 BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
 """DuckDB's pattern of what ``str.strip`` leaves nothing of."""
-_EMPTY = f"error IS NULL AND regexp_full_match(output, '{BLANK}')"
+# Of a question that is asked in steps any of them counts: their answers may be joined with words between.
+_EMPTY = f"""error IS NULL AND len(list_filter(
+    list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
 

@@ -216,6 +216,8 @@ class Store:
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
                     "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON), "
                     "task_samples = json_merge_patch(coalesce(task_samples, '{}'), ?::JSON), "
+                    "unscored_samples = "
+                    "nullif(json_merge_patch(coalesce(unscored_samples, '{}'), ?::JSON)::VARCHAR, '{}'), "
                     "metadata = nullif(json_merge_patch(coalesce(metadata, '{}'), ?::JSON)::VARCHAR, '{}') "
                     "WHERE run_id = ?",
                     [
@@ -223,6 +225,7 @@ class Store:
                         run.lbx_version,
                         as_json(run.benchmark_versions),
                         as_json(run.task_samples or {}),
+                        as_json(run.unscored_samples or {}),
                         as_json(run.metadata or {}),
                         run.run_id,
                     ],

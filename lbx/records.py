@@ -40,6 +40,7 @@ class Task:
         benchmark, name: the two halves of "longbench/qasper".
         metrics: names of the per-sample metrics; the first is the headline.
         samples: how many samples the bundle holds.
+        unscored: how many of them are asked for judges and people alone: no metric gives them anything.
     """
 
     benchmark: str
@@ -47,6 +48,7 @@ class Task:
     metrics: tuple[str, ...]
     samples: int
     language: str = "en"
+    unscored: int = 0
 
     @property
     def full_name(self) -> str:

@@ -23,7 +23,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
 
 
-LONG = ("tests/test_demo.py", "tests/cluster/test_slurm.py", "tests/models/test_smollm2.py", "tests/parity")
+LONG = (
+    "tests/test_demo.py",
+    "tests/journeys",
+    "tests/cluster/test_slurm.py",
+    "tests/models/test_smollm2.py",
+    "tests/parity",
+)
 """Asked first: begun last, a test of a minute would leave the other workers with nothing to do."""
 
 
@@ -114,6 +120,12 @@ def shared() -> Callable[[str], Path]:
         return SHARED / place
 
     return find
+
+
+@pytest.fixture(scope="session")
+def upstreams(shared: Callable[[str], Path]) -> list[Path]:
+    """What the recipes fetch from the authors' repositories; both folders are to be served as one."""
+    return [shared("data/upstream"), shared("data/upstream_more")]
 
 
 @pytest.fixture(scope="session")

@@ -39,14 +39,12 @@ to = "models/$(basename "$gguf")"
 licence = "Apache-2.0"
 END
 
-python tests/bundle/hubserver.py --hub "$shared/hub" --upstream "$shared/upstream" --port 0 > "$out/hub.url" &
+python tests/bundle/hubserver.py --hub "$shared/hub" --upstream "$shared"/upstream{,_more} --port 0 > "$out/hub.url" &
 server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT
 until [ -s "$out/hub.url" ]; do sleep 0.1; done
 hub=$(head -n 1 "$out/hub.url")
-# ../shared has not the two scripts that L-Eval's prompts are read from: stand-ins in other words take their places.
-python tests/leval_scripts.py "$out/leval"
-step lbx bundle "$out/leval/leval.toml" bundle/longbench.toml bundle/longbench_v2.toml "$out/smollm2.toml" \
+step lbx bundle bundle/leval.toml bundle/longbench.toml bundle/longbench_v2.toml "$out/smollm2.toml" \
     --name real --hub "$hub" --mirror "$hub/upstream" -o "$out"
 kill "$server"
 step lbx verify --allow-unsigned "$out/real.tar"
@@ -67,7 +65,7 @@ for model in "$gguf" "$folder"; do
     done
 done
 step lbx report "$out/results.duckdb"
-# The same model as a judge of published answers, by a rubric that stands in for L-Eval's.
+# The same model as a judge of published answers, by L-Eval's rubric.
 for model in "$gguf" "$folder"; do
     step "${offline[@]}" lbx judge "$out/judged.duckdb" --bundle "$out/bundle" --judge "$model" "${judging[@]}" --no-plan
     judging=(--run claude-100k --against turbo-16k-0613 --tasks leval/news_summ --max-new-tokens 4)

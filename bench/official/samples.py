@@ -76,7 +76,7 @@ def _official_files(root: Path, folder: Path, shared: Path, recipe: Mapping[str,
         organisation, name, rest = source["to"].split("/", 2)
         commit = source["url"].split("/")[5]
         places = (
-            shared / "data" / "upstream" / organisation / name / commit / rest,
+            *(shared / "data" / part / organisation / name / commit / rest for part in ("upstream", "upstream_more")),
             folder / CHECKOUTS.get(organisation, name) / rest,
         )
         found = next((place for place in places if place.is_file()), None)

@@ -90,7 +90,9 @@ class LEval(Benchmark):
         for task, kind in KINDS.items():
             source = _data(bundle, task) if names is None or task in names else None
             if source is not None:
-                found.append(Task(self.name, task, METRICS[kind], len(read_questions(source))))
+                questions = read_questions(source)
+                unscored = sum(question.evaluation not in SCORED for question in questions)
+                found.append(Task(self.name, task, METRICS[kind], len(questions), unscored=unscored))
         return found
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:

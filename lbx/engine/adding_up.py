@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,13 +107,15 @@ class AddingUp:
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark) -> None:
         self._store, self._benchmark = store, benchmark
         self._names = (run_id, benchmark.name)
-        self._known = _bundle_samples(store, run_id, benchmark.name)
+        known = "SELECT task, scorable_samples FROM coverage WHERE run_id = ? AND benchmark = ?"
+        self._scorable: dict[str, int | None] = dict(store.query(known, self._names).rows)
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), bool_and(error IS NOT NULL) FROM generations "
             "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             self._names,
         ).rows
-        self._asked: dict[str, int] = {task: count for task, count, _ in counts}
+        # What only judges and people read is no part of what a number could have been made of.
+        self._asked: dict[str, int] = {task: min(count, self._scorable.get(task) or count) for task, count, _ in counts}
         self._lost = [task for task, _, all_failed in counts if all_failed and benchmark.knows(task)]
         self._unnamed: dict[str, list[tuple[str, int]]] = {}
         for task, sample_id, iteration in store.query(
@@ -268,8 +269,8 @@ class AddingUp:
         return True
 
     def _is_whole(self, task: str, answers: Answers) -> bool:
-        """Whether every sample of the task has a score, as often as any; an unknown number counts as all."""
-        samples = self._known.get(task)
+        """Whether every sample that the metrics count has a score, as often as any; an unknown number counts as all."""
+        samples = self._scorable.get(task)
         return samples is None or len(answers.rows) >= samples * (1 + max(row.iteration for row in answers.rows))
 
 
@@ -288,13 +289,6 @@ def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) ->
         "method": found.method,
         "within": found.within,
     }
-
-
-def _bundle_samples(store: Store, run_id: str, benchmark: str) -> dict[str, int]:
-    """{task: its samples in the bundle}, where the file knows."""
-    ((text,),) = store.query("SELECT task_samples FROM runs WHERE run_id = ?", [run_id]).rows
-    counts: dict[str, int] = json.loads(text or "{}")
-    return {task.removeprefix(f"{benchmark}/"): count for task, count in counts.items()}
 
 
 def _place(group: GroupScore) -> tuple[str, str, str]:

@@ -152,15 +152,10 @@ def _run_row(given: Understood) -> RunRow:
         **judged,
         **given.told,
     )
-    return replace(row, task_samples=_counts(given))
-
-
-def _counts(given: Understood) -> dict[str, int] | None:
-    """How many samples the bundle has of each task; a file for a judge is never about all of them."""
-    if given.bundle is None or given.reading.judged:
-        return None
-    tasks = BENCHMARKS[given.form.name].tasks(given.bundle, list(given.reading.tasks))
-    return {task.full_name: task.samples for task in tasks if task.name in given.reading.tasks}
+    if given.bundle is None or reading.judged:  # a file for a judge is never about all of a task
+        return row
+    every = BENCHMARKS[form.name].tasks(given.bundle, list(reading.tasks))
+    return row.counting([task for task in every if task.name in reading.tasks])
 
 
 def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:

@@ -7,7 +7,6 @@ corrected for there being several of them (Holm).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +70,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         for line in _compared(run_a, run_b, benchmark, sides, cautions)
     ]
     _correct(lines)
-    in_bundles = _bundle_samples(store)
+    in_bundles = _scorable_samples(store)
     return Table(COLUMNS, [_row(line, in_bundles, wanted.margin) for line in lines])
 
 
@@ -152,11 +151,9 @@ def _rounded(count: int) -> int:
     return -(-count // step) * step
 
 
-def _row(line: Compared, in_bundles: Mapping[tuple[str, str], Mapping[str, int]], margin: float) -> tuple[Any, ...]:
+def _row(line: Compared, in_bundles: Mapping[tuple[str, str, str], int], margin: float) -> tuple[Any, ...]:
     found, interval = line.found, line.found.interval
-    in_bundle = (
-        in_bundles.get((line.run_a, line.benchmark), {}).get(line.first.name) if line.first.level == "task" else None
-    )
+    in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
     part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
@@ -167,11 +164,7 @@ def _row(line: Compared, in_bundles: Mapping[tuple[str, str], Mapping[str, int]]
     )  # fmt: skip
 
 
-def _bundle_samples(store: Store) -> dict[tuple[str, str], dict[str, int]]:
-    """{(run, benchmark): {task: samples in the bundle}}."""
-    found: dict[tuple[str, str], dict[str, int]] = {}
-    for run, text in store.query("SELECT run_id, task_samples FROM runs").rows:
-        for name, count in json.loads(text or "{}").items():
-            benchmark, _, task = name.partition("/")
-            found.setdefault((run, benchmark), {})[task] = count
-    return found
+def _scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
+    """{(run, benchmark, task): the bundle's samples that metrics count}, where the file knows."""
+    rows = store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows
+    return {(run, name, task): count for run, name, task, count in rows if count is not None}

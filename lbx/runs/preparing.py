@@ -149,9 +149,8 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         settings=settings,
         hardware={**info.hardware, **told},
         lbx_version=__version__,
-        task_samples={task.full_name: task.samples for task in work.tasks},
         metadata=key_values("--metadata", run.spec.metadata) or None,
-    )
+    ).counting(work.tasks)
     row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.told)).names[0])
     family = same_family(row, run.judged)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row

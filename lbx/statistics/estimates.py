@@ -53,6 +53,18 @@ def labels_of(codes: Iterable[int]) -> list[Hashable]:
     return [every[code] for code in codes]
 
 
+def _by_turn(codes: Codes) -> tuple[Codes, Codes]:
+    """The first row of each code, and each row's code by its turn among them.
+
+    By the codes themselves, sums' last digits would depend on what the process had numbered before.
+    """
+    _, first, code = np.unique(codes, return_index=True, return_inverse=True)
+    turns = np.argsort(first)
+    turn = np.empty_like(turns)
+    turn[turns] = np.arange(len(turns))
+    return first[turns], turn[code]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Stratum:
     """The rows of one mean.
@@ -81,7 +93,7 @@ class Stratum:
 
     def of_samples(self) -> Stratum:
         """A row a sample, with the mean of its values."""
-        _, first, codes = np.unique(self.samples, return_index=True, return_inverse=True)
+        first, codes = _by_turn(self.samples)
         return replace(self.at(first), values=np.bincount(codes, self.values) / np.bincount(codes))
 
 
@@ -117,12 +129,12 @@ class Design:
         self.weights: Floats = np.array(weights)
         self.share: Floats = (self.weights / np.maximum(self.sizes, 1))[self.stratum]
         self.n = len(np.unique(samples))
-        held, self.cluster = np.unique(clusters, return_inverse=True)
+        held, self.cluster = _by_turn(clusters)
         self.clusters = len(held)
         self._unit: Codes | None = None
         if self.n < len(samples):
-            _, unit, answers = np.unique(samples * len(sizes) + self.stratum, return_inverse=True, return_counts=True)
-            self._unit = unit if (answers > 1).any() else None
+            first, unit = _by_turn(samples * len(sizes) + self.stratum)
+            self._unit = unit if len(first) < len(unit) else None
         # A cell is what one cluster has of one stratum.
         cells, self.cell = np.arange(self.clusters), self.cluster
         if len(sizes) > 1:

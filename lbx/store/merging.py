@@ -194,8 +194,9 @@ def _join_runs(
     connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any], found: Difference
 ) -> None:
     first = min((held, new), key=lambda run: (run["started_at"], *(run[name] for name in _FIRST)))
-    samples, versions = (
-        [json.loads(run[name] or "{}") for run in (held, new)] for name in ("task_samples", "benchmark_versions")
+    samples, unscored, versions = (
+        [json.loads(run[name] or "{}") for run in (held, new)]
+        for name in ("task_samples", "unscored_samples", "benchmark_versions")
     )
     said = [said_of(run) for run in (held, new)]
     told = {key: max(one[key] for one in said if key in one) for key in {**said[0], **said[1]}}
@@ -206,6 +207,7 @@ def _join_runs(
             {key: max(one[key] for one in versions if key in one) for key in {**versions[0], **versions[1]}}
         ),
         "task_samples": as_json({**samples[0], **samples[1]}),
+        "unscored_samples": as_json({**unscored[0], **unscored[1]}) if any(unscored) else None,
         "metadata": as_json(told) if told else None,
         **{name: first[name] for name in _FIRST},
         "settings": as_json(found.settings),

@@ -247,6 +247,18 @@ UPDATE samples SET context_sha256 = NULL
 WHERE context_sha256 = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855';
 """
 
+UNSCORED_SAMPLES = """
+ALTER TABLE runs ADD COLUMN unscored_samples JSON;
+UPDATE runs SET unscored_samples = known.counts FROM (
+    SELECT run_id, json_group_object('leval/' || task, samples) AS counts FROM (
+        SELECT run_id, task, count(DISTINCT sample_id) AS samples
+        FROM generations JOIN samples USING (benchmark, task, sample_id)
+        WHERE benchmark = 'leval' AND meta->>'evaluation' IN ('LLM', 'human') GROUP BY ALL
+    ) GROUP BY ALL
+) known WHERE known.run_id = runs.run_id;
+"""
+# L-Eval alone has such samples: so a complete run of before has its official numbers as soon as it is scored again.
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -260,5 +272,6 @@ MIGRATIONS: tuple[str, ...] = (
     INTERVALS,
     RATINGS,
     UNKNOWN_DOCUMENTS,
+    UNSCORED_SAMPLES,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -5,12 +5,12 @@ A row's ``values`` are named and ordered as its table's columns."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lbx.records import Sample, canonical_json, sha256_text
+from lbx.records import Sample, Task, canonical_json, sha256_text
 
 
 def as_json(value: object) -> str:
@@ -61,6 +61,7 @@ class RunRow(TableRow):
     """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused.
 
     ``task_samples`` says how many samples the bundle has of each task, by its full name; None where nobody knows.
+    ``unscored_samples`` says how many of these no metric counts, of the tasks that have such.
     ``metadata`` is what people say of the run: nothing is made of it but exports.
     """
 
@@ -75,6 +76,15 @@ class RunRow(TableRow):
     lbx_version: str
     task_samples: Mapping[str, int] | None = None
     metadata: Mapping[str, str] | None = None
+    unscored_samples: Mapping[str, int] | None = None
+
+    def counting(self, tasks: Iterable[Task]) -> RunRow:
+        """The same with the counts of its tasks, each with all samples that its bundle has."""
+        counts = [(task.full_name, task.samples, task.unscored) for task in tasks]
+        unscored = {name: number for name, _, number in counts if number}
+        return replace(
+            self, task_samples={name: number for name, number, _ in counts}, unscored_samples=unscored or None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ from lbx.store.views import VIEWS
 _FAILED = "error IS NOT NULL"
 BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
 """DuckDB's pattern of what ``str.strip`` leaves nothing of."""
-_EMPTY = f"error IS NULL AND regexp_full_match(output, '{BLANK}')"
+# Of a question that is asked in steps any of them counts: their answers may be joined with words between.
+_EMPTY = f"""error IS NULL AND len(list_filter(
+    list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
 
@@ -214,6 +216,8 @@ class Store:
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
                     "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON), "
                     "task_samples = json_merge_patch(coalesce(task_samples, '{}'), ?::JSON), "
+                    "unscored_samples = "
+                    "nullif(json_merge_patch(coalesce(unscored_samples, '{}'), ?::JSON)::VARCHAR, '{}'), "
                     "metadata = nullif(json_merge_patch(coalesce(metadata, '{}'), ?::JSON)::VARCHAR, '{}') "
                     "WHERE run_id = ?",
                     [
@@ -221,6 +225,7 @@ class Store:
                         run.lbx_version,
                         as_json(run.benchmark_versions),
                         as_json(run.task_samples or {}),
+                        as_json(run.unscored_samples or {}),
                         as_json(run.metadata or {}),
                         run.run_id,
                     ],

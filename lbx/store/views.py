@@ -128,11 +128,15 @@ def _live(results: str, *by: str) -> str:
 
 VIEWS: dict[str, str] = {
     # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
+    # Of these its metrics count scorable_samples: others are asked for judges and people alone.
     "coverage": f"""
         SELECT g.run_id, g.benchmark, g.task, g.samples,
-               (r.task_samples->>('$."' || g.benchmark || '/' || g.task || '"'))::BIGINT AS bundle_samples
+               (r.task_samples->>g.place)::BIGINT AS bundle_samples,
+               (r.task_samples->>g.place)::BIGINT - coalesce((r.unscored_samples->>g.place)::BIGINT, 0)
+                   AS scorable_samples
         FROM (
-            SELECT run_id, benchmark, task, count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples
+            SELECT run_id, benchmark, task, '$."' || benchmark || '/' || task || '"' AS place,
+                   count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ) g JOIN runs r USING (run_id)
     """,

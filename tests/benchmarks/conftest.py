@@ -27,7 +27,7 @@ def make_bundle(tmp_path: Path) -> MakeBundle:
 
 @pytest.fixture(scope="session")
 def bundle(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The real data sets, prompts and published predictions."""
+    """The real data sets, prompts and published predictions; L-Eval as an older lbx bundled it, without its scripts."""
     content: dict[str, bytes | Path] = {}
     datasets = shared("data/hub/datasets")
     for repo in ("THUDM/LongBench", "THUDM/LongBench-v2", "L4NLP/LEval"):

@@ -25,7 +25,7 @@ def hub(tmp_path: Path, faults: Faults) -> Iterator[HubServer]:
     upstream = tmp_path / "upstream/owner/repo/abc"
     upstream.mkdir(parents=True)
     (upstream / "prompt.txt").write_text("Read this.")
-    with serve(write_hub(tmp_path / "hub"), tmp_path / "upstream", faults) as server:
+    with serve(write_hub(tmp_path / "hub"), [tmp_path / "upstream"], faults) as server:
         yield server
 
 

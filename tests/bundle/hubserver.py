@@ -1,9 +1,10 @@
 """A hub on loopback: serves folders the way the Hugging Face hub serves repositories, and lies when told to.
 
-    python tests/bundle/hubserver.py --hub ../shared/data/hub --upstream ../shared/data/upstream --port 0
+    python tests/bundle/hubserver.py --hub ../shared/data/hub --upstream ../shared/data/upstream{,_more} --port 0
 
 prints its address; ``HUB/{datasets,models}/org/name/...`` become repositories at revision "main", and
-``UPSTREAM/owner/repo/commit/...`` is served below /upstream, for ``lbx bundle --hub URL --mirror URL/upstream``.
+``UPSTREAM/owner/repo/commit/...`` of several folders is served as one below /upstream, for ``lbx bundle --hub URL
+--mirror URL/upstream``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -76,9 +77,9 @@ class HubServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, hub: Path, upstream: Path, faults: Faults, port: int = 0) -> None:
+    def __init__(self, hub: Path, upstreams: Sequence[Path], faults: Faults, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), Handler)
-        self.hub, self.upstream, self.faults = hub, upstream, faults
+        self.hub, self.upstreams, self.faults = hub, upstreams, faults
         self.log: list[tuple[str, str, str]] = []
         self.authorised: list[str] = []
 
@@ -127,7 +128,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         parts = path.strip("/").split("/")
         if parts[0] == "upstream":
-            self._file(self.server.upstream / "/".join(parts[1:]), path, "")
+            places = [folder / "/".join(parts[1:]) for folder in self.server.upstreams]
+            self._file(next((place for place in places if place.is_file()), places[0]), path, "")
             return
         if parts[0] == "api" and parts[1] in ("datasets", "models"):
             self._api(parts[1], "/".join(parts[2:4]), parts[4], "/".join(parts[5:]))
@@ -314,9 +316,11 @@ def commit_of(folder: Path) -> str:
 
 
 @contextmanager
-def serve(hub_root: Path, upstream_root: Path, faults: Faults | None = None, port: int = 0) -> Iterator[HubServer]:
+def serve(
+    hub_root: Path, upstream_roots: Sequence[Path], faults: Faults | None = None, port: int = 0
+) -> Iterator[HubServer]:
     """The server, running in a thread."""
-    server = HubServer(hub_root, upstream_root, faults or Faults(), port)
+    server = HubServer(hub_root, upstream_roots, faults or Faults(), port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -331,7 +335,7 @@ def serve(hub_root: Path, upstream_root: Path, faults: Faults | None = None, por
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hub", type=Path, required=True)
-    parser.add_argument("--upstream", type=Path, required=True)
+    parser.add_argument("--upstream", type=Path, nargs="+", required=True)
     parser.add_argument("--port", type=int, default=0)
     args = parser.parse_args()
     with serve(args.hub, args.upstream, port=args.port) as server:

@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import bagit
 import pytest
 from hubserver import HubServer, serve
-from leval_scripts import write_recipe
 from sealed import make_key
 from small_hub import DATASET, MODEL
 
@@ -159,11 +159,10 @@ def test_the_hub_library_finds_a_model_offline_by_its_name(made: CreateResult, t
     assert verify_folder(root).digest == before  # a read-only mount is enough
 
 
-def test_the_real_data_makes_the_journey(shared: Callable[[str], Path], tmp_path: Path) -> None:
-    hub, upstream = shared("data/hub"), shared("data/upstream")
-    recipes = [REPOSITORY / "bundle" / f"{name}.toml" for name in ("longbench", "longbench_v2")]
-    recipes.append(write_recipe(tmp_path / "leval"))  # ../shared lacks two of its files
-    with serve(hub, upstream) as server:
+def test_the_real_data_makes_the_journey(shared: Callable[[str], Path], upstreams: list[Path], tmp_path: Path) -> None:
+    hub = shared("data/hub")
+    recipes = [REPOSITORY / "bundle" / f"{name}.toml" for name in ("longbench", "longbench_v2", "leval")]
+    with serve(hub, upstreams) as server:
         made = create(recipes, tmp_path / "out", name="real", hub=server.url, mirror=server.mirror)
     report = verify(made.archive)
     assert (report.digest, report.files, report.sums) == (made.digest, made.files, "real.SHA256SUMS")
@@ -173,12 +172,11 @@ def test_the_real_data_makes_the_journey(shared: Callable[[str], Path], tmp_path
         assert folder is not None
         for path in (path for path in served.rglob("*") if path.is_file()):
             assert (folder / path.relative_to(served)).read_bytes() == path.read_bytes()
-    for owner, repo, commit in ((p.parts[-3], p.parts[-2], p.name) for p in upstream.glob("*/*/*")):
-        served = upstream / owner / repo / commit
-        for path in (path for path in served.rglob("*") if path.is_file()):
-            here = root.file(f"{owner}/{repo}/{path.relative_to(served).as_posix()}")
-            assert here is not None
-            assert here.read_bytes() == path.read_bytes()
+    for source in (source for recipe in recipes for source in tomllib.loads(recipe.read_text())["source"]):
+        if source["kind"] == "https":
+            (path,) = (one for upstream in upstreams if (one := upstream / source["url"].split("/", 3)[3]).is_file())
+            here = root.file(source["to"])
+            assert here is not None and here.read_bytes() == path.read_bytes()
     whole = bytearray(made.archive.read_bytes())
     whole[whole.index(b"PK\x03\x04") + 1_000_000] ^= 1
     made.archive.write_bytes(whole)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_parts import Watcher, longbench_bundle, longbench_row, run_row, scripted
+from engine_parts import Watcher, longbench_bundle, longbench_row, run_row, scripted, write_bundle
 from engine_parts import make_work as work_of
 
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.leval_prompts import CONFIG, SCRIPT
 from lbx.engine.executors import LocalExecutor
 from lbx.engine.runner import Outcome, Runner
 from lbx.engine.scoring import Rescoring, rescore
@@ -20,6 +22,7 @@ from lbx.engine.work import Prepared, Work
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
+from lbx.report.shapes import Wanted
 from lbx.store import Store
 
 SAMPLES = 4
@@ -45,7 +48,10 @@ def ask(store: Store, work: Work, selection: Selection = EVERYTHING, *, counted:
     """As ``lbx run`` does; ``counted`` False as an lbx did that did not store how many samples there are."""
     work = dataclasses.replace(work, selection=selection)
     known = {task.full_name: task.samples for task in work.tasks} if counted else None
-    row = dataclasses.replace(run_row(work.run_id, settings=work.settings.to_json()), task_samples=known)
+    beside = {task.full_name: task.unscored for task in work.tasks if task.unscored} if counted else None
+    row = dataclasses.replace(
+        run_row(work.run_id, settings=work.settings.to_json()), task_samples=known, unscored_samples=beside
+    )
     return Runner([work], store, [store.begin_run(row)], Watcher(), LocalExecutor(lambda: [Prepared(work, row)])).run()[
         0
     ]
@@ -123,3 +129,107 @@ def test_iterations_count_as_one_sample(store: Store, work: Work) -> None:
         connection.execute("DELETE FROM scores WHERE iteration = 2 AND sample_id = 'id0'")
     rescore(store, Rescoring(BENCHMARKS))
     assert store.query("SELECT DISTINCT n, partial FROM task_scores WHERE headline").rows == [(11, True)]
+
+
+CONFIG_PY = """
+def get_sys_prompt(args, file_name):
+    if "gsm" in file_name:
+        prompt = "Count. "
+    elif "codeU" in file_name:
+        prompt = "Run."
+    elif "exam" in args.metric:
+        prompt = "Choose. "
+    else:
+        prompt  = "Write. "
+
+    return prompt
+"""
+SCRIPT_PY = r"""
+def main():
+    for inst, out in []:
+        if args.metric == "exam_eval":
+            context = "Text: {} Asked: {} \nAnswer: "
+        else:
+            context = "Text: {} Task: {} " + f"About {len(out.split())} words. Output: "
+        if "sci_fi" in file_name:
+            text_inputs = inst.replace("in the story.", "in the world") + "\nReally?"
+"""
+
+JUDGED = ("LLM", "human")
+
+
+@pytest.fixture
+def partly_judged(tmp_path: Path) -> Work:
+    """L-Eval's scientific_qa: two questions that have an F1, then two that only a judge and people read."""
+    bundle = write_bundle(
+        tmp_path / "leval",
+        {
+            "hub:L4NLP/LEval/LEval/Generation/scientific_qa.jsonl": leval_lines("f1", "f1", *JUDGED),
+            "hub:L4NLP/LEval/LEval/Generation/financial_qa.jsonl": leval_lines(*["f1"] * 4),
+            f"files/{CONFIG}": CONFIG_PY.encode(),
+            f"files/{SCRIPT}": SCRIPT_PY.encode(),
+        },
+    )
+    answers = {f"leval/scientific_qa/00{number}-00": f"person {number}" for number in range(4)}
+    _, backend = scripted(tmp_path / "judged-model", answers)
+    tasks = [task for task in BENCHMARKS["leval"].tasks(bundle) if task.name == "scientific_qa"]
+    return work_of(bundle, tasks, backend, RunSettings())
+
+
+def leval_lines(*evaluations: str) -> bytes:
+    """Documents with a question each, which are marked so."""
+    rows = [
+        {
+            "instructions": [f"Who lives in house {number}?"],
+            "outputs": [f"person {number}"],
+            "input": f"House {number} is where person {number} lives.",
+            "source": "made",
+            "evaluation": evaluation,
+        }
+        for number, evaluation in enumerate(evaluations)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def test_what_only_a_judge_reads_holds_no_number_back(store: Store, partly_judged: Work) -> None:
+    outcome = ask(store, partly_judged)
+    assert (outcome.samples, outcome.bundle_samples) == (4, 4), "it is asked, and counts in what there is to ask"
+    assert store.query("SELECT n, official, partial, coverage FROM task_scores").rows == [(2, 100.0, False, None)]
+    assert rescore(store, Rescoring(BENCHMARKS)) == 4
+    assert store.query("SELECT n, official, partial FROM task_scores").rows == [(2, 100.0, False)]
+
+
+def test_of_a_task_that_failed_altogether_only_what_is_scored_counts_as_asked(
+    store: Store, partly_judged: Work, tmp_path: Path
+) -> None:
+    failing = {f"leval/scientific_qa/00{number}-00": {"error": "no memory"} for number in range(4)}
+    _, backend = scripted(tmp_path / "failing", {"*": "person 0", **failing})
+    ask(
+        store,
+        dataclasses.replace(partly_judged, backend=backend, tasks=BENCHMARKS["leval"].tasks(partly_judged.bundle)),
+    )
+    assert store.query("SELECT answered, asked, failed_as_0, failed_as_1 FROM leaderboard").rows == [
+        (4, 6, 0.3125, 0.8125)
+    ]
+
+
+def test_a_part_of_what_is_scored_is_a_part(store: Store, partly_judged: Work) -> None:
+    ask(store, partly_judged, Selection({"leval/scientific_qa": frozenset({0, 2, 3})}))
+    assert store.query("SELECT official, partial, coverage FROM task_scores").rows == [(None, True, "3 of 4")]
+    ask(store, partly_judged)
+    assert store.query("SELECT official, partial, coverage FROM task_scores").rows == [(100.0, False, None)]
+
+
+def test_without_what_only_a_judge_reads_the_number_is_whole(store: Store, partly_judged: Work) -> None:
+    ask(store, partly_judged, Selection({"leval/scientific_qa": frozenset({0, 1})}))
+    assert store.query("SELECT official, partial, coverage FROM task_scores").rows == [(100.0, False, "2 of 4")]
+
+
+def test_reports_hold_scored_samples_against_scored_samples(store: Store, partly_judged: Work) -> None:
+    """Two of two, not two of four."""
+    ask(store, partly_judged)
+    ask(store, dataclasses.replace(partly_judged, run_id="r2"))
+    compared = read(store, "comparison", Wanted(runs=("r1", "r2"))).dicts()
+    assert [(row["samples"], row["bundle_samples"], row["coverage"]) for row in compared if row["level"] == "task"] == [
+        (2, 2, None)
+    ]

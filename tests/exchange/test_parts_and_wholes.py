@@ -103,3 +103,27 @@ def test_numbers_are_as_sure_as_if_the_documents_had_always_been_known(
             assert store.query(sure).rows == [("first", 4, "sample"), ("second", 3, "document")], file
             rescore(store, Rescoring(BENCHMARKS))
         assert numbers(file) == before, file
+
+
+def test_what_only_a_judge_reads_need_not_be_in_the_file(tmp_path: Path, write_lines: Callable[..., Path]) -> None:
+    """As in L-Eval's published files, which hold the questions that have a score."""
+    asked = [("Who?", "Ann", "f1"), ("What?", "tea", "f1"), ("Why?", "so", "LLM")]
+    rows = [
+        {"instructions": [question], "outputs": [answer], "input": question, "source": "", "evaluation": mark}
+        for question, answer, mark in asked
+    ]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    bundle = bundle_of(tmp_path / "bundle", {"L4NLP/LEval:LEval/Generation/scientific_qa.jsonl": data}).root
+    said = [
+        {"query": question, "gt": answer, "m_pred": answer, "evaluation": mark}
+        for question, answer, mark in asked
+        if mark == "f1"
+    ]
+    out = tmp_path / "results.duckdb"
+    for some in (said[:1], said):
+        file = write_lines(f"part{len(some)}/scientific_qa.pred.jsonl", some)
+        done = lbx("import", "leval", file.parent, "-m", "m", "--run", f"r{len(some)}", "-o", out, "--bundle", bundle)
+        assert done.returncode == 0, done.stderr
+    with Store(out, read_only=True) as store:
+        found = store.query("SELECT run_id, official, coverage FROM task_scores ORDER BY 1").rows
+    assert found == [("r1", None, "1 of 3"), ("r2", 100.0, "2 of 3")]

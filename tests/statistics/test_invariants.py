@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.statistics.differences import Difference, difference
-from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
+from lbx.statistics.estimates import Estimate, Interval, Stratum, coded, interval
 
 
 @dataclass(frozen=True)
@@ -132,3 +132,21 @@ def test_the_interval_moves_with_the_scores(tasks: list[Rows], shift: float) -> 
     assert found.method == other.method
     assert found.se is None or other.se == pytest.approx(found.se, abs=1e-9)
     assert found.df == other.df
+
+
+def test_no_digit_hangs_on_what_was_numbered_before() -> None:
+    """A run that was continued, or merged, reads its rows in the order in which they are; its labels may be known."""
+    rng = np.random.default_rng(3)
+    values = rng.random(400)
+    found = []
+    for known in ("as they come", "backwards"):
+        clusters = [f"{known} {number // 3}" for number in range(400)]
+        samples = [f"{known}/{number // 2}" for number in range(400)]
+        if known == "backwards":
+            coded([*clusters[::-1], *samples[::-1]])
+        halves = [slice(0, 150), slice(150, 400)]
+        strata = [Stratum(0.5, coded(samples[at]), coded(clusters[at]), values[at]) for at in halves]
+        whole = Stratum(1.0, coded(samples), coded(clusters), values)
+        made = [Estimate((whole,)), Estimate(tuple(strata)), Estimate((whole,)).of_samples]
+        found.append([interval(one) for one in made])
+    assert found[0] == found[1]

@@ -31,7 +31,7 @@ COLUMNS = {
     "retrievals": "retriever benchmark task sample_id context_sha256 rank chunk_index score text",
     "runs": (
         "run_id model backend backend_version benchmark_versions bundle_digest settings hardware lbx_version "
-        "started_at finished_at status task_samples metadata"
+        "started_at finished_at status task_samples metadata unscored_samples"
     ),
     "samples": (
         "benchmark task sample_id language length length_unit references question context_sha256 meta position"
@@ -54,7 +54,7 @@ COLUMNS = {
     "comparison": (
         "run_a run_b benchmark task metric n score_a score_b difference same_outputs samples bundle_samples coverage"
     ),
-    "coverage": "run_id benchmark task samples bundle_samples",
+    "coverage": "run_id benchmark task samples bundle_samples scorable_samples",
     "distinctions": "run_id differs_in",
     "estimates": (
         "run_id model backend mode session status workers started_at finished_at planned_samples samples "

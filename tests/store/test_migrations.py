@@ -22,7 +22,7 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.terminal import lines
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
-from lbx.store.migrations import MIGRATIONS
+from lbx.store.migrations import MIGRATIONS, UNSCORED_SAMPLES
 
 TABLES = ("runs", "samples", "generations", "scores", "task_results")
 OLD_VIEWS = {
@@ -196,3 +196,33 @@ def test_reading_brings_its_own_views(path: Path) -> None:
         assert {name: read(store, name).rows for name in REPORTS} == wanted
         assert store.query("SELECT mode FROM task_scores").rows == [(None,)]
         assert store.query("SELECT answers FROM of_that_time").rows == [(3,)]
+
+
+BEFORE_UNSCORED = """
+INSERT INTO runs (run_id, model, backend, backend_version, benchmark_versions, bundle_digest, settings, hardware,
+                  lbx_version, started_at, status, task_samples)
+SELECT col0, 'm', 'hf', '1', '{"leval": 1}', '', '{}', '{}', '0.1', TIMESTAMP '2026-01-02 03:04:05', 'done', col1
+FROM (VALUES ('r1', '{"leval/scientific_qa": 3, "leval/tpo": 1}'), ('r2', '{"leval/tpo": 1}'));
+INSERT INTO samples
+SELECT 'leval', col0, col1, 'en', 9, 'words', '["one"]', 'Who?', 'hash', json_object('evaluation', col2), 0
+FROM (VALUES ('scientific_qa', 'a', 'f1'), ('scientific_qa', 'b', 'LLM'), ('scientific_qa', 'c', 'f1'),
+             ('tpo', 'd', 'exam'));
+INSERT INTO generations (run_id, benchmark, task, sample_id, iteration, output, created_at)
+SELECT run_id, benchmark, task, sample_id, 0, 'one', started_at FROM runs, samples WHERE run_id = 'r1' OR task = 'tpo';
+"""
+
+
+def test_a_run_of_before_tells_what_no_metric_counts(tmp_path: Path) -> None:
+    """L-Eval asks some questions for judges and people alone: without them a complete run has its official numbers."""
+    path, version = tmp_path / "leval.duckdb", MIGRATIONS.index(UNSCORED_SAMPLES)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("".join(MIGRATIONS[:version]))
+        connection.execute("CREATE TABLE lbx_schema (version INTEGER, applied_at TIMESTAMP)")
+        connection.execute(f"INSERT INTO lbx_schema VALUES ({version}, TIMESTAMP '2026-01-02 03:04:05')")
+        connection.execute(BEFORE_UNSCORED)
+    with Store(path) as store:
+        counts = store.query("SELECT run_id, unscored_samples FROM runs ORDER BY 1").rows
+        assert counts == [("r1", '{"leval/scientific_qa":1}'), ("r2", None)]
+        assert rescore(store, Rescoring(BENCHMARKS)) == 5
+        numbers = store.query("SELECT task, n, official, partial FROM task_scores WHERE run_id = 'r1'").rows
+        assert ("scientific_qa", 2, 100.0, False) in numbers

@@ -60,7 +60,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     each = values  # a sample's differences, which may have a part in several strata, together
     if len(values) > made.n:
         _, codes = np.unique(np.concatenate([one.samples for one in a.strata]), return_inverse=True)
-        each = np.bincount(codes, made.share * values)
+        each = np.asarray(np.bincount(codes, made.share * values), float)
     wins, losses = (int(np.count_nonzero(side)) for side in (each > _EXACT_EPSILON, each < -_EXACT_EPSILON))
     independent = len(a.strata) == 1 and made.clusters == made.n
     exact = independent and a.right_or_wrong and b.right_or_wrong

@@ -152,6 +152,7 @@ def _judged(rounds: list[tuple[int, Answer, Any]]) -> Columns:
 
 def said_by_people(file: File) -> Expected:
     """{(set, benchmark, run, against, task): what people last said}; of a pair from both sides."""
+    documents = {one.sample.key[:3]: one.document for one in file.answers}
     last: dict[Key, dict[str, Any]] = {}
     for row in sorted(file.ratings, key=lambda row: row["revision"]):
         key = tuple(row[n] for n in ("set_id", "item", "rater", "run_id", "iteration", "against_run_id",
@@ -170,7 +171,10 @@ def said_by_people(file: File) -> Expected:
         for side in sides:
             for task in (None, item["task"]):
                 key = (row["set_id"], item["benchmark"], side["run_id"], side["against_run_id"] or None, task)
-                held.setdefault(key, []).append({**side, "width": (made["scale_low"], made["scale_high"])})
+                name = f"{item['task']}/{item['sample_id']}"
+                document = documents.get((item["benchmark"], item["task"], item["sample_id"])) or name
+                told = {"name": name, "document": document, "width": (made["scale_low"], made["scale_high"])}
+                held.setdefault(key, []).append(side | told)
     return {("people", *key): _rated(some) for key, some in held.items()}
 
 
@@ -192,4 +196,33 @@ def _rated(rows: list[dict[str, Any]]) -> Columns:
         "n_losses": verdicts["against"] if pair else None,
         "win_rate": sum(scores) / len(scores) if pair else None,
         "score": sum(scores) / len(scores),
+        **sureness([Part(1.0, [(row["name"], row["document"], v) for row, v in zip(rows, scores, strict=True)])]),
     }
+
+
+def opinions(judges: Expected, people: Expected) -> Expected:
+    """What of these stands beside a run's own numbers: all tasks together, by whom and against whom."""
+    found: Expected = {}
+    for (_, judge, benchmark, run, against, questions, task), row in judges.items():
+        whole = judges["judge", judge, benchmark, run, against, "all", None]["n_questions"]
+        if task is not None or row["score"] is None or (questions != "all" and row["n_questions"] == whole):
+            continue
+        name = f"{judge} vs {against}" if against else judge
+        name += "" if questions == "all" else f", {questions} questions"
+        metric = "rating" if row["win_rate"] is None else "win_rate"
+        official = row["rating"] if row["win_rate"] is None else 100 * row["win_rate"]
+        counted = row["n_rounds"] - row["n_errors"]
+        found["opinion", run, benchmark, "judge", name, metric] = row | {
+            "n": counted, "official": official, "partial": row["n_errors"] > 0.05 * row["n_rounds"],
+            "answered": counted, "asked": row["n_rounds"],
+        }  # fmt: skip
+    for (_, name, benchmark, run, against, task), row in people.items():
+        others = {key[4] for key in people if key[1] == name and key[3] == run}
+        if task is None:
+            metric = "rating" if row["win_rate"] is None else "win_rate"
+            official = row["mean"] if row["win_rate"] is None else 100 * row["win_rate"]
+            told = f"{name} vs {against}" if len(others) > 1 else name
+            found["opinion", run, benchmark, "people", told, metric] = row | {
+                "n": row["n_ratings"], "official": official, "partial": False, "answered": None, "asked": None,
+            }  # fmt: skip
+    return found

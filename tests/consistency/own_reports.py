@@ -141,6 +141,39 @@ def cost(made: Made, row: Row) -> Claims:
     yield "seconds_per_correct", row["seconds_per_correct"], right
 
 
+def changes(made: Made, row: Row) -> Claims:
+    scores = []
+    for side in ("a", "b"):
+        rows = made[row[f"run_{side}"], row["benchmark"]].scored[row["task"]]
+        (one,) = [one for one in rows if (one.sample.sample_id, one.iteration) == (row["sample_id"], row["iteration"])]
+        scores.append(one.scores[_head(one)])
+        yield f"score_{side}", row[f"score_{side}"], scores[-1]
+    yield "difference", row["difference"], scores[1] - scores[0]
+
+
+def effective_context(made: Made, row: Row) -> Claims:
+    """The mean of the tasks that are named, at one length of all prompts that were counted, else of documents."""
+    if row["length_up_to"] is None:
+        return
+    of_run = made[row["run_id"], row["benchmark"]]
+    held: dict[str, list[Answer]] = {}
+    for task, rows in of_run.scored.items():
+        for one in rows:
+            tokens = one.row["original_tokens"] or 0
+            unit, length = ("prompt tokens", tokens) if tokens else (one.sample.length_unit, one.sample.length)
+            name = task.rpartition("_")[0] if row["benchmark"] == "lveval" else task
+            if length and unit == row["length_unit"] and 2 ** math.ceil(math.log2(length)) == row["length_up_to"]:
+                held.setdefault(name, []).append(one)
+    names = row["task_names"].split(", ")
+    tasks = {task: held[name] for task, name in ((_first(of_run, name), name) for name in names)}
+    yield from _of_rows(row, _mean_of(row["benchmark"], tasks))
+
+
+def _first(of_run: Numbers, name: str) -> str:
+    """A task of what is named: of LV-Eval a dataset at any level."""
+    return name if name in of_run.scored else next(task for task in of_run.scored if task.startswith(f"{name}_"))
+
+
 def _head(one: Answer) -> str:
     return next(iter(one.scores))
 
@@ -150,4 +183,6 @@ _READERS: dict[str, Callable[[Made, Row], Claims]] = {
     "truncation_effect": truncation_effect,
     "needles": needles,
     "cost": cost,
+    "changes": changes,
+    "effective_context": effective_context,
 }

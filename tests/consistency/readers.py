@@ -13,6 +13,7 @@ from typing import Any
 from expected import Columns, Expected
 from stored_file import Key
 
+_OF_OPINIONS = ("n", "score", "official", "partial", "low", "high", "method", "clusters", "answered", "asked")
 SURE = ("low", "high", "se", "df", "clusters", "cluster_by", "method", "within")
 OPEN = ("answered", "asked", "failed_as_0", "failed_as_1")
 Row = Mapping[str, Any]
@@ -41,10 +42,10 @@ def task_scores(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
 
 def group_scores(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
     for row in rows:
-        if row["grouping"] in ("judge", "people"):
-            continue
-        key = ("group", *(row[name] for name in ("run_id", "benchmark", "grouping", "name", "metric")))
-        yield Claim(place, key, pick(row, "n", "score", "official", "partial", *SURE, *OPEN))
+        kind = "opinion" if row["grouping"] in ("judge", "people") else "group"
+        key = (kind, *(row[name] for name in ("run_id", "benchmark", "grouping", "name", "metric")))
+        said = pick(row, "n", "score", "official", "partial", *SURE, *OPEN)
+        yield Claim(place, key, said if kind == "group" else pick(row, *_OF_OPINIONS))
         yield Claim(place, ("coverage", *key[1:3]), pick(row, "samples", "bundle_samples"))
 
 
@@ -59,7 +60,12 @@ def paper(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
     """Lines by the names of their numbers, in official units."""
     for row in rows:
         who, line = (row["run_id"], row["benchmark"]), row["line"]
-        if line.startswith(("judge ", "people ", "relative_e")) or row["run_id"] is None:
+        if line.startswith("relative_e") or row["run_id"] is None:
+            continue
+        if line.startswith(("judge ", "people ")):
+            group, _, metric = line.rpartition(": ")
+            grouping, _, name = group.partition(" ")
+            yield Claim(place, ("opinion", *who, grouping, name, metric), pick(row, "official", "clusters", "method"))
             continue
         unit = 1 if row["benchmark"] == "longbench_pro" else 100
         key: Key
@@ -122,7 +128,10 @@ def judge_results(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
 def rating_results(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
     for row in rows:
         names = ("set_id", "benchmark", "run_id", "against_run_id", "task")
-        said = ("n_ratings", "n_items", "n_raters", "mean", "n_wins", "n_draws", "n_losses", "win_rate", "score")
+        said = (
+            "n_ratings", "n_items", "n_raters", "mean", "n_wins", "n_draws", "n_losses", "win_rate", "score", "low",
+            "high", "method", "clusters",
+        )  # fmt: skip
         yield Claim(place, ("people", *(row[name] for name in names)), pick(row, *said))
 
 

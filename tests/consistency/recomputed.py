@@ -69,7 +69,8 @@ class Numbers:
         stored = self.file.scores.get((key, version), {})
         family = BENCHMARKS[self.benchmark]
         if version != family.metric_version:  # an older lbx's, of which nobody knows more
-            scores = {metric: one["score"] for metric, one in stored.items()}
+            first = sorted(stored.items(), key=lambda one: not one[1]["headline"])
+            scores = {metric: one["score"] for metric, one in first}
             return replace(
                 row, scores=scores, partial=any(one["partial"] for one in stored.values()),
                 error=any(one["error"] for one in stored.values()),
@@ -137,14 +138,15 @@ class Numbers:
     @cached_property
     def groups(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """{(grouping, name, metric): the number's columns}."""
-        part = {task for task in self.scored if not self.is_whole(task)}
+        # A number is official where it is the same without the tasks that lack samples.
+        whole = group_numbers(self.benchmark, {task: r for task, r in self.scored.items() if self.is_whole(task)})
         ends = [
             group_numbers(self.benchmark, {task: self._filled(task, value) for task in (*self.scored, *self.lost)})
             for value in (0.0, 1.0)
         ]
         found = {}
         for place, one in group_numbers(self.benchmark, self.scored).items():
-            sure = not any(sample.partition("/")[0] in part for sample in one.samples)
+            sure = place in whole and whole[place].n == one.n
             shown = one if sure else replace(one, official=None, partial=True)
             found[place] = self._columns(shown, [end[place] for end in ends])
         return found

@@ -7,50 +7,88 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import own_reports
 import pytest
-from expected import expected, said_by_judges, said_by_people
+from expected import Expected, expected, opinions, said_by_judges, said_by_people
 from hypothesis import HealthCheck, given, settings
 from made_files import MadeFile, MadeRun, made_files, write
+from other_places import OFFICIAL, first_screen, headlines, listed, official_files, page_parts
 from printed import Grid, from_csv, from_html, from_json, from_latex, from_markdown, from_text, misprint, misprints
 from profiles import examples
 from readers import VIEWS, boards, faults
-from stored_file import read_file
+from stored_file import File, read_file
 
-from lbx.errors import UsageError
+import lbx
+from lbx.paths import part_of
 from lbx.report import latex, page, papers, render
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Column, Wanted
+from lbx.report.reports import REPORTS, read, write_parquet
+from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
 from lbx.store import Store, Table
+
+MCQ = ("longbench_v2", "mcq")
+FORCED = Wanted(force=True)
+NOT_OF_ANSWERS = ("reference", "expected")
+"""Published figures are no numbers of a file."""
 
 
 def check(path: Path) -> list[str]:
     """Every fault of a file, a sentence each."""
     file = read_file(path)
-    want = expected(file) | said_by_judges(file) | said_by_people(file)
-    found: list[str] = []
-    with Store(path, read_only=True) as store:
-        tables = {}
-        for name in REPORTS:
-            try:
-                tables[name] = read(store, name, Wanted(force=True))
-            except UsageError as refused:
-                found += [] if name == "expected" else [f"{name} is refused: {refused}"]
-        for name, (reader, kind) in VIEWS.items():
-            complete = {name: kind} if kind else {}
-            found += faults(reader(name, store.query(f"FROM {name}").dicts()), want, complete)
+    judges, people = said_by_judges(file), said_by_people(file)
+    want = expected(file) | judges | people | opinions(judges, people)
+    found = list(in_views(path, file, want))
+    with Store(path, read_only=True, beside=[part_of(path.with_name("one.parquet"))]) as store:
+        tables = {name: read(store, name, FORCED) for name in REPORTS if name not in NOT_OF_ANSWERS}
+        for name, (reader, _) in VIEWS.items():
             found += faults(reader(f"report {name}", tables[name].dicts()), want, {})
         for name in BOARDS:
             found += faults(boards(name, tables[name].dicts(), want), want, {})
-        found += own_reports.faults(own_reports.made_of(file), tables)
+        made = own_reports.made_of(file)
+        found += own_reports.faults(made, tables)
         for name, table in tables.items():
-            if table.rows and name != "reference":
+            if table.rows:
                 found += [f"{name}, {why}" for why in in_formats(name, table)]
-        found += on_page("".join(page.pieces(store, Wanted(force=True))), tables)
+        text, scores = "".join(page.pieces(store, FORCED)), headlines(made)
+        found += on_page(text, tables)
+        found += page_parts(text, tables, scores)
+        found += first_screen(store, tables, want)
+        found += listed(store, scores)
+        found += in_parquet(store, tables["task_scores"], path.with_name("one.parquet"))
+        found += official_files(store, made, path.parent)
     return found
+
+
+def in_views(path: Path, file: File, want: Expected) -> Iterator[str]:
+    """The views as a notebook reads them; where there are two metric versions, those of before, too."""
+    with lbx.open_results(path) as results:
+        for name, (reader, kind) in VIEWS.items():
+            relation = results[name]
+            rows = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+            yield from faults(reader(name, rows), want, {name: kind} if kind else {})
+    held: dict[str, set[int]] = {}
+    for (_, benchmark, *_), version in file.scores:
+        held.setdefault(benchmark, set()).add(version)
+    if older := {benchmark: min(some) for benchmark, some in held.items() if len(some) > 1}:
+        of_before = expected(file, older)
+        with Store(path, read_only=True) as store:
+            store.use_metric_versions(older)
+            for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper"):
+                reader, kind = VIEWS[name]
+                claims = reader(name, store.query(f"FROM {name}").dicts())
+                mine = [claim for claim in claims if claim.key[0] != "opinion"]
+                yield from (f"with {older}, {why}" for why in faults(mine, of_before, {name: kind} if kind else {}))
+
+
+def in_parquet(store: Store, table: Table, path: Path) -> Iterator[str]:
+    write_parquet(store, "task_scores", FORCED, path)
+    with duckdb.connect() as connection:
+        held = connection.execute("FROM read_parquet(?)", [str(path)]).fetchall()
+    if held != [tuple(row) for row in table.rows]:
+        yield "parquet has other rows of task_scores"
 
 
 def in_formats(name: str, table: Table) -> Iterator[str]:
@@ -80,10 +118,6 @@ def joined(blocks: list[Grid], columns: object) -> Grid:
     return Grid(first.title, heads, body)
 
 
-MCQ = ("longbench_v2", "mcq")
-_OFFICIAL = Column("official", "official", "number", interval=True)
-
-
 def in_paper(table: Table, grids: Iterator[Grid]) -> Iterator[str]:
     """Each number of the papers' tables at its place, and no others; the best of a column bold."""
     shown: dict[tuple[str, str, str], list[str]] = {}
@@ -97,7 +131,7 @@ def in_paper(table: Table, grids: Iterator[Grid]) -> Iterator[str]:
         if row["table"] is None:
             continue
         cells = shown.get((row["row"], row["run"], row["column"]), [])
-        if not any(misprint(cell, row, _OFFICIAL) is None for cell in cells) and row["official"] is not None:
+        if not any(misprint(cell, row, OFFICIAL) is None for cell in cells) and row["official"] is not None:
             yield f"{row['line']} of {row['run']}: {row['official']!r} is printed {cells}"
 
 

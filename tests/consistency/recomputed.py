@@ -68,7 +68,7 @@ class Numbers:
         key = (self.run, *row.sample.key[:3], row.iteration)
         stored = self.file.scores.get((key, version), {})
         family = BENCHMARKS[self.benchmark]
-        if version != family.metric_version:  # an older lbx's, of which nobody knows more
+        if version != family.metric_version or not self.file.again:  # an older lbx's, of which nobody knows more
             first = sorted(stored.items(), key=lambda one: not one[1]["headline"])
             scores = {metric: one["score"] for metric, one in first}
             return replace(
@@ -108,12 +108,27 @@ class Numbers:
             for row in rows
         ]
         family = BENCHMARKS[self.benchmark]
-        lost = [
-            (row, metrics or [one.metric for one in family.score(row.sample, "")])
-            for row in self.failed.get(task, [])
-            if family.score(row.sample, "")
-        ]
+        lost = []
+        for row in self.failed.get(task, []):
+            known = [*rows, *(one for one in self.failed[task] if not one.named_alone)]
+            if row.named_alone and known:
+                sample = replace(known[0].sample, sample_id=row.sample.sample_id)
+                lost.append((replace(row, sample=sample, document=""), metrics))
+            elif own := [one.metric for one in family.score(row.sample, "")]:
+                lost.append((row, metrics or own))
         return counted + [replace(row, scores=_metrics_if(self.benchmark, some, value)) for row, some in lost]
+
+    def _holds_all_failures(self, one: Number) -> bool:
+        """Whether failures of which only the name is known have a part in a number, wherever they belong."""
+        unnamed = {task for task, rows in self.failed.items() if any(row.named_alone for row in rows)}
+        for part in one.parts if unnamed else ():
+            counts: dict[str, set[str]] = {}
+            for sample, _, _ in part.rows:
+                counts.setdefault(sample.partition("/")[0], set()).add(sample)
+            asked = {task: len({row.name for row in self.generations[task]}) for task in counts}
+            if any(task in unnamed and len(some) < asked[task] for task, some in counts.items()):
+                return False
+        return True
 
     @cached_property
     def lost(self) -> list[str]:
@@ -152,11 +167,13 @@ class Numbers:
         return found
 
     def _columns(self, one: Number, ends: Sequence[Number]) -> dict[str, Any]:
-        return {
-            "n": one.n, "score": one.score, "official": one.official, "partial": one.partial,
-            **one.sure(self.benchmark), "answered": len(one.samples), "asked": len(ends[0].samples | ends[1].samples),
-            "failed_as_0": ends[0].score, "failed_as_1": ends[1].score,
-        }  # fmt: skip
+        columns = {"n": one.n, "score": one.score, "official": one.official, "partial": one.partial}
+        columns |= one.sure(self.benchmark) | dict.fromkeys(("answered", "asked", "failed_as_0", "failed_as_1"))
+        if all(map(self._holds_all_failures, ends)):
+            asked = ends[0].samples | ends[1].samples
+            columns |= {"answered": len(one.samples), "asked": len(asked)}
+            columns |= {"failed_as_0": ends[0].score, "failed_as_1": ends[1].score}
+        return columns
 
     @cached_property
     def heads(self) -> dict[str, dict[str, Any]]:
@@ -171,12 +188,18 @@ class Numbers:
             return None
         lost = [len({row.name for row in self.generations[task]}) for task in self.lost]
         tasks = len(self.heads) + len(lost)
-        lowest, highest = (sum(row[end] for row in self.heads.values()) for end in ("failed_as_0", "failed_as_1"))
+        known = all(row["asked"] is not None for row in self.heads.values())
+        lowest, highest = (
+            sum(row[end] for row in self.heads.values()) if known else math.nan
+            for end in ("failed_as_0", "failed_as_1")
+        )
+        asked = [row["asked"] or len({one.name for one in self.generations[task]}) for task, row in self.heads.items()]
         return {
             "n": made[0].n, "score": made[0].score, **made[0].sure(self.benchmark),
-            "answered": sum(row["answered"] for row in self.heads.values()),
-            "asked": sum(row["asked"] for row in self.heads.values()) + sum(lost),
-            "failed_as_0": lowest / tasks, "failed_as_1": (highest + len(lost)) / tasks,
+            "answered": sum(row["answered"] or 0 for row in self.heads.values()),
+            "asked": sum(asked) + sum(lost),
+            "failed_as_0": lowest / tasks if known else None,
+            "failed_as_1": (highest + len(lost)) / tasks if known else None,
         }  # fmt: skip
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,10 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """A generation beside its sample; ``scores`` is empty where it failed, or is for a judge."""
+    """A generation beside its sample; ``scores`` is empty where it failed, or is for a judge.
+
+    ``named_alone``: of an imported failure nobody knows more than its name.
+    """
 
     run_id: str
     sample: Sample
@@ -29,6 +33,7 @@ class Answer:
     scores: Mapping[str, float] = field(default_factory=dict)
     partial: bool = False
     error: bool = False
+    named_alone: bool = False
 
     @property
     def failed(self) -> bool:
@@ -62,6 +67,8 @@ class File:
     ratings: list[dict[str, Any]]
     sets: dict[str, dict[str, Any]]
     items: dict[tuple[str, int], dict[str, Any]]
+    again: bool = True
+    """Whether answers are scored anew."""
 
     def of(self, run: str, benchmark: str) -> dict[str, list[Answer]]:
         """{task: its generations in the data's order}."""
@@ -77,7 +84,7 @@ class File:
         return sorted({(one.run_id, one.sample.benchmark) for one in self.answers if one.sample.benchmark != "judge"})
 
 
-def read_file(path: Path) -> File:
+def read_file(path: Path, *, again: bool = True) -> File:
     with duckdb.connect(str(path), read_only=True) as connection:
 
         def rows(table: str) -> list[dict[str, Any]]:
@@ -87,9 +94,7 @@ def read_file(path: Path) -> File:
 
         samples = {(row["benchmark"], row["task"], row["sample_id"]): row for row in rows("samples")}
         answers = [
-            _answer(row, samples[key])
-            for row in rows("generations")
-            if (key := (row["benchmark"], row["task"], row["sample_id"])) in samples
+            _answer(row, samples.get((row["benchmark"], row["task"], row["sample_id"]))) for row in rows("generations")
         ]
         scores: dict[tuple[Key, int], dict[str, dict[str, Any]]] = {}
         for row in rows("scores"):
@@ -102,10 +107,14 @@ def read_file(path: Path) -> File:
             rows("ratings"),
             {row["set_id"]: row for row in rows("rating_sets")},
             {(row["set_id"], row["item"]): row for row in rows("rating_items")},
+            again,
         )
 
 
-def _answer(row: Mapping[str, Any], sample: Mapping[str, Any]) -> Answer:
+def _answer(row: Mapping[str, Any], sample: Mapping[str, Any] | None) -> Answer:
+    if sample is None:
+        unknown = Sample(row["benchmark"], row["task"], row["sample_id"], "", "", ())
+        return Answer(row["run_id"], unknown, sys.maxsize, "", row, named_alone=True)
     made = Sample(
         row["benchmark"], row["task"], row["sample_id"], "", sample["question"],
         tuple(json.loads(sample["references"])), sample["language"], sample["length"], sample["length_unit"],

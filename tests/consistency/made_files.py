@@ -36,7 +36,7 @@ _CLASSES = ("City", "City Abbreviation", "Abbreviation", "none", "")
 
 _PRO = {
     **dict.fromkeys(("t1.1", "t2.1", "t3.1", "t5.1", "t6.1", "t7.1", "t8.1", "t9.1", "t10.1", "t11.1"), _LINES),
-    "t4.1": ("[Answer]\none", "[Answer]\none two", "[Answer]\nfour", "[Answer]\ntwo three", "[Answer]\nthe one"),
+    "t4.1": ("[Answer]\none", "[Answer]\none two", "[Answer]\nfour", "[Answer]\ntwo three", ""),
 }
 _LVEVAL = (
     "hotpotwikiqa_mixup", "loogle_SD_mixup", "loogle_CR_mixup", "loogle_MIR_mixup", "multifieldqa_en_mixup",

@@ -85,12 +85,13 @@ def average(parts: Sequence[Number], metric: str = "average", *, whole: bool, di
     together = _sum(one.percent for one in parts) / len(parts)
     whole = whole and all(one.whole for one in parts)
     strata = []
-    for one in parts:
-        alone = any(part.of_one_cluster for part in one.parts)
+    several = len({cluster for one in parts for part in one.parts for _, cluster, _ in part.rows}) > 1
+    of_one = [several and any(part.of_one_cluster for part in one.parts) for one in parts]
+    for one, alone in zip(parts, of_one, strict=True):
         for part in one.parts:
             rows = [(sample, sample if alone else cluster, v) for sample, cluster, v in part.rows]
             strata.append(Part(part.weight / len(parts), rows))
-    clustered = all(one.clustered and not any(part.of_one_cluster for part in one.parts) for one in parts)
+    clustered = all(one.clustered for one in parts) and not any(of_one)
     score = _sum(one.score for one in parts) / len(parts)
     official, partial = round(together, digits) if whole else None, any(one.partial for one in parts)
     n = sum(one.n for one in parts)

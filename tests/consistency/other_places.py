@@ -152,8 +152,9 @@ def official_files(store: Store, made: Made, folder: Path) -> Iterator[str]:
 def _file(path: Path, benchmark: str, numbers: Numbers) -> Iterator[str]:
     text = path.read_text("utf-8")
     rows = {  # of several answers to a question all but Pro's files have the first
-        task: [one for one in some if benchmark == "longbench_pro" or not one.iteration]
+        task: first
         for task, some in numbers.scored.items()
+        if (first := [one for one in some if benchmark == "longbench_pro" or not one.iteration])
     }
     if benchmark == "longbench":
         for task, said in json.loads(text).items():

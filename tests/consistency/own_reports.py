@@ -50,26 +50,30 @@ def comparison(made: Made, row: Row) -> Claims:
     both = {row.name for some in held[0].values() for row in some} & {
         row.name for some in held[1].values() for row in some
     }
-    if any(_uneven(some, both) for some in held):
-        return  # known: first and second count answers, their difference samples
     if row["difference"] is not None:
         yield "difference", row["difference"], row["score_b"] - row["score_a"]
     for column, some in zip(("score_a", "score_b"), held, strict=True):
         shared = {task: [one for one in rows if one.name in both] for task, rows in some.items()}
         shared = {task: rows for task, rows in shared.items() if rows}
-        number = _number(row, shared)
-        if number:
-            yield column, row[column], number.score
+        if number := _number(row, shared):
             yield f"n of {column}", row["n"], len(number.samples)
+            if not (_uneven(shared) and {"gov_report_summ", "meeting_summ"} & shared.keys()):  # is no mean of samples
+                yield column, row[column], _of_samples(number)
 
 
-def _uneven(tasks: dict[str, list[Answer]], names: set[str]) -> bool:
-    """Whether samples have not all as many answers: then a mean of answers is none of samples."""
-    counts: dict[str, int] = {}
-    for rows in tasks.values():
-        for row in rows:
-            counts[row.name] = counts.get(row.name, 0) + 1
-    return len({count for name, count in counts.items() if name in names}) > 1
+def _uneven(tasks: Tasks) -> bool:
+    return len({sum(one.name == other.name for other in rows) for rows in tasks.values() for one in rows}) > 1
+
+
+def _of_samples(number: Number) -> float:
+    """The number of samples, each with the mean of its answers."""
+    found = 0.0
+    for part in number.parts:
+        held: dict[str, list[float]] = {}
+        for sample, _, value in part.rows:
+            held.setdefault(sample, []).append(value)
+        found += part.weight * sum(sum(some) / len(some) for some in held.values()) / len(held)
+    return found
 
 
 def _number(row: Row, tasks: dict[str, list[Answer]]) -> Number | None:

@@ -215,9 +215,10 @@ class Numbers:
                 for row, length in zip(rows, lengths, strict=True):
                     bins.setdefault(2 ** math.ceil(math.log2(length)) if length > 0 else None, []).append(row)
                 for up_to, held in bins.items():
-                    if one := headline(self.benchmark, task, held):
-                        sure = one.sure(self.benchmark)
-                        found[task, unit, up_to] = {"metric": one.metric, "n": one.n, "score": one.score, **sure}
+                    for one in task_numbers(self.benchmark, task, held):
+                        if self.tasks[task, one.metric]["headline"]:
+                            told = {"metric": one.metric, "n": one.n, "score": one.score}
+                            found[task, unit, up_to] = told | one.sure(self.benchmark)
         return found
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import duckdb
 
 from lbx.records import Sample
-from lbx.store.rows import NO_DOCUMENT
 
 Key = tuple[Any, ...]
 
@@ -121,4 +120,4 @@ def _answer(row: Mapping[str, Any], sample: Mapping[str, Any] | None) -> Answer:
         json.loads(sample["meta"]),
     )  # fmt: skip
     document = sample["context_sha256"]
-    return Answer(row["run_id"], made, sample["position"], "" if document in (None, NO_DOCUMENT) else document, row)
+    return Answer(row["run_id"], made, sample["position"], document or "", row)

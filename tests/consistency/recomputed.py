@@ -216,7 +216,7 @@ class Numbers:
                     bins.setdefault(2 ** math.ceil(math.log2(length)) if length > 0 else None, []).append(row)
                 for up_to, held in bins.items():
                     for one in task_numbers(self.benchmark, task, held):
-                        if self.tasks[task, one.metric]["headline"]:
+                        if self.tasks.get((task, one.metric), {}).get("headline"):
                             told = {"metric": one.metric, "n": one.n, "score": one.score}
                             found[task, unit, up_to] = told | one.sure(self.benchmark)
         return found

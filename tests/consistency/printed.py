@@ -235,16 +235,19 @@ def misprints(view: Report, table: Table, grid: Grid) -> Iterator[str]:
         yield from _pivoted(view, rows, grid)
 
 
-def shown_columns(view: Report, rows: Sequence[Row]) -> list[Column]:
+def shown_columns(view: Report, rows: Sequence[Row], grid: Grid) -> list[Column]:
+    """Those that have something; how a run was asked may stand in its label instead."""
     return [
         column
         for column in view.columns
-        if column.name in rows[0] and (not column.optional or any(row[column.name] is not None for row in rows))
+        if column.name in rows[0]
+        and (not column.optional or any(row[column.name] is not None for row in rows))
+        and (column.name not in ("mode", "differs_in") or column.heading in grid.heads)
     ]
 
 
 def _plain(view: Report, rows: Sequence[Row], grid: Grid) -> Iterator[str]:
-    columns = shown_columns(view, rows)
+    columns = shown_columns(view, rows, grid)
     places = _places(columns, grid)
     if len(places) != len(columns) or len(grid.lines) != len(rows):
         yield f"{len(grid.lines)} lines of {grid.heads} for {len(rows)} rows of {[one.heading for one in columns]}"
@@ -267,7 +270,7 @@ def _pivoted(view: Report, rows: Sequence[Row], grid: Grid) -> Iterator[str]:
     """A line for each key, a column for each of the pivot's values: as many numbers as rows, in the rows' order."""
     assert view.pivot is not None
     across, number = view.pivot
-    columns = shown_columns(view, rows)
+    columns = shown_columns(view, rows, grid)
     keys: dict[tuple[Any, ...], dict[Any, Row]] = {}
     for row in rows:
         told = (row[column.name] for column in view.columns if column.name in row)

@@ -257,13 +257,10 @@ def _lines(want: Expected, key: Key) -> Columns | None:
 
 
 def _figure(key: Key, row: Columns) -> float | None:
-    """What a board shows: the official number, else the score so far in its unit and as many digits."""
-    digits = {"longbench_pro": 6, "longbench": 1, "longbench_v2": 1}.get(key[2], 2)
-    if row["score"] is None:
-        return None
-    so_far = round((1 if key[2] == "longbench_pro" else 100) * row["score"], digits)
-    value = so_far if row["official"] is None else row["official"]
-    return round(value, 2) if key[2] == "leval" else value
+    """What a board shows: the official number, else the score so far in its unit."""
+    if row["official"] is not None or row["score"] is None:
+        return row["official"]
+    return (1 if key[2] == "longbench_pro" else 100) * row["score"]
 
 
 def _may_lack(claim: Claim, column: str, said: Any) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from made_files import MadeFile, MadeRun, made_files, write
 from other_places import OFFICIAL, first_screen, headlines, listed, official_files, page_parts
 from printed import Grid, from_csv, from_html, from_json, from_latex, from_markdown, from_text, misprint, misprints
-from profiles import examples
+from profiles import files
 from readers import VIEWS, boards, faults
 from stored_file import File, read_file
 
@@ -190,7 +190,7 @@ def test_what_was_found_before(name: str, tmp_path: Path) -> None:
     assert not found, "\n".join(found[:20])
 
 
-@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
+@settings(max_examples=files(300), suppress_health_check=list(HealthCheck))
 @given(made_files())
 def test_every_place_says_what_the_answers_make(made: MadeFile) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ from hypothesis import settings
 
 QUICK = 50
 KILLS = 2
+FILES = 10
 
 settings.register_profile("quick", deadline=None, max_examples=QUICK)  # no test asserts a duration
 settings.register_profile("all", deadline=None)
@@ -14,6 +15,11 @@ settings.register_profile("all", deadline=None)
 def examples(wanted: int) -> int:
     """What ``wanted`` examples are in the profile of this test run."""
     return min(wanted, QUICK) if settings.get_current_profile_name() == "quick" else wanted
+
+
+def files(wanted: int) -> int:
+    """The same of whole results files, each of which takes seconds."""
+    return min(wanted, FILES) if settings.get_current_profile_name() == "quick" else wanted
 
 
 def kills(wanted: int) -> int:

@@ -146,13 +146,15 @@ class AddingUp:
         """A task's numbers; over a part of its samples none of them is official."""
         version, whole = self._benchmark.metric_version, self._is_whole(task, answers)
         numbers = self._aggregate(task, answers.rows)
+        head = self._benchmark.headline(task, answers.rows)
         bounds = [
             {one.metric: one for one in self._aggregate(task, rows[task])} for rows in self._filled({task: answers})
         ]
         return [
             ResultRow(
                 *self._names, task, one.metric, version, one.n, one.score, one.official if whole else None,
-                headline=position == 0, position=position, partial=one.partial or not whole, task_position=place,
+                headline=head is not None and one.metric == head.metric, position=position,
+                partial=one.partial or not whole, task_position=place,
                 **self._sureness(one, [found.get(one.metric) for found in bounds]),
             )
             for position, one in enumerate(numbers)
@@ -206,7 +208,7 @@ class AddingUp:
         """The mean of the headlines, which the leaderboard shows. A task of which all answers failed counts, too, in
         what they leave open.
         """
-        heads = [one for task, answers in tasks.items() for one in self._aggregate(task, answers.rows)[:1]]
+        heads = [one for task, answers in tasks.items() if (one := self._benchmark.headline(task, answers.rows))]
         found = Average.of(heads, whole=False)
         if found is None:
             return []

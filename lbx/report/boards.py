@@ -272,19 +272,16 @@ longbench_pro_tries = partial(
 
 
 def lveval(store: Store, wanted: Wanted) -> Table:
-    found = [with_figures(_closed(one), _means(one.figures)) for one in entries(store, wanted, "lveval")]
+    every = map(_closed, entries(store, wanted, "lveval"))
+    found = [one if one.run_id else with_figures(one, _means(one.figures)) for one in every]
     overall = {id(one): one.figures.get("overall: average") for one in found}
     ordered = sorted(found, key=lambda one: (one.note is not None, -(overall[id(one)] or 0)))
     datasets = dict.fromkeys(line.rpartition("_")[0] for one in found for line in one.figures if _level(line))
-    rows = [
-        {
-            "dataset": "all",
-            **one.row({**{level: f"length {level}: average" for level in LEVELS}, "mean": "overall: average"}),
-        }
-        for one in ordered
-    ]
-    for dataset in datasets:
+    rows: list[Row] = []
+    for dataset in ("all", *datasets):
         lines = {**{level: f"{dataset}_{level}" for level in LEVELS}, "mean": f"dataset {dataset}: average"}
+        if dataset == "all":
+            lines = {**{level: f"length {level}: average" for level in LEVELS}, "mean": "overall: average"}
         rows += [{"dataset": dataset, **row} for one in ordered if _filled(row := one.row(lines), lines)]
     return _table("lveval", rows)
 

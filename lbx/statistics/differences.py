@@ -57,7 +57,11 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         return Difference(found, None, None, None, "t", 0, 0, 0, None)
     parts = made.sums(values)
     parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(made.share * values).max(initial=_EXACT_EPSILON)]
-    wins, losses = (int(np.count_nonzero(side)) for side in (values > _EXACT_EPSILON, values < -_EXACT_EPSILON))
+    each = values  # a sample's differences, which may have a part in several strata, together
+    if len(values) > made.n:
+        _, codes = np.unique(np.concatenate([one.samples for one in a.strata]), return_inverse=True)
+        each = np.asarray(np.bincount(codes, made.share * values), float)
+    wins, losses = (int(np.count_nonzero(side)) for side in (each > _EXACT_EPSILON, each < -_EXACT_EPSILON))
     independent = len(a.strata) == 1 and made.clusters == made.n
     exact = independent and a.right_or_wrong and b.right_or_wrong
     p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(found, parts)
@@ -68,7 +72,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         half = t_quantile(0.95, found.df) * math.sqrt(found.se**2 + unseen)
         low_90, high_90 = found.value - half, found.value + half
         detectable = (t_quantile(0.975, found.df) + t_quantile(0.8, found.df)) * found.se
-    return Difference(found, low_90, high_90, p, test, wins, len(values) - wins - losses, losses, detectable)
+    return Difference(found, low_90, high_90, p, test, wins, made.n - wins - losses, losses, detectable)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

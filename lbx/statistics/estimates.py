@@ -288,8 +288,8 @@ def interval_of(made: Design, values: Floats, level: float = 0.95, *, bounded: b
         return Interval(value, None, None, None, None, made.n, made.clusters, "one cluster")
     variance = made.variance(values, means)
     inside = made.within(values)
-    share = None if inside is None else min(inside / variance, 1.0) if variance else 0.0
     se = math.sqrt(variance) if variance > (1e-12 * max(abs(value), 1e-3)) ** 2 else 0.0
+    share = None if inside is None else min(inside / variance, 1.0) if se else 0.0
     bounded = bounded and bool(values.min() >= 0) and -1e-12 <= value <= 1 + 1e-12
     low: float | None
     high: float | None

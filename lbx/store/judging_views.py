@@ -92,13 +92,13 @@ JUDGING_VIEWS: dict[str, str] = {
             FROM judgements j LEFT JOIN judges d USING (judge_id) WHERE current
             WINDOW question AS (PARTITION BY {_QUESTION})
         ), asked AS (
-            SELECT judge_id, run_id, against_run_id, bool_and(len(marks) > 0) AS all_marked,
+            SELECT judge_id, benchmark, run_id, against_run_id, bool_and(len(marks) > 0) AS all_marked,
                    list(DISTINCT marks[1]) FILTER (WHERE len(list_distinct(marks)) = 1) AS asked
             FROM rounds GROUP BY ALL
         ), weighed AS (
             SELECT r.*, all_marked, coalesce(list_filter(r.marks, lambda m: list_contains(a.asked, m)), []) AS held
-            FROM rounds r JOIN asked a ON a.judge_id = r.judge_id AND a.run_id = r.run_id
-                AND a.against_run_id IS NOT DISTINCT FROM r.against_run_id
+            FROM rounds r JOIN asked a ON a.judge_id = r.judge_id AND a.benchmark = r.benchmark
+                AND a.run_id = r.run_id AND a.against_run_id IS NOT DISTINCT FROM r.against_run_id
         )
         SELECT judge_id, judge, rubric, kind, benchmark, task, sample_id, run_id, iteration, against_run_id,
                against_iteration, answer_first, judge_iteration, state, verdict, rating, score, document_sha256,

@@ -47,7 +47,7 @@ def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection
     # In one order: sums, and intervals that are drawn, must not depend on how rows lie in the file.
     for row in store.query(f"FROM {said} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():
         of = (row[whose], *(row[name] for name in _KEY))
-        for questions in ("all", *{mark.lower() for mark in row.get("marks", ())}):
+        for questions in ("all", *(mark.lower() for mark in row.get("marks", ()))):
             for task in (None, row["task"]):
                 held.setdefault((*of, questions, task), []).append(row)
     found = []

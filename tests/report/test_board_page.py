@@ -18,7 +18,8 @@ from lbx.store import Store
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("boards") / "results.duckdb"
     with Store(path) as store:
-        levels = [answer for level in LEVELS for answer in lveval(f"factrecall_en_{level}", 1, 2)]
+        tasks = [f"{dataset}_{level}" for dataset in ("factrecall_en", "hotpotwikiqa_mixup") for level in LEVELS]
+        levels = [answer for task in tasks for answer in lveval(task, 1, 2)]
         add_run(store, "one", [*v2(6, 12), *pro(2), *trec(3, 4), *levels], model=HOSTILE)
         add_run(store, "two", [*v2(5, 12), *pro(3)], model="plain", settings={"thinking": True, "cot": True})
     return path

@@ -1,0 +1,469 @@
+"""The official rules of each family: from scored answers to its numbers, in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from plain_intervals import Part, sureness
+from stored_file import Answer
+
+from lbx.benchmarks.leval_tasks import KINDS
+from lbx.benchmarks.longbench_pro_groups import CATEGORIES as PRO_GROUPS
+from lbx.benchmarks.longbench_tasks import TASKS as LONGBENCH
+from lbx.benchmarks.longbench_v2 import DOMAINS
+from lbx.benchmarks.lveval_tasks import DATASETS, LEVELS
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number; ``percent`` is what averages over it are made of."""
+
+    metric: str
+    n: int
+    score: float
+    official: float | None
+    parts: Sequence[Part]
+    clustered: bool
+    partial: bool = False
+    percent: float = 0.0
+    whole: bool = True
+
+    @property
+    def samples(self) -> set[str]:
+        return {sample for part in self.parts for sample, _, _ in part.rows}
+
+    def sure(self, benchmark: str) -> dict[str, Any]:
+        by = "question" if benchmark == "lveval" else "document"
+        return sureness(self.parts) | {"cluster_by": by if self.clustered else "sample"}
+
+
+Rows = Sequence[Answer]
+
+
+def _sum(values: Iterable[float]) -> float:
+    total = 0.0
+    for value in values:  # left to right, as the official scripts' loops
+        total += value
+    return total
+
+
+def _part(rows: Rows, values: Sequence[float]) -> Part:
+    return Part(1.0, [(row.name, row.cluster or row.name, v) for row, v in zip(rows, values, strict=True)])
+
+
+def mean(
+    rows: Rows, metric: str, name: str = "", official: Callable[[Sequence[float]], float] | None = None
+) -> list[Number]:
+    """The mean of a metric over the rows that have it; [] without any."""
+    rows = [row for row in rows if metric in row.scores]
+    if not rows:
+        return []
+    values = [row.scores[metric] for row in rows]
+    score = _sum(values) / len(values)
+    said = official(values) if official else None
+    percent = 100 * score if said is None else said
+    part = _part(rows, values)
+    return [Number(name or metric, len(rows), score, said, [part], all(row.cluster for row in rows), percent=percent)]
+
+
+def percent(digits: int) -> Callable[[Sequence[float]], float]:
+    return lambda values: round(100 * _sum(values) / len(values), digits)
+
+
+def numpy_percent(digits: int) -> Callable[[Sequence[float]], float]:
+    return lambda values: float(np.round(100 * np.mean(values), digits))
+
+
+def average(parts: Sequence[Number], metric: str = "average", *, whole: bool, digits: int = 1) -> list[Number]:
+    """The mean of numbers, each counting once; [] of none."""
+    if not parts:
+        return []
+    together = _sum(one.percent for one in parts) / len(parts)
+    whole = whole and all(one.whole for one in parts)
+    strata = []
+    several = len({cluster for one in parts for part in one.parts for _, cluster, _ in part.rows}) > 1
+    of_one = [several and any(part.of_one_cluster for part in one.parts) for one in parts]
+    for one, alone in zip(parts, of_one, strict=True):
+        for part in one.parts:
+            rows = [(sample, sample if alone else cluster, v) for sample, cluster, v in part.rows]
+            strata.append(Part(part.weight / len(parts), rows))
+    clustered = all(one.clustered for one in parts) and not any(of_one)
+    score = _sum(one.score for one in parts) / len(parts)
+    official, partial = round(together, digits) if whole else None, any(one.partial for one in parts)
+    n = sum(one.n for one in parts)
+    return [Number(metric, n, score, official, strata, clustered, partial, together, whole)]
+
+
+Groups = dict[tuple[str, str, str], Number]
+Tasks = Mapping[str, Rows]
+
+
+def _named(grouping: str, name: str, made: Sequence[Number]) -> Groups:
+    return {(grouping, name, one.metric): one for one in made}
+
+
+# LongBench
+
+BUCKETS = {"0-4k": (0, 4000), "4-8k": (4000, 8000), "8k+": (8000, math.inf)}
+_LONGBENCH = {"rouge_l": ("rouge_l", "rouge_l_unlimited")}
+
+
+def _longbench(task: str, rows: Rows) -> list[Number]:
+    kind = LONGBENCH[task.removesuffix("_e")].metric
+    made = []
+    for metric in _LONGBENCH.get(kind, (kind,)):
+        made += mean(rows, metric, official=percent(2))
+        for bucket, (least, below) in BUCKETS.items() if task.endswith("_e") else ():
+            held = [row for row in rows if least <= row.sample.length < below]
+            made += mean(held, metric, f"{metric}/{bucket}", numpy_percent(2))
+    return made
+
+
+def _longbench_groups(tasks: Tasks) -> Groups:
+    found: Groups = {}
+    numbers = {task: _longbench(task, rows) for task, rows in tasks.items()}
+    plain = {task: made[0] for task, made in numbers.items() if made and not task.endswith("_e")}
+    if plain:
+        early = "nq" in plain  # the release that had it lacked two others
+        release = [task for task in LONGBENCH if (task not in ("samsum", "multi_news") if early else task != "nq")]
+        for suffix in ("", "_en", "_zh"):
+            languages = {suffix[1:], "code"} if suffix else {"en", "zh", "code"}
+            if suffix and not any(LONGBENCH[task].language == suffix[1:] for task in plain):
+                continue
+            members = [task for task in release if LONGBENCH[task].language in languages]
+            found |= _categories(f"category{suffix}", plain, members)
+        for name, grouping in (("en", "language"), ("zh", "language"), ("all", "overall")):
+            table = "category" if name == "all" else f"category_{name}"
+            parts = [one for (group, _, _), one in found.items() if group == table]
+            found |= _named(grouping, name, average(parts, whole=len(parts) == 6))
+    in_e = [f"{task}_e" for task, kind in LONGBENCH.items() if kind.in_e]
+    for bucket in BUCKETS:
+        heads = {
+            task: one
+            for task, made in numbers.items()
+            for one in made
+            if task.endswith("_e") and one.metric == f"{made[0].metric}/{bucket}"
+        }
+        table = _categories("category_e", heads, in_e, bucket)
+        found |= table
+        found |= _named("overall_e", "all", average(list(table.values()), bucket, whole=len(table) == 6))
+    return found
+
+
+def _categories(grouping: str, heads: Mapping[str, Number], members: Sequence[str], metric: str = "average") -> Groups:
+    found: Groups = {}
+    for category in dict.fromkeys(kind.category for kind in LONGBENCH.values()):
+        wanted = [task for task in members if LONGBENCH[task.removesuffix("_e")].category == category]
+        parts = [heads[task] for task in wanted if task in heads]
+        found |= _named(grouping, category, average(parts, metric, whole=len(parts) == len(wanted)))
+    return found
+
+
+# LongBench v2
+
+
+def _v2_parts(rows: Rows) -> dict[str, Rows]:
+    told = [(row, row.sample.meta) for row in rows]
+    return {
+        "easy": [row for row, meta in told if meta["difficulty"] == "easy"],
+        "hard": [row for row, meta in told if meta["difficulty"] != "easy"],
+        "short": [row for row, meta in told if meta["length"] == "short"],
+        "medium": [row for row, meta in told if meta["length"] == "medium"],
+        "long": [row for row, meta in told if meta["length"] not in ("short", "medium")],
+    }
+
+
+def _v2(task: str, rows: Rows) -> list[Number]:
+    said = [row for row in rows if not row.scores["empty"]]
+    made = []
+    for metric in ("accuracy", "compensated"):
+        made += mean(said, metric, official=percent(1))
+        for part, held in _v2_parts(said).items():
+            made += mean(held, metric, f"{metric}/{part}", percent(1))
+    return [*made, *mean(rows, "accuracy", "accuracy_all", percent(1)), *mean(rows, "empty", official=percent(1))]
+
+
+def _v2_groups(tasks: Tasks) -> Groups:
+    said = [row for row in tasks.get("mcq", ()) if not row.scores["empty"]]
+    held: dict[tuple[str, str], Rows] = {("overall", "all"): said}
+    for part, rows in _v2_parts(said).items():
+        held["difficulty" if part in ("easy", "hard") else "length", part] = rows
+    domains = [*DOMAINS, *sorted({row.sample.meta["domain"] for row in said} - {*DOMAINS})]
+    for domain in domains:
+        of_domain = [row for row in said if row.sample.meta["domain"] == domain]
+        subs = sorted(
+            {row.sample.meta["sub_domain"] for row in of_domain},
+            key=lambda sub: (DOMAINS[domain].index(sub) if sub in DOMAINS.get(domain, ()) else 99, sub),
+        )
+        for sub in subs:
+            held["sub_domain", f"{domain}: {sub}"] = [row for row in of_domain if row.sample.meta["sub_domain"] == sub]
+        held["domain", domain] = [row for sub in subs for row in held["sub_domain", f"{domain}: {sub}"]]
+    found: Groups = {}
+    for (grouping, name), rows in held.items():
+        official = None if grouping == "sub_domain" else percent(1)
+        for metric in ("accuracy", "compensated"):
+            found |= _named(grouping, name, mean(rows, metric, official=official))
+    return found
+
+
+# LongBench Pro
+
+_PRO_HEADS = ("summary", "rouge_l", "ndcg", "pairwise_accuracy", "accuracy", "f1", "subem")
+
+
+def _pro(task: str, rows: Rows) -> list[Number]:
+    metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+    order = (*_PRO_HEADS, "rouge_l_unlimited", "similarity")
+    made = []
+    for metric in sorted(metrics, key=order.index):
+        for one in mean(rows, metric):
+            if metric != "summary" or one.n == len(rows):
+                partial = metric == "rouge_l" and any(row.partial for row in rows)
+                made.append(replace(one, partial=partial))
+    return made
+
+
+def _pro_headline(row: Answer) -> float:
+    return next(row.scores[metric] for metric in _PRO_HEADS if metric in row.scores)
+
+
+def _pro_of(row: Answer, grouping: str) -> str:
+    meta = row.sample.meta
+    return {
+        "length": meta["token_length"], "requirement": meta["contextual_requirement"],
+        "difficulty": meta["difficulty"], "primary_task": meta["primary_task"],
+        "language": {"en": "English", "zh": "Chinese"}[row.sample.language],
+    }[grouping]  # fmt: skip
+
+
+def _pro_groups(tasks: Tasks) -> Groups:
+    rows = sorted(
+        (row for held in tasks.values() for row in held),
+        key=lambda row: (row.sample.meta["row"], row.iteration),
+    )
+    questions: dict[str, list[Answer]] = {}
+    for row in rows:
+        questions.setdefault(row.name, []).append(row)
+    times = max((row.iteration for row in rows), default=-1) + 1
+    averages = [
+        (held[0], _sum(map(_pro_headline, held)) / len(held), any(row.partial for row in held))
+        for held in questions.values()
+    ]
+    singles = [(row, _pro_headline(row), row.partial) for row in rows]
+    made_of = singles if len(rows) == times * len(questions) else averages
+    best = []
+    for n in range(1, times + 1):
+        tried = [[row for row in held if row.iteration < n] for held in questions.values()]
+        tops = [(max(held, key=_pro_headline), any(row.partial for row in held)) for held in tried if held]
+        # A question stands where its first answer among these does.
+        best.append([(row, _pro_headline(row), partial) for row, partial in tops])
+    found: Groups = {}
+
+    def add(metric: str, items: Sequence[tuple[Answer, float, bool]], of: Sequence[tuple[Answer, float, bool]] = (),
+            *, split: bool = True) -> None:  # fmt: skip
+        for grouping, names in {"overall": ("all",), **(PRO_GROUPS if split else {})}.items():
+            for name in names:
+                here, held = (
+                    [one for one in some if grouping == "overall" or _pro_of(one[0], grouping) == name]
+                    for some in (items, of or items)
+                )
+                if here:
+                    score = _sum(value for _, value, _ in here) / len(here)
+                    partial = any(one[2] for one in here)
+                    part = _part([row for row, _, _ in held], [value for _, value, _ in held])
+                    clustered = all(row.cluster for row, _, _ in held)
+                    official = None if partial or missing else score
+                    found[grouping, name, metric] = Number(
+                        metric, len(here), score, official, [part], clustered, partial
+                    )
+
+    missing = any(
+        name not in {_pro_of(row, grouping) for row, _, _ in items}
+        for items in (averages, *best)
+        for grouping, names in PRO_GROUPS.items()
+        for name in names
+    )
+    add("average", averages, made_of)
+    for place in range(times):
+        add(f"iteration {place + 1}", [one for one in singles if one[0].iteration == place], split=False)
+    for n, items in enumerate(best, 1):
+        add(f"bon@{n}", items)
+        passed = [
+            (row, float(value > 0.65 if "T4" in row.sample.meta["primary_task"] else value == 1.0), partial)
+            for row, value, partial in items
+        ]
+        add(f"pass@{n}", passed, split=False)
+    return found
+
+
+# LV-Eval
+
+
+def _lveval(task: str, rows: Rows) -> list[Number]:
+    metrics = {"keyword_f1": ("keyword_f1", "keyword_f1_paper", "f1"), "rouge_l": ("rouge_l", "rouge_l_unlimited")}
+    kind = DATASETS[task.rpartition("_")[0]].metric
+    head, *others = metrics.get(kind, (kind,))
+    return [*mean(rows, head, official=percent(2)), *(one for metric in others for one in mean(rows, metric))]
+
+
+def _lveval_groups(tasks: Tasks) -> Groups:
+    heads = {task: made[0] for task, rows in tasks.items() if (made := _lveval(task, rows))}
+    every = [f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS]
+    wanted: dict[tuple[str, str, bool], list[str]] = {("overall", "all", False): every}
+    for level in LEVELS:
+        wanted["length", level, True] = [f"{dataset}_{level}" for dataset in DATASETS]
+    for category in dict.fromkeys(kind.category for kind in DATASETS.values()):
+        datasets = [dataset for dataset, kind in DATASETS.items() if kind.category == category]
+        wanted["category", category, False] = [f"{one}_{level}" for one in datasets for level in LEVELS]
+    for dataset in DATASETS:
+        wanted["dataset", dataset, True] = [f"{dataset}_{level}" for level in LEVELS]
+    found: Groups = {}
+    for (grouping, name, published), members in wanted.items():
+        parts = [heads[task] for task in members if task in heads]
+        if len(parts) > 1:
+            whole = published and len(parts) == len(members)
+            found |= _named(grouping, name, average(parts, whole=whole, digits=2))
+    return found
+
+
+# L-Eval
+
+
+def _leval(task: str, rows: Rows) -> list[Number]:
+    kind = KINDS[task]
+    if kind == "rouge":
+        return _rouge(rows)
+    if kind == "topics":
+        of_topics = [
+            one
+            for place, name in enumerate(("first", "second", "third"))
+            for one in mean(
+                [row for row in rows if row.sample.meta["topic"] == place], "exact_match", f"exact_match/{name}",
+                percent(4),
+            )
+        ]  # fmt: skip
+        return _together(of_topics, sum(one.n for one in of_topics))
+    if kind == "statements":
+        parts = [one for metric in ("loyalty", "fact") for one in mean(rows, metric, official=percent(4))]
+        return _together(parts, max((one.n for one in parts), default=0))
+    return mean(rows, "f1" if kind == "f1" else "exact_match", official=percent(4))
+
+
+def _together(parts: Sequence[Number], n: int) -> list[Number]:
+    """Their exact_match is the mean of the rounded figures, itself not rounded."""
+    made = average(parts, "exact_match", whole=True, digits=15)
+    return [*(replace(one, n=n, official=one.percent) for one in made), *parts]
+
+
+def _rouge(rows: Rows) -> list[Number]:
+    names = ("rouge1", "rouge2", "rougeL")
+    rows = [row for row in rows if all(name in row.scores for name in names)]
+    if not rows:
+        return []
+    figures = {name: [100 * row.scores[name] for row in rows] for name in names}
+    means = {name: _sum(values) / len(values) for name, values in figures.items()}
+    whole = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
+    moved = [
+        whole / 300 * sum(figures[name][at] / means[name] if means[name] else 0.0 for name in names)
+        for at in range(len(rows))
+    ]
+    values = {"geometric_mean": moved, **{name: [one / 100 for one in held] for name, held in figures.items()}}
+    return [
+        Number(name, len(rows), value / 100, round(value, 4), [_part(rows, values[name])],
+               all(row.cluster for row in rows), percent=round(value, 4))
+        for name, value in {"geometric_mean": whole, **means}.items()
+    ]  # fmt: skip
+
+
+def _leval_groups(tasks: Tasks) -> Groups:
+    numbers = {task: {one.metric: one for one in _leval(task, rows)} for task, rows in tasks.items()}
+    closed = [task for task, kind in KINDS.items() if kind not in ("f1", "rouge") and kind != "topics"]
+    wanted = [("closed", "exact_match", closed), ("open", "f1", [task for task, kind in KINDS.items() if kind == "f1"])]
+    summaries = [task for task, kind in KINDS.items() if kind == "rouge"]
+    wanted += [("open", metric, summaries) for metric in ("rouge1", "rouge2", "rougeL")]
+    found: Groups = {}
+    for grouping, metric, members in wanted:
+        parts = [numbers[task][metric] for task in members if numbers.get(task)]
+        found |= _named(grouping, "all", average(parts, metric, whole=len(parts) == len(members), digits=2))
+    heads = [next(iter(numbers[task].values())) for task in KINDS if numbers.get(task)]
+    return found | _named("overall", "all", average(heads, whole=False))
+
+
+# lbx's own
+
+
+def _needle(task: str, rows: Rows) -> list[Number]:
+    made = [replace(one, official=100 * one.score) for one in mean(rows, "recall")]
+    return [replace(one, percent=one.official or 0.0) for one in made]
+
+
+def _needle_groups(tasks: Tasks) -> Groups:
+    rows = sorted(
+        (row for held in tasks.values() for row in held),
+        key=lambda row: (row.sample.length_unit, row.sample.length, row.sample.meta["depth"]),
+    )
+    names: Mapping[str, Callable[[Answer], str]] = {
+        "kind": lambda row: row.sample.task.partition("_")[0],
+        "language": lambda row: row.sample.language,
+        "length": lambda row: f"{row.sample.length} {row.sample.length_unit}",
+        "depth": lambda row: f"{100 * row.sample.meta['depth']:g}%",
+        "overall": lambda row: "all",
+    }
+    held: dict[tuple[str, str], list[Answer]] = {}
+    for grouping, name in names.items():
+        for row in rows:
+            held.setdefault((grouping, name(row)), []).append(row)
+    return {
+        (*place, "recall"): replace(one, official=100 * one.score)
+        for place, some in held.items()
+        for one in mean(some, "recall")
+    }
+
+
+def _own(task: str, rows: Rows) -> list[Number]:
+    metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+    order = rows[0].sample.meta["metrics"] if rows else []
+    exact: Callable[[Sequence[float]], float] = lambda values: 100 * _sum(values) / len(values)  # noqa: E731
+    return [one for metric in sorted(metrics, key=order.index) for one in mean(rows, metric, official=exact)]
+
+
+def _own_groups(tasks: Tasks) -> Groups:
+    heads = {task: made[0] for task, rows in tasks.items() if (made := _own(task, rows))}
+    languages: dict[str, list[Number]] = {}
+    for task, head in heads.items():
+        languages.setdefault(tasks[task][0].sample.language, []).append(head)
+    found: Groups = {}
+    for name, parts in languages.items() if len(languages) > 1 else ():
+        found |= _named("language", name, average(parts, whole=True))
+    if len(heads) > 1:
+        found |= _named("overall", "all", average(list(heads.values()), whole=True))
+    return found
+
+
+_FAMILIES: Mapping[str, tuple[Callable[[str, Rows], list[Number]], Callable[[Tasks], Groups]]] = {
+    "longbench": (_longbench, _longbench_groups),
+    "longbench_v2": (_v2, _v2_groups),
+    "longbench_pro": (_pro, _pro_groups),
+    "lveval": (_lveval, _lveval_groups),
+    "leval": (_leval, _leval_groups),
+    "needle": (_needle, _needle_groups),
+}
+
+
+def task_numbers(benchmark: str, task: str, rows: Rows) -> list[Number]:
+    """A task's numbers, the headline first."""
+    return _FAMILIES.get(benchmark, (_own, _own_groups))[0](task, rows)
+
+
+def headline(benchmark: str, task: str, rows: Rows) -> Number | None:
+    """The number that averages are made of; of v2 there is none where nothing was said."""
+    first = next(iter(task_numbers(benchmark, task, rows)), None)
+    return None if first and first.metric == "accuracy_all" else first
+
+
+def group_numbers(benchmark: str, tasks: Tasks) -> Groups:
+    return _FAMILIES.get(benchmark, (_own, _own_groups))[1](tasks)

@@ -1,0 +1,192 @@
+"""Places of numbers that are no report: the page's own parts, the first screen, lists of answers, official files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from expected import Expected
+from official_rules import headline, task_numbers
+from own_reports import Made
+from page_parts import Page
+from printed import NUMBER, Grid, from_html, misprint, misprints
+from readers import MARKS
+from recomputed import Numbers
+
+from lbx.errors import LbxError
+from lbx.exchange import export
+from lbx.report import overview
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import ALL, Column
+from lbx.store import Store, Table
+from lbx.store.answers import Choice, count_answers, list_answers
+
+OFFICIAL = Column("official", "official", "number", interval=True)
+Scores = Mapping[tuple[str, str, str, str, int], float]
+
+
+def headlines(made: Made) -> dict[tuple[str, str, str, str, int], float]:
+    """{(run, benchmark, task, sample, iteration): the headline score of an answer}."""
+    return {
+        (one.run_id, *one.sample.key[:3], one.iteration): next(iter(one.scores.values()))
+        for numbers in made.values()
+        for rows in numbers.scored.values()
+        for one in rows
+    }
+
+
+def listed(store: Store, scores: Scores) -> Iterator[str]:
+    """What ``lbx show`` lists."""
+    rows = list_answers(store, Choice(), 1_000_000).dicts()
+    if count_answers(store, Choice()) != len(rows):
+        yield f"show: {len(rows)} answers, counted {count_answers(store, Choice())}"
+    for row in rows:
+        sample, _, iteration = row["sample"].partition("#")
+        benchmark, task, name = sample.split("/")
+        right = scores.get((row["run_id"], benchmark, task, name, int(iteration or 0)))
+        if benchmark != "judge" and row["score"] != right:
+            yield f"show: {row['run_id']} {row['sample']} has {row['score']!r}, recomputed {right!r}"
+
+
+def first_screen(store: Store, tables: Mapping[str, Table], want: Expected) -> Iterator[str]:
+    """What ``lbx report FILE`` shows: the leaderboard, the papers' averages, what may have spoilt scores."""
+    for sheet in overview.sheets(store, ALL, Path("results.duckdb")):
+        grid = Grid(sheet.title, [column.heading for column in sheet.columns], [list(row) for row in sheet.rows])
+        view, board = REPORTS["leaderboard"], tables["leaderboard"]
+        if sheet.title == view.title and len(grid.lines) == len(board.rows):
+            yield from (f"first screen: {why}" for why in misprints(view, board, grid))
+        if sheet.title.startswith("The paper's averages: "):
+            yield from _averages(grid, tables["paper"])
+        if grid.heads[:1] == ["what may have spoilt scores"]:
+            yield from _spoilt(grid, want)
+
+
+def _averages(grid: Grid, paper: Table) -> Iterator[str]:
+    benchmark = grid.title.removeprefix("The paper's averages: ")
+    rows = [row for row in paper.dicts() if row["benchmark"] == benchmark and row["part"] == 1]
+    for line in grid.lines:
+        for head, cell in zip(grid.heads[1:], line[1:], strict=True):
+            named = [row for row in rows if row["run"] == line[0] and head in (row["column"], *row["line"].split(": "))]
+            named += [row for row in rows if row["run"] == line[0] and row["line"] == f"open: {head}"]
+            if cell and not any(misprint(cell, row, OFFICIAL) is None for row in named):
+                yield f"first screen: {line[0]}, {head}: {cell!r} of {[row['official'] for row in named]}"
+
+
+def _spoilt(grid: Grid, want: Expected) -> Iterator[str]:
+    known = {mark: [row for key, row in want.items() if key[0] == "marks" and row[mark] is not None] for mark in MARKS}
+    right = {(sum(row[mark] for row in rows), sum(row["n"] for row in rows)) for mark, rows in known.items()}
+    for _, count, share, *_ in grid.lines:
+        said = int(count.replace(",", ""))
+        if not any(said == one and abs(float(share) - 100 * one / of) < 0.0501 for one, of in right if one):
+            yield f"first screen: {count} marked, {share}%: recomputed {sorted(right)}"
+
+
+def page_parts(text: str, tables: Mapping[str, Table], scores: Scores) -> Iterator[str]:
+    """The page's paper, its sentences and its answers."""
+    yield from _paper(text, tables["paper"])
+    yield from _sentences(text, tables)
+    for one in Page(text).answers():
+        benchmark, _, task = one["task"].partition("/")
+        right = scores.get((one["run"], benchmark, task, one["id"], one["iteration"]))
+        said = one["score"]
+        if (said is None) != (right is None) or (right is not None and abs(said - right) > 0.5001e-4):
+            yield f"page, answers: {one['run']} {one['task']} {one['id']} has {said!r}, recomputed {right!r}"
+
+
+def _paper(text: str, table: Table) -> Iterator[str]:
+    view = REPORTS["paper"]
+    view = replace(view, columns=[column for column in view.columns if column.name != "benchmark"])
+    at = list(table.columns).index("benchmark") if table.rows else 0
+    grids = {grid.title: grid for grid in from_html(text) if grid.title.startswith("Official numbers: ")}
+    for benchmark in dict.fromkeys(row[at] for row in table.rows):
+        part = Table(table.columns, [row for row in table.rows if row[at] == benchmark])
+        grid = grids[f"Official numbers: {benchmark}"]
+        yield from (f"page, paper of {benchmark}: {why}" for why in misprints(view, part, grid))
+        best: dict[str, list[float]] = {}
+        for row in part.dicts():
+            if row["official"] is not None:
+                best.setdefault(row["line"], []).append(row["official"])
+        numbers = {(row["line"], row["run"]): row["official"] for row in part.dicts()}
+        for line, n in grid.bold:
+            told = numbers.get((grid.lines[line][0], grid.heads[n]))
+            if told != max(best.get(grid.lines[line][0], [0])):
+                yield f"page, paper of {benchmark}: {grid.lines[line][0]} has {told!r} of {grid.heads[n]} bold"
+
+
+def _sentences(text: str, tables: Mapping[str, Table]) -> Iterator[str]:
+    """Numbers with intervals in the page's sentences are those of the leaderboard, or of the comparison."""
+    found = re.search(r'<section[^>]*id="findings".*?</section>', text, re.S)
+    said = re.sub("<[^>]*>", "", found[0]) if found else ""
+    held = [(row["score"], row.get("low"), row.get("high")) for row in tables["leaderboard"].dicts()]
+    held += [(row["difference"], row["low"], row["high"]) for row in tables["comparison"].dicts()]
+    held += [(row["score"], row["failed_as_0"], row["failed_as_1"]) for row in tables["leaderboard"].dicts()]
+    for value, low, high in re.findall(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]", said):
+        ends = (value, low, high)
+        if not any(None not in one and all(abs(float(a) - 100 * b) <= 0.05001 for a, b in zip(ends, one, strict=True))
+                   for one in held):  # fmt: skip
+            yield f"page, what stands out: {value} [{low}, {high}]"
+
+
+# Official result files
+
+
+def official_files(store: Store, made: Made, folder: Path) -> Iterator[str]:
+    """What ``lbx export --results`` writes: numbers over the answers that are there."""
+    for number, ((run, benchmark), numbers) in enumerate(made.items()):
+        to = folder / f"{number}"
+        try:
+            export(store, benchmark, run, to, results=True)
+        except LbxError:
+            continue  # the official script would stop, or there is none
+        for path in sorted(to.rglob("*")):
+            if path.is_file():
+                yield from (f"export of {run}, {path.name}: {why}" for why in _file(path, benchmark, numbers))
+
+
+def _file(path: Path, benchmark: str, numbers: Numbers) -> Iterator[str]:
+    text = path.read_text("utf-8")
+    rows = {  # of several answers to a question all but Pro's files have the first
+        task: first
+        for task, some in numbers.scored.items()
+        if (first := [one for one in some if benchmark == "longbench_pro" or not one.iteration])
+    }
+    if benchmark == "longbench":
+        for task, said in json.loads(text).items():
+            right: Any = task_numbers(benchmark, task, rows[task])[0].official if task in rows else None
+            if isinstance(said, dict):  # E's, NaN in a bucket without samples
+                of_e = task_numbers(benchmark, f"{task}_e", rows[f"{task}_e"])
+                made = {one.metric.removeprefix(f"{of_e[0].metric}/"): one for one in of_e}
+                right = {bucket: made[bucket].official for bucket in said if bucket in made}
+            shown = {b: v for b, v in said.items() if v == v} if isinstance(said, dict) else said
+            if shown != right:
+                yield f"{task} is {said!r}, recomputed {right!r}"
+    elif benchmark == "lveval" and path.suffix == ".json":
+        for task, said in json.loads(text).items():
+            right = headline(benchmark, task, rows[task]).official
+            if said != right:
+                yield f"{task} is {said!r}, recomputed {right!r}"
+    elif benchmark == "longbench_v2":
+        said = [float(one) for one in text.splitlines()[1].split("\t")[1:]]
+        made = {one.metric: one.official for one in task_numbers(benchmark, "mcq", rows["mcq"])}
+        right = [made["accuracy"], *(made[f"accuracy/{part}"] for part in ("easy", "hard", "short", "medium", "long"))]
+        if said != right:
+            yield f"{said!r}, recomputed {right!r}"
+    elif benchmark == "leval" and path.suffix == ".csv":
+        (row,) = csv.DictReader(io.StringIO(text))
+        for task, held in rows.items():
+            first, *others = task_numbers(benchmark, task, held)
+            of_cell = others if first.metric == "geometric_mean" else [first]
+            right = "/".join(f"{one.official:.2f}" for one in of_cell)
+            if task in row and row[task] != right:
+                yield f"{task} is {row[task]}, recomputed {right}"
+    elif benchmark == "longbench_pro" and path.name.endswith("_summary.json"):
+        said = json.loads(text)["average_overall_metric"]
+        right = numbers.groups["overall", "all", "average"]["score"]
+        if abs(said - right) > 1e-12:
+            yield f"average is {said!r}, recomputed {right!r}"

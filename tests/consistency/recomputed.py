@@ -1,0 +1,257 @@
+"""The one recomputation: from a file's answers to every number that lbx makes of them, in plain Python.
+
+Scores are the benchmarks' own functions of each answer; everything after that is made here once more, by the official
+rules of each family and the formulas of docs/intervals.md, and by none of lbx's code that adds up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from official_rules import Number, average, group_numbers, headline, task_numbers
+from stored_file import Answer, File
+
+from lbx.benchmarks import BENCHMARKS
+
+
+def _metrics_if(benchmark: str, metrics: Iterable[str], value: float) -> dict[str, float]:
+    made = dict.fromkeys(metrics, value)
+    return made | {"empty": 0.0} if benchmark == "longbench_v2" else made
+
+
+@dataclass
+class Numbers:
+    """A run's numbers of one benchmark; ``added_up``: whether a run has ended, so that there are others than of tasks.
+
+    ``versions``: metric versions to show, by benchmark; else each task's newest.
+    """
+
+    file: File
+    run: str
+    benchmark: str
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def generations(self) -> dict[str, list[Answer]]:
+        return self.file.of(self.run, self.benchmark)
+
+    @cached_property
+    def version(self) -> dict[str, int]:
+        """{task: the metric version that counts}."""
+        held: dict[str, set[int]] = {}
+        for (key, version), _ in self.file.scores.items():
+            if key[:2] == (self.run, self.benchmark):
+                held.setdefault(key[2], set()).add(version)
+        wanted = self.versions.get(self.benchmark)
+        newest = {task: max(some) if wanted is None else wanted for task, some in held.items()}
+        return {task: version for task, version in newest.items() if version in held[task]}
+
+    @cached_property
+    def scored(self) -> dict[str, list[Answer]]:
+        """{task: its scored answers in the data's order}, tasks in their paper's order."""
+        family = BENCHMARKS[self.benchmark]
+        found: dict[str, list[Answer]] = {}
+        known = list(family.known_tasks)
+        order = {task: (known.index(task) if task in known else len(known), task) for task in self.version}
+        for task in sorted(self.version, key=order.__getitem__):
+            rows = [self._scored(row, self.version[task]) for row in self.generations[task] if not row.failed]
+            if rows := [row for row in rows if row.scores]:
+                found[task] = rows
+        return found
+
+    def _scored(self, row: Answer, version: int) -> Answer:
+        key = (self.run, *row.sample.key[:3], row.iteration)
+        stored = self.file.scores.get((key, version), {})
+        family = BENCHMARKS[self.benchmark]
+        if version != family.metric_version or not self.file.again:  # an older lbx's, of which nobody knows more
+            first = sorted(stored.items(), key=lambda one: not one[1]["headline"])
+            scores = {metric: one["score"] for metric, one in first}
+            return replace(
+                row, scores=scores, partial=any(one["partial"] for one in stored.values()),
+                error=any(one["error"] for one in stored.values()),
+            )  # fmt: skip
+        similarity = stored["similarity"]["score"] if "similarity" in stored else None
+        made = family.score(row.sample, row.row["output"] or "", similarity=similarity)
+        return replace(
+            row, scores={one.metric: one.score for one in made}, partial=any(one.partial for one in made),
+            error=any(one.error for one in made),
+        )  # fmt: skip
+
+    @cached_property
+    def failed(self) -> dict[str, list[Answer]]:
+        return {task: held for task, rows in self.generations.items() if (held := [row for row in rows if row.failed])}
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """{task: its samples in the bundle}, where the file knows."""
+        told = json.loads(self.file.runs[self.run]["task_samples"] or "{}")
+        prefix = f"{self.benchmark}/"
+        return {name.removeprefix(prefix): count for name, count in told.items() if name.startswith(prefix)}
+
+    def is_whole(self, task: str) -> bool:
+        """Whether every sample of the bundle has a score, as often as any."""
+        rows = self.scored[task]
+        times = 1 + max(row.iteration for row in rows)
+        return task not in self.counts or len(rows) >= self.counts[task] * times
+
+    def _filled(self, task: str, value: float) -> list[Answer]:
+        """What does not count as all wrong, or as all right; else as it is."""
+        rows = self.scored.get(task, [])
+        metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+        counted = [
+            replace(row, scores=_metrics_if(self.benchmark, metrics, value)) if row.scores.get("empty") else row
+            for row in rows
+        ]
+        family = BENCHMARKS[self.benchmark]
+        lost = []
+        for row in self.failed.get(task, []):
+            known = [*rows, *(one for one in self.failed[task] if not one.named_alone)]
+            if row.named_alone and known:
+                sample = replace(known[0].sample, sample_id=row.sample.sample_id)
+                lost.append((replace(row, sample=sample, document=""), metrics))
+            elif own := [one.metric for one in family.score(row.sample, "")]:
+                lost.append((row, metrics or own))
+        return counted + [replace(row, scores=_metrics_if(self.benchmark, some, value)) for row, some in lost]
+
+    def _holds_all_failures(self, one: Number) -> bool:
+        """Whether failures of which only the name is known have a part in a number, wherever they belong."""
+        unnamed = {task for task, rows in self.failed.items() if any(row.named_alone for row in rows)}
+        for part in one.parts if unnamed else ():
+            counts: dict[str, set[str]] = {}
+            for sample, _, _ in part.rows:
+                counts.setdefault(sample.partition("/")[0], set()).add(sample)
+            asked = {task: len({row.name for row in self.generations[task]}) for task in counts}
+            if any(task in unnamed and len(some) < asked[task] for task, some in counts.items()):
+                return False
+        return True
+
+    @cached_property
+    def lost(self) -> list[str]:
+        """Tasks of which every answer failed."""
+        return [task for task, rows in self.generations.items() if all(row.failed for row in rows)]
+
+    @cached_property
+    def tasks(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """{(task, metric): the number's columns}."""
+        found = {}
+        for task, rows in self.scored.items():
+            whole, head = self.is_whole(task), headline(self.benchmark, task, rows)
+            ends = [{one.metric: one for one in task_numbers(self.benchmark, task, self._filled(task, value))}
+                    for value in (0.0, 1.0)]  # fmt: skip
+            for place, one in enumerate(task_numbers(self.benchmark, task, rows)):
+                shown = replace(one, official=one.official if whole else None, partial=one.partial or not whole)
+                found[task, one.metric] = self._columns(shown, [end[one.metric] for end in ends]) | {
+                    "headline": head is not None and one.metric == head.metric, "position": place,
+                }  # fmt: skip
+        return found
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, str, str], dict[str, Any]]:
+        """{(grouping, name, metric): the number's columns}."""
+        # A number is official where it is the same without the tasks that lack samples.
+        whole = group_numbers(self.benchmark, {task: r for task, r in self.scored.items() if self.is_whole(task)})
+        ends = [
+            group_numbers(self.benchmark, {task: self._filled(task, value) for task in (*self.scored, *self.lost)})
+            for value in (0.0, 1.0)
+        ]
+        found = {}
+        for place, one in group_numbers(self.benchmark, self.scored).items():
+            sure = place in whole and whole[place].n == one.n
+            shown = one if sure else replace(one, official=None, partial=True)
+            found[place] = self._columns(shown, [end[place] for end in ends])
+        return found
+
+    def _columns(self, one: Number, ends: Sequence[Number]) -> dict[str, Any]:
+        columns = {"n": one.n, "score": one.score, "official": one.official, "partial": one.partial}
+        columns |= one.sure(self.benchmark) | dict.fromkeys(("answered", "asked", "failed_as_0", "failed_as_1"))
+        if all(map(self._holds_all_failures, ends)):
+            asked = ends[0].samples | ends[1].samples
+            columns |= {"answered": len(one.samples), "asked": len(asked)}
+            columns |= {"failed_as_0": ends[0].score, "failed_as_1": ends[1].score}
+        return columns
+
+    @cached_property
+    def heads(self) -> dict[str, dict[str, Any]]:
+        return {task: row for (task, _), row in self.tasks.items() if row["headline"]}
+
+    @cached_property
+    def mean(self) -> dict[str, Any] | None:
+        """What the leaderboard shows: the mean of the headlines."""
+        heads = [headline(self.benchmark, task, rows) for task, rows in self.scored.items()]
+        made = average([one for one in heads if one], whole=False)
+        if not made:
+            return None
+        lost = [len({row.name for row in self.generations[task]}) for task in self.lost]
+        tasks = len(self.heads) + len(lost)
+        known = all(row["asked"] is not None for row in self.heads.values())
+        lowest, highest = (
+            sum(row[end] for row in self.heads.values()) if known else math.nan
+            for end in ("failed_as_0", "failed_as_1")
+        )
+        asked = [row["asked"] or len({one.name for one in self.generations[task]}) for task, row in self.heads.items()]
+        return {
+            "n": made[0].n, "score": made[0].score, **made[0].sure(self.benchmark),
+            "answered": sum(row["answered"] or 0 for row in self.heads.values()),
+            "asked": sum(asked) + sum(lost),
+            "failed_as_0": lowest / tasks if known else None,
+            "failed_as_1": (highest + len(lost)) / tasks if known else None,
+        }  # fmt: skip
+
+    @cached_property
+    def lengths(self) -> dict[tuple[str, str, int | None], dict[str, Any]]:
+        """{(task, unit, length up to): the headline there}."""
+        found = {}
+        for task, rows in self.scored.items():
+            units = {rows[0].sample.length_unit: [row.sample.length for row in rows]}
+            if any(row.row["original_tokens"] for row in rows):
+                units["prompt tokens"] = [row.row["original_tokens"] or 0 for row in rows]
+            for unit, lengths in units.items():
+                bins: dict[int | None, list[Answer]] = {}
+                for row, length in zip(rows, lengths, strict=True):
+                    bins.setdefault(2 ** math.ceil(math.log2(length)) if length > 0 else None, []).append(row)
+                for up_to, held in bins.items():
+                    for one in task_numbers(self.benchmark, task, held):
+                        if self.tasks.get((task, one.metric), {}).get("headline"):
+                            told = {"metric": one.metric, "n": one.n, "score": one.score}
+                            found[task, unit, up_to] = told | one.sure(self.benchmark)
+        return found
+
+
+def marks(rows: Sequence[Answer]) -> dict[str, int | None]:
+    """Counts of the report ``guards``; None of what is known of no answer."""
+
+    def known(column: str, holds: Callable[[Any], bool], *, some: Callable[[Any], bool] | None = None) -> int | None:
+        held = [row.row for row in rows if (some(row.row) if some else row.row[column] is not None)]
+        return sum(bool(holds(row)) for row in held) if held else None
+
+    def thought(row: Any) -> bool:
+        return row["reasoning_closed"] is not None or row["stop_in_reasoning"] is not None
+
+    of_length = sum(row.row["finish_reason"] == "length" and row.row["reasoning_closed"] is not False for row in rows)
+    return {
+        "n": len(rows),
+        "empty_prompts": sum(row.row["error_type"] == "EmptyPromptError" for row in rows),
+        "failed": sum(row.failed and row.row["error_type"] != "EmptyPromptError" for row in rows),
+        "doubled_bos": known("bos_tokens", lambda row: row["bos_tokens"] > 1),
+        "reasoning_unclosed": known("", lambda row: row["reasoning_closed"] is False, some=thought),
+        "answers_cut": of_length if any(row.row["finish_reason"] is not None for row in rows) else None,
+        "stop_in_reasoning": known("stop_in_reasoning", lambda row: row["stop_in_reasoning"]),
+        "truncated": known("truncated", lambda row: row["truncated"]),
+        "tokens_cut": sum(row.row["tokens_cut"] or 0 for row in rows)
+        if any(row.row["truncated"] is not None for row in rows)
+        else None,
+        "reference_cut": sum(bool(row.row["reference_cut"]) for row in rows)
+        if any(row.row["truncated"] is not None for row in rows)
+        else None,
+    }
+
+
+def every(file: File, versions: Mapping[str, int] | None = None) -> Iterator[Numbers]:
+    """The numbers of each run and benchmark that models answered."""
+    for run, benchmark in file.pairs:
+        yield Numbers(file, run, benchmark, versions or {})

@@ -434,7 +434,7 @@ class Journey:
     def carry(self, file: str, to: str, run: int, benchmark: str = "tales", kill: int = 0) -> None:
         """``lbx export`` of a run, ``lbx import`` of its files, and export again."""
         runs = [one for one in self.runs(file) if any(key[:2] == (one, benchmark) for key in self.held[file].answers)]
-        if not runs or file == to:
+        if not runs or file == to or not self.path(to).parent.is_dir():
             return
         name = runs[run % len(runs)]
         exported = {

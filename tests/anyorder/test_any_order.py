@@ -120,6 +120,6 @@ def test_any_order_of_commands(new_journey: Callable[[], Journey]) -> None:
             stateful_step_count=COMMANDS,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
-            **({"phases": [Phase.generate]} if os.environ.get("EXPLORE") else {}),
+            **({"phases": [Phase.reuse, Phase.generate]} if os.environ.get("EXPLORE") else {}),
         ),
     )

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from command_line import Done, Lbx
 from killing import Answers, Watch, watched
 from known import KNOWN
-from ledger import RATING, Held, Rating, check, check_views
+from ledger import ANSWER, RATING, Held, Rating, check, check_views
 from small_world import Key, World
 
+import lbx.benchmarks.own
 import lbx.engine.runner
 from lbx.backends.scripted import ScriptedBackend
 from lbx.cluster.folder import RunFolder
 from lbx.engine.planning.shards import read_shards
-from lbx.errors import BackendError, UsageError
+from lbx.errors import BackendError, StoreError, UsageError
 from lbx.people.book import Book, Said
 from lbx.people.choosing import rating_set
 from lbx.people.collecting import collected
@@ -75,16 +77,44 @@ class Journey:
         answered = {key[0] for key in self.held[name].answers} if name in self.held else set()
         return sorted(run for run, kind in kinds.items() if run in answered and (kind[0] == "judge") == judges)
 
+    def is_there(self, name: str) -> bool:
+        """Whether there is such a results file; a run that was killed as it began may have left one without tables."""
+        if name not in self.held or not self.path(name).exists():
+            assert name not in self.held or not self.held[name].answers, "a results file is gone"
+            return False
+        return bool(self.held[name].answers) or bool(_runs_in(self.path(name)))
+
     def check(self, *names: str) -> None:
         for name in names:
-            if self.path(name).exists():
+            if self.is_there(name):
+                self._check_right(name)
                 check(self.path(name), self.held[name], self._empty)
 
     def look_at_reports(self) -> None:
         """What reports show of each whole file."""
         for name, held in self.held.items():
-            if self.path(name).exists() and not held.dirty:
+            if self.is_there(name) and not held.dirty | held.behind:
                 check_views(self.path(name), self._empty)
+
+    def _check_right(self, name: str) -> None:
+        """How many of the numbers are right, counted by hand; the official number is one of all of the questions."""
+        held, questions = self.held[name], self.world.questions["tales/numbers"]
+        with Store(self.path(name), read_only=True) as store:
+            shown = store.query("SELECT run_id, n, score, official FROM task_scores WHERE task = 'numbers'").rows
+        numbers = {run: rest for run, *rest in shown}
+        for run in {key[0] for key in held.answers} - held.dirty - held.behind:
+            if held.kinds[run][0] == "import" and 23 in KNOWN:
+                continue
+            said = {key[3:]: answer[0] or "" for key, answer in held.answers.items()
+                    if key[:3] == (run, "tales", "numbers") and not answer[1]}  # fmt: skip
+            if not said:
+                assert run not in numbers
+                continue
+            right = [questions[sample] in text for (sample, _), text in said.items()]
+            n, score, official = numbers[run]
+            assert (n, score) == (len(right), pytest.approx(sum(right) / len(right)))
+            times = 1 + max(iteration for _, iteration in said)
+            assert (official is not None) == (len(said) == times * len(questions)), (run, official, said)
 
     # Commands
 
@@ -120,6 +150,7 @@ class Journey:
         kill: int = 0,
     ) -> None:
         """``lbx run`` of these questions, and what must come of it."""
+        retry = () if 15 in KNOWN else retry
         held = self.held.get(file, Held())
         model, path = self.folder / "m.jsonl", self.path(file)
         scratch = scratch and not self._goes_around_log(path)
@@ -147,19 +178,21 @@ class Journey:
         run = told["run_id"]
         self._is_named(kind, name, run)
         after = {**begun}
-        self._forget_wrong(after, run, retry)
         for key in asked:
-            after.setdefault((run, *key), self._answer(kind[1], key, mood))
+            if (run, *key) not in after or self._is_asked_again(after[run, *key], retry):
+                after[run, *key] = self._answer(kind[1], key, mood)
         failures = any(key[0] == run and failed for key, (_, failed) in after.items())
         assert done.returncode == (3 if failures else 0), done.stderr
         held.kinds[run] = kind
         held.dirty.discard(run)
+        if any(key[0] == "tales" for key in asked):
+            held.behind.discard(run)
         self._keep(file, held, after)
         self.check(file)
 
     def score(self, file: str, kill: int = 0) -> None:
         """``lbx score``."""
-        if not self.path(file).exists():
+        if not self.is_there(file):
             return
         held = self.held[file]
         self._forget_disk(held)
@@ -170,11 +203,12 @@ class Journey:
         else:
             assert done.returncode == 0, done.stderr
             held.dirty.clear()
+            held.behind.clear()
         self.check(file)
 
     def merge(self, sources: tuple[str, ...], output: str, *, force: bool = False, kill: int = 0) -> None:
         """``lbx merge`` of files; what only the replaced file holds stays in it, or the merge is refused."""
-        sources = tuple(name for name in dict.fromkeys(sources) if self.path(name).exists() and name != output)
+        sources = tuple(name for name in dict.fromkeys(sources) if self.is_there(name) and name != output)
         there = self.held.get(output)
         if not sources or (there and force and 4 in KNOWN and not self._within(there, sources)):
             return
@@ -189,31 +223,45 @@ class Journey:
         self.check(*sources, output)
 
     def _merged(self, done: Done, sources: list[Held], output: str, *, force: bool) -> None:
+        """What became of a merge: all that the files hold, and what the replaced one held beside; or a refusal."""
         there = self.held.get(output)
-        held = self._joined(sources)
-        if held is None or (there and not force):
+        joined = self._joined([*sources, *([there] if there and 4 not in KNOWN else [])])
+        if joined is None or (there and not force):
             assert done.returncode in (1, 2), done.stderr
             return
-        failures = any(failed for _, failed in held.answers.values())
-        if there and done.returncode in (1, 2):  # what it holds is named, and stays
-            assert not self._is_part(there, held), done.stderr
-            return
-        if there:
-            held = self._replaced(there, held)
+        with Store(self.path(output), read_only=True) as store:
+            held = {tuple(row[:5]): tuple(row[5:]) for row in store.query(f"SELECT {ANSWER} FROM generations").rows}
+        for key, ways in joined.unsure.items():
+            assert held[key] in ways
+            joined.answers[key] = held[key]
+        failures = any(failed for _, failed in joined.answers.values())
         assert done.returncode == (3 if failures else 0), done.stderr
-        self.held[output] = held
+        joined.unsure.clear()
+        joined.journal = there.journal if there else set()
+        self.held[output] = joined
 
     @staticmethod
-    def _joined(sources: list[Held]) -> Held | None:
-        """All that some files hold; None where they contradict each other."""
+    def _joined(files: list[Held]) -> Held | None:
+        """All that some files hold; None where they contradict each other.
+
+        Of failures and empty answers to one question the newer counts; which that is this ledger does not know.
+        """
         joined = Held()
-        for one in sources:
-            for mine, theirs in ((joined.answers, one.answers), (joined.kinds, one.kinds)):
-                if any(mine[name] != theirs[name] for name in mine.keys() & theirs.keys()):
-                    return None
-                mine.update(theirs)  # type: ignore[arg-type]
+        for one in files:
+            if any(joined.kinds.get(run, kind) != kind for run, kind in one.kinds.items()):
+                return None
+            joined.kinds |= one.kinds
             joined.ratings |= one.ratings
             joined.dirty |= one.dirty
+            joined.behind |= one.behind
+        for key in {key for one in files for key in one.answers}:
+            ways = {one.answers[key] for one in files if key in one.answers}
+            good = {answer for answer in ways if answer[0]}
+            if len(good) > 1 or (4 in KNOWN and len(ways) > 1):
+                return None
+            joined.answers[key] = min(good or ways, key=repr)
+            if not good and len(ways) > 1:
+                joined.unsure[key] = ways
         return joined
 
     @staticmethod
@@ -223,14 +271,6 @@ class Journey:
     def _within(self, part: Held, sources: tuple[str, ...]) -> bool:
         whole = self._joined([self.held[name] for name in sources])
         return whole is None or self._is_part(part, whole)
-
-    @staticmethod
-    def _replaced(there: Held, held: Held) -> Held:
-        """What a file holds into which others were merged: theirs, and what only it held."""
-        return Held(
-            there.answers | held.answers, there.kinds | held.kinds, there.ratings | held.ratings, there.journal,
-            there.dirty | held.dirty,
-        )  # fmt: skip
 
     def deal(self, weights: int, tasks: str) -> None:
         """``lbx submit``: a run in two shards."""
@@ -263,7 +303,7 @@ class Journey:
 
     def gather(self, *, force: bool = False, kill: int = 0) -> None:
         """``lbx merge`` of a cluster's folder."""
-        shards = tuple(name for name in (f"cluster/shards/{n:04d}" for n in range(2)) if self.path(name).exists())
+        shards = tuple(name for name in (f"cluster/shards/{n:04d}" for n in range(2)) if self.is_there(name))
         output = "cluster/results"
         there = self.held.get(output)
         if not shards or (there and force and 4 in KNOWN and not self._within(there, shards)):
@@ -391,7 +431,7 @@ class Journey:
 
     def collect(self, file: str, kill: int = 0) -> None:
         """``lbx rate --collect``."""
-        if not self.path(file).exists():
+        if not self.is_there(file):
             return
         held, path = self.held[file], self.path(file)
         self._forget_disk(held)
@@ -461,6 +501,7 @@ class Journey:
             held.kinds[carried] = kind
             held.answers |= {(carried, *key): answer for key, answer in exported.items()}
             held.dirty.discard(carried)
+            held.behind.discard(carried)
             self.held[to] = held
             again = self.folder / "again"
             shutil.rmtree(again, ignore_errors=True)
@@ -470,6 +511,13 @@ class Journey:
                 (one.name, one.read_bytes()) for one in sorted(files.iterdir())
             ]
         self.check(file, to)
+
+    def upgrade(self) -> None:
+        """From now on lbx has a newer metric for the tales."""
+        own = lbx.benchmarks.own.OwnBenchmark
+        self._patches.enter_context(mock.patch.object(own, "metric_version", own.metric_version + 1))
+        for held in self.held.values():
+            held.behind |= {key[0] for key in held.answers if key[1] == "tales"}
 
     # What becomes of a file
 
@@ -497,21 +545,16 @@ class Journey:
             for change in watch.committed.get(path, ()):
                 change(held.answers)
         self.held[file] = held
-        if not path.exists():
-            assert not held.answers
-            if not scratch:
-                del self.held[file]
 
     def _name_killed(self, file: str, kind: tuple[Any, ...], name: str | None) -> None:
-        """A killed command did not say what its run is called."""
-        if not self.path(file).exists():
-            return
+        """A killed command did not say what its run is called, if it came to have one."""
         held = self.held[file]
-        keys = {**held.answers, **(held.pending or {})}
-        new = {key[0] for key in keys} - held.kinds.keys()
+        left = [*(self.folder / "disk").glob(f"*/{self.path(file).name}")] if held.pending is not None else []
+        entered = {run for path in (self.path(file), *left) for run in _runs_in(path)}
+        new = entered - held.kinds.keys()
         assert len(new) <= 1, new
         run = new.pop() if new else name or self.names.get(kind)
-        if run is not None:
+        if run in entered:
             self._is_named(kind, name, run)
             held.kinds[run] = kind
             held.dirty.add(run)
@@ -536,10 +579,10 @@ class Journey:
             for one in self.held.values():
                 one.pending = None
 
-    def _forget_wrong(self, answers: Answers, run: str, retry: tuple[str, ...]) -> None:
-        for key, (output, failed) in list(answers.items()):
-            if key[0] == run and (("failed" in retry and failed) or ("empty" in retry and output == "")):
-                del answers[key]
+    @staticmethod
+    def _is_asked_again(answer: tuple[str | None, bool], retry: tuple[str, ...]) -> bool:
+        output, failed = answer
+        return "failed" in retry if failed else "empty" in retry and not output
 
     # The model
 
@@ -567,6 +610,15 @@ class Journey:
 
         with mock.patch.object(ScriptedBackend, "_answer", in_mood):
             yield
+
+
+def _runs_in(path: Path) -> list[str]:
+    """None where there is no results file, or one without tables."""
+    try:
+        with Store(path, read_only=True) as store:
+            return [run for (run,) in store.query("SELECT run_id FROM runs").rows]
+    except StoreError:
+        return []
 
 
 def _ratings(records: list[dict[str, Any]]) -> set[Rating]:

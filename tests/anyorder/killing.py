@@ -85,8 +85,7 @@ def watched(folder: Path, moment: int = 0) -> Iterator[Watch]:
 
 
 def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
-    begin, write, forget = Store.__init__, Store.write, Store.forget_answers
-    transaction, close = Store.transaction, Store.close
+    begin, write, transaction, close = Store.__init__, Store.write, Store.transaction, Store.close
     publish, note = copies.Copies._publish, copies._note_copy
     changes: dict[int, Callable[[Answers], None]] = {}
 
@@ -106,11 +105,6 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
     def writes(self: Store, **rows: Any) -> None:
         changes[id(self)] = _writing(rows.get("generations", ()))
         write(self, **rows)
-
-    def forgets(self: Store, run_id: str, *, failed: bool, empty: bool) -> int:
-        if failed or empty:
-            changes[id(self)] = _forgetting(run_id, failed=failed, empty=empty)
-        return forget(self, run_id, failed=failed, empty=empty)
 
     @contextlib.contextmanager
     def transacts(self: Store) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -136,7 +130,6 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
     return [
         (Store, "__init__", begins),
         (Store, "write", writes),
-        (Store, "forget_answers", forgets),
         (Store, "transaction", transacts),
         (Store, "close", closes),
         (copies.Copies, "_publish", publishes),
@@ -150,12 +143,3 @@ def _writing(rows: tuple[GenerationRow, ...]) -> Callable[[Answers], None]:
         for row in rows
     }
     return lambda answers: answers.update(written)
-
-
-def _forgetting(run_id: str, *, failed: bool, empty: bool) -> Callable[[Answers], None]:
-    def change(answers: Answers) -> None:
-        for key, (output, wrong) in list(answers.items()):
-            if key[0] == run_id and ((failed and wrong) or (empty and not wrong and not (output or "").strip())):
-                del answers[key]
-
-    return change

@@ -11,6 +11,7 @@ from typing import Any
 
 from killing import Answers
 
+from lbx.benchmarks import BENCHMARKS
 from lbx.runs.scoring import score_with
 from lbx.store import Store, opinions
 from lbx.store.numbers import TABLES
@@ -29,6 +30,7 @@ _MADE_OF = {
 """{table: columns that numbers are made of}."""
 _WANTED: dict[str, dict[str, list[dict[str, Any]]]] = {}
 """{what numbers are made of: these, made from scratch}: a file takes longer to make than to read."""
+ANSWER = "run_id, benchmark, task, sample_id, iteration, output, error IS NOT NULL"
 RATING = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration, score, verdict, created_at"
 Rating = tuple[Any, ...]
 
@@ -43,6 +45,8 @@ class Held:
         ratings: every rating that was moved into it.
         journal: those that its journal has, said and not moved yet.
         dirty: runs of which a command was killed, until one that adds up their numbers ends.
+        behind: runs that an older lbx has scored last.
+        unsure: of answers that may be one or the other, both.
         pending: what a killed run has left on its scratch disk, beside this file.
     """
 
@@ -51,17 +55,15 @@ class Held:
     ratings: set[Rating] = field(default_factory=set)
     journal: set[Rating] = field(default_factory=set)
     dirty: set[str] = field(default_factory=set)
+    behind: set[str] = field(default_factory=set)
+    unsure: dict[Any, set[Any]] = field(default_factory=dict)
     pending: Answers | None = None
-
-    def copy(self) -> Held:
-        return Held({**self.answers}, {**self.kinds}, {*self.ratings}, {*self.journal}, {*self.dirty}, self.pending)
 
 
 def check(path: Path, held: Held, empty: Path) -> None:
     """The file holds every committed row, each once and under its own run's name, and the numbers made of them."""
     with Store(path, read_only=True) as store:
-        columns = "run_id, benchmark, task, sample_id, iteration, output, error IS NOT NULL"
-        rows = store.query(f"SELECT {columns} FROM generations").rows
+        rows = store.query(f"SELECT {ANSWER} FROM generations").rows
         answers = {tuple(row[:5]): tuple(row[5:]) for row in rows}
         assert len(rows) == len(answers), "a row is doubled"
         assert answers == held.answers, _difference(held.answers, answers)
@@ -99,12 +101,11 @@ def _check_numbers(path: Path, held: Held, empty: Path) -> None:
     with Store(path, read_only=True) as store:
         made_of = repr([_rows(store, f"SELECT {columns} FROM {table}") for table, columns in _MADE_OF.items()])
         tables = {table: _rows(store, f"FROM {table}") for table in SCORES}
+    made_of += str(BENCHMARKS["tales"].metric_version)
     if made_of not in _WANTED:
         _WANTED[made_of] = _from_scratch(path, empty)
     for table, rows in tables.items():
-        wanted, there = (
-            _without(some, held.dirty, table) if held.dirty else some for some in (_WANTED[made_of][table], rows)
-        )
+        wanted, there = (_todays(some, held.dirty | held.behind, table) for some in (_WANTED[made_of][table], rows))
         assert there == wanted, f"{table}: {_apart(wanted, there)}"
 
 
@@ -148,12 +149,19 @@ def _rows(store: Store, query: str) -> list[dict[str, Any]]:
     return sorted(store.query(query).dicts(), key=repr)
 
 
-def _without(rows: list[dict[str, Any]], runs: set[str], table: str) -> list[dict[str, Any]]:
-    """Rows that say nothing of these runs, nor what judges and people say."""
+def _todays(rows: list[dict[str, Any]], but: set[str], table: str) -> list[dict[str, Any]]:
+    """Rows of today's metrics that say nothing of some runs; nor, where there are such, what judges and people say."""
+    version = BENCHMARKS["tales"].metric_version
     return [
         row for row in rows
-        if row["run_id"] not in runs and not (table == "group_results" and row["grouping"] in ("judge", "people"))
+        if row["run_id"] not in but
+        and (row["benchmark"] != "tales" or row["metric_version"] == version or _is_opinion(table, row))
+        and not (but and _is_opinion(table, row))
     ]  # fmt: skip
+
+
+def _is_opinion(table: str, row: dict[str, Any]) -> bool:
+    return table == "group_results" and row["grouping"] in ("judge", "people")
 
 
 def _apart(wanted: list[dict[str, Any]], there: list[dict[str, Any]]) -> str:

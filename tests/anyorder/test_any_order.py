@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from journey import EMPTY, FAILS, FINE, Journey
+from known import KNOWN
 
 QUICK_ORDERS, ALL_ORDERS = 8, 120
 COMMANDS = 12
@@ -82,6 +83,11 @@ class AnyOrder(RuleBasedStateMachine):
     def merge(self, **asked: Any) -> None:
         self.journey.merge(**asked, output="c")
 
+    @precondition(lambda self: 9 not in KNOWN)
+    @rule()
+    def upgrade(self) -> None:
+        self.journey.upgrade()
+
     @precondition(lambda self: not self.journey.dealt)
     @rule(weights=weights, tasks=tasks)
     def deal(self, **asked: Any) -> None:
@@ -99,7 +105,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _there(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The first file in the place of one that is not there."""
-        return asked if self.journey.path(asked["file"]).exists() else {**asked, "file": "a"}
+        return asked if self.journey.is_there(asked["file"]) else {**asked, "file": "a"}
 
     def teardown(self) -> None:
         self.journey.look_at_reports()

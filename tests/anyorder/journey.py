@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 from command_line import Done, Lbx
 from killing import Answers, Watch, watched
-from known import KNOWN
+from known_faults import KNOWN
 from ledger import ANSWER, RATING, Held, Rating, check, check_views
 from small_world import Key, World
 
@@ -56,6 +56,7 @@ class Journey:
         """{what makes a run: the name that lbx gives it}."""
         self.dealt: tuple[int, str] | None = None
         """Of which weights and tasks there are shards."""
+        self._upgraded = False
         for place in ("", "disk"):
             (folder / place).mkdir()
         self._patches = contextlib.ExitStack()
@@ -103,8 +104,6 @@ class Journey:
             shown = store.query("SELECT run_id, n, score, official FROM task_scores WHERE task = 'numbers'").rows
         numbers = {run: rest for run, *rest in shown}
         for run in {key[0] for key in held.answers} - held.dirty - held.behind:
-            if held.kinds[run][0] == "import" and 23 in KNOWN:
-                continue
             said = {key[3:]: answer[0] or "" for key, answer in held.answers.items()
                     if key[:3] == (run, "tales", "numbers") and not answer[1]}  # fmt: skip
             if not said:
@@ -150,7 +149,6 @@ class Journey:
         kill: int = 0,
     ) -> None:
         """``lbx run`` of these questions, and what must come of it."""
-        retry = () if 15 in KNOWN else retry
         held = self.held.get(file, Held())
         model, path = self.folder / "m.jsonl", self.path(file)
         scratch = scratch and not self._goes_around_log(path)
@@ -210,7 +208,7 @@ class Journey:
         """``lbx merge`` of files; what only the replaced file holds stays in it, or the merge is refused."""
         sources = tuple(name for name in dict.fromkeys(sources) if self.is_there(name) and name != output)
         there = self.held.get(output)
-        if not sources or (there and force and 4 in KNOWN and not self._within(there, sources)):
+        if not sources or self._goes_around_merge(there, sources, force=force):
             return
         for name in sources:
             self._forget_disk(self.held[name])
@@ -268,6 +266,10 @@ class Journey:
     def _is_part(part: Held, whole: Held) -> bool:
         return part.answers.items() <= whole.answers.items() and part.ratings <= whole.ratings
 
+    def _goes_around_merge(self, there: Held | None, sources: tuple[str, ...], *, force: bool) -> bool:
+        lost = there is not None and force and not self._within(there, sources)
+        return (4 in KNOWN and lost) or (10 in KNOWN and self._upgraded)
+
     def _within(self, part: Held, sources: tuple[str, ...]) -> bool:
         whole = self._joined([self.held[name] for name in sources])
         return whole is None or self._is_part(part, whole)
@@ -306,7 +308,7 @@ class Journey:
         shards = tuple(name for name in (f"cluster/shards/{n:04d}" for n in range(2)) if self.is_there(name))
         output = "cluster/results"
         there = self.held.get(output)
-        if not shards or (there and force and 4 in KNOWN and not self._within(there, shards)):
+        if not shards or self._goes_around_merge(there, shards, force=force):
             return
         for name in shards:
             self._forget_disk(self.held[name])
@@ -461,7 +463,7 @@ class Journey:
 
     def verify(self, file: str) -> None:
         """What ``--verify-batching`` stores of answers that are the same alone."""
-        if not self.runs(file) or 15 in KNOWN:
+        if not self.runs(file):
             return
         self._forget_disk(self.held[file])
         with Store(self.path(file)) as store:
@@ -471,18 +473,20 @@ class Journey:
             ])  # fmt: skip
         self.check(file)
 
-    def carry(self, file: str, to: str, run: int, benchmark: str = "tales", kill: int = 0) -> None:
+    def carry(self, file: str, to: str, run: int, kill: int = 0) -> None:
         """``lbx export`` of a run, ``lbx import`` of its files, and export again."""
-        runs = [one for one in self.runs(file) if any(key[:2] == (one, benchmark) for key in self.held[file].answers)]
-        if not runs or file == to or not self.path(to).parent.is_dir():
+        answered = sorted({key[:2] for key in self.held[file].answers if key[1] != "judge"})
+        if not answered or file == to or not self.path(to).parent.is_dir():
             return
-        name = runs[run % len(runs)]
+        name, benchmark = answered[run % len(answered)]
         exported = {
             key[1:]: answer for key, answer in self.held[file].answers.items()
             if key[:2] == (name, benchmark) and not answer[1] and key[4] == 0
         }  # fmt: skip
         files = self.folder / "exported"
         shutil.rmtree(files, ignore_errors=True)
+        if not exported:  # nothing but failures
+            return
         done = self.lbx("export", benchmark, self.path(file), "--run", name, "-o", files)
         assert done.returncode == 0, done.stderr
         held = self.held.get(to, Held())
@@ -514,6 +518,7 @@ class Journey:
 
     def upgrade(self) -> None:
         """From now on lbx has a newer metric for the tales."""
+        self._upgraded = True
         own = lbx.benchmarks.own.OwnBenchmark
         self._patches.enter_context(mock.patch.object(own, "metric_version", own.metric_version + 1))
         for held in self.held.values():

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from command_line import Lbx
-from known import KNOWN
 from leval_scripts import CONFIG_PY, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
 
 from lbx.benchmarks import BENCHMARKS
@@ -123,7 +122,7 @@ class World:
 
 
 _TABLE = 5_000
-_PADDING = (" " * 1023 + "\n") * (1 if 2 in KNOWN else 1100)
+_PADDING = (" " * 1023 + "\n") * 1100
 """White space that makes a table of answers longer than what is read of its beginning and its end."""
 
 

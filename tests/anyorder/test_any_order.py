@@ -6,17 +6,15 @@ Hypothesis gives the commands in any order; a failing order is printed as calls 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from journey import EMPTY, FAILS, FINE, Journey
-from known import KNOWN
 
-QUICK_ORDERS, ALL_ORDERS = 8, 120
+QUICK_ORDERS, ALL_ORDERS = 6, 120
 COMMANDS = 12
 
 files = st.sampled_from(["a", "b"])
@@ -74,16 +72,18 @@ class AnyOrder(RuleBasedStateMachine):
     def verify(self, **asked: Any) -> None:
         self.journey.verify(**self._there(asked))
 
-    @rule(file=all_files, to=all_files, run=place, benchmark=st.sampled_from(["tales", "leval"]), kill=kill)
+    @rule(file=all_files, to=st.sampled_from(["b", "c", "d"]), run=place, kill=kill)
     def carry(self, **asked: Any) -> None:
         self.journey.carry(**self._there(asked))
 
-    @rule(sources=st.sampled_from([("a",), ("a", "b"), ("b", "a"), ("a", "cluster/results")]), force=st.booleans(),
-          kill=kill)  # fmt: skip
+    @rule(
+        sources=st.sampled_from([("a",), ("a", "b"), ("b", "a"), ("a", "cluster/results")]),
+        force=st.sampled_from([True, True, False]),
+        kill=kill,
+    )
     def merge(self, **asked: Any) -> None:
         self.journey.merge(**asked, output="c")
 
-    @precondition(lambda self: 9 not in KNOWN)
     @rule()
     def upgrade(self) -> None:
         self.journey.upgrade()
@@ -126,6 +126,5 @@ def test_any_order_of_commands(new_journey: Callable[[], Journey]) -> None:
             stateful_step_count=COMMANDS,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
-            **({"phases": [Phase.reuse, Phase.generate]} if os.environ.get("EXPLORE") else {}),
         ),
     )

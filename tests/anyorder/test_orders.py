@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from journey import EMPTY, FAILS, Journey
-from known_faults import KNOWN
+from held_files import EMPTY, FAILS
+from journey import Journey
 
 LAST_COMMIT = 17
 """The moment of a run of the tales at which all its answers are committed, and no number is made of them."""
-
-
-def known(number: int) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(number in KNOWN, reason=KNOWN.get(number, ""))
 
 
 def test_every_command(journey: Journey) -> None:
@@ -54,7 +49,6 @@ def test_weights_that_differ_in_the_middle_alone(journey: Journey) -> None:
     journey.run("a", limit=1, name="mine", weights=1)
 
 
-@known(3)
 def test_a_killed_run_goes_on_with_scratch(journey: Journey) -> None:
     """Its answers are in DuckDB's log beside the file."""
     journey.run("a", kill=LAST_COMMIT)
@@ -62,7 +56,6 @@ def test_a_killed_run_goes_on_with_scratch(journey: Journey) -> None:
     journey.run("a", scratch=True)
 
 
-@known(4)
 def test_a_file_that_holds_more_is_merged_into_again(journey: Journey) -> None:
     journey.run("a", limit=1)
     journey.run("b", weights=1, limit=1)
@@ -75,7 +68,6 @@ def test_a_file_that_holds_more_is_merged_into_again(journey: Journey) -> None:
     assert len(journey.held["c"].kinds) == 4 and journey.held["c"].ratings
 
 
-@known(10)
 def test_a_newer_metric_in_the_middle(journey: Journey) -> None:
     journey.run("a", limit=1)
     journey.run("b", limit=2)

@@ -198,12 +198,21 @@ class Runner:
         finally:
             with uninterrupted():
                 for agenda in self.agendas:
-                    for name in names:
+                    for name in dict.fromkeys([*names, *self._not_added_up(agenda)]):
                         add_up(self.store, agenda.run_id, agenda.benchmarks[name])
                 add_up_completed(self.store, self.agendas[0].benchmarks)
         for agenda, outcome in zip(self.agendas, self.outcomes, strict=True):
             self._look_back(agenda, outcome)
         return self.outcomes
+
+    def _not_added_up(self, agenda: Agenda) -> list[str]:
+        """Other benchmarks of a run that a kill has left without their numbers."""
+        answered = self.store.query(
+            "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
+            "WHERE run_id = ? ORDER BY ALL",
+            [agenda.run_id],
+        )
+        return [name for (name,) in answered.rows if name in agenda.benchmarks]
 
     def _look_back(self, agenda: Agenda, outcome: Outcome) -> None:
         """What the results file holds of the run now."""

@@ -1,0 +1,119 @@
+"""Commands in any order, each a real one in this process; beside each results file what it must hold after it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from unittest import mock
+
+from held_files import FINE
+from killing import watched
+from ledger import Held
+from merge_commands import Merges
+from opinion_commands import Opinions
+
+import lbx.benchmarks.own
+import lbx.engine.runner
+from lbx.store import Store
+from lbx.store.verifications import VerificationRow, keep_verifications
+
+
+class Journey(Merges, Opinions):
+    """Results files in a folder, and what is done to them."""
+
+    def run(
+        self,
+        file: str,
+        weights: int = 0,
+        tasks: str = "tales",
+        limit: int | None = None,
+        iterations: int = 1,
+        name: str | None = None,
+        mood: str = FINE,
+        retry: tuple[str, ...] = (),
+        scratch: bool = False,
+        kill: int = 0,
+    ) -> None:
+        asked = self.world.keys(tasks, limit, iterations)
+        more = ("--limit", limit) if limit else ()
+        options = ("--tasks", tasks, "--iterations", iterations, *more, *(("--run", name) if name else ()))
+        self._ask(file, ("run", weights, iterations), name, asked, options, mood, retry, scratch=scratch, kill=kill)
+
+    def score(self, file: str, kill: int = 0) -> None:
+        """``lbx score``."""
+        if not self.is_there(file):
+            return
+        held = self.held[file]
+        self._forget_disk(held)
+        with watched(self.folder, kill) as watch:
+            done = self.lbx("score", self.path(file), "--workers", 1)
+        if watch.dead:
+            held.dirty |= {*held.kinds}
+        else:
+            assert done.returncode == 0, done.stderr
+            held.dirty.clear()
+            held.behind.clear()
+        self.check(file)
+
+    def verify(self, file: str) -> None:
+        """What ``--verify-batching`` stores of answers that are the same alone."""
+        if not self.runs(file):
+            return
+        self._forget_disk(self.held[file])
+        with Store(self.path(file)) as store:
+            keep_verifications(store, [
+                VerificationRow(*key, 0, True, None, None, output or "", datetime.now(UTC))
+                for key, (output, failed) in self.held[file].answers.items() if not failed and key[1] != "judge"
+            ])  # fmt: skip
+        self.check(file)
+
+    def carry(self, file: str, to: str, run: int, kill: int = 0) -> None:
+        """``lbx export`` of a run, ``lbx import`` of its files, and export again."""
+        answered = sorted({key[:2] for key in self.held[file].answers if key[1] != "judge"})
+        if not answered or file == to or not self.path(to).parent.is_dir():
+            return
+        name, benchmark = answered[run % len(answered)]
+        exported = {
+            key[1:]: answer for key, answer in self.held[file].answers.items()
+            if key[:2] == (name, benchmark) and not answer[1] and key[4] == 0
+        }  # fmt: skip
+        files = self.folder / "exported"
+        shutil.rmtree(files, ignore_errors=True)
+        if not exported:  # nothing but failures
+            return
+        done = self.lbx("export", benchmark, self.path(file), "--run", name, "-o", files)
+        assert done.returncode == 0, done.stderr
+        held = self.held.get(to, Held())
+        self._forget_disk(held)
+        with watched(self.folder, kill) as watch:
+            done = self.lbx("import", benchmark, files, "-o", self.path(to), "-m", "carried", "-b", self.world.bundle,
+                            "--json", "--workers", 1)  # fmt: skip
+        kind = ("import", benchmark, tuple(sorted(exported.items())))
+        if watch.dead:
+            self._after_kill(to, held, watch, {**held.answers}, scratch=False)
+            self._name_killed(to, kind, None)
+        else:
+            assert done.returncode == 0, done.stderr
+            carried = json.loads(done.stdout)["run_id"]
+            self._is_named(kind, None, carried)
+            held.kinds[carried] = kind
+            held.answers |= {(carried, *key): answer for key, answer in exported.items()}
+            held.dirty.discard(carried)
+            held.behind.discard(carried)
+            self.held[to] = held
+            again = self.folder / "again"
+            shutil.rmtree(again, ignore_errors=True)
+            done = self.lbx("export", benchmark, self.path(to), "--run", carried, "-o", again)
+            assert done.returncode == 0, done.stderr
+            assert [(one.name, one.read_bytes()) for one in sorted(again.iterdir())] == [
+                (one.name, one.read_bytes()) for one in sorted(files.iterdir())
+            ]
+        self.check(file, to)
+
+    def upgrade(self) -> None:
+        """From now on lbx has a newer metric for the tales."""
+        own = lbx.benchmarks.own.OwnBenchmark
+        self._patches.enter_context(mock.patch.object(own, "metric_version", own.metric_version + 1))
+        for held in self.held.values():
+            held.behind |= {key[0] for key in held.answers if key[1] == "tales"}

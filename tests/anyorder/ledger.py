@@ -1,0 +1,169 @@
+"""What a results file must hold, kept beside it; and the same file made from scratch, whose numbers it must have."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from killing import Answers
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.runs.scoring import score_with
+from lbx.store import Store, opinions
+from lbx.store.numbers import TABLES
+
+SCORES = ("scores", *TABLES)
+_OF_PEOPLE = ("rating_sets", "rating_items", "ratings")
+_SHOWN = ("task_scores", "group_scores", "leaderboard", "judge_results", "rating_results", "paper", "comparison")
+_MADE_OF = {
+    "runs": "run_id, benchmark_versions, task_samples, settings",
+    "samples": "*",
+    "generations": "run_id, benchmark, task, sample_id, iteration, output, error, finish_reason, original_tokens",
+    "rating_sets": "* EXCLUDE created_at",
+    "rating_items": "*",
+    "ratings": "*",
+}
+"""{table: columns that numbers are made of}."""
+_WANTED: dict[str, dict[str, list[dict[str, Any]]]] = {}
+"""{what numbers are made of: these, made from scratch}: a file takes longer to make than to read."""
+ANSWER = "run_id, benchmark, task, sample_id, iteration, output, error IS NOT NULL"
+RATING = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration, score, verdict, created_at"
+Rating = tuple[Any, ...]
+
+
+@dataclass
+class Held:
+    """A results file as it must be.
+
+    Attributes:
+        answers: every answer that was committed.
+        kinds: {run: what makes it this run and no other}.
+        ratings: every rating that was moved into it.
+        journal: those that its journal has, said and not moved yet.
+        dirty: runs of which a command was killed, until one that adds up their numbers ends.
+        behind: runs that an older lbx has scored last.
+        unsure: of answers that may be one or the other, both.
+        pending: what a killed run has left on its scratch disk, beside this file.
+    """
+
+    answers: Answers = field(default_factory=dict)
+    kinds: dict[str, Any] = field(default_factory=dict)
+    ratings: set[Rating] = field(default_factory=set)
+    journal: set[Rating] = field(default_factory=set)
+    dirty: set[str] = field(default_factory=set)
+    behind: set[str] = field(default_factory=set)
+    unsure: dict[Any, set[Any]] = field(default_factory=dict)
+    pending: Answers | None = None
+
+
+def check(path: Path, held: Held, empty: Path) -> None:
+    """The file holds every committed row, each once and under its own run's name, and the numbers made of them."""
+    with Store(path, read_only=True) as store:
+        rows = store.query(f"SELECT {ANSWER} FROM generations").rows
+        answers = {tuple(row[:5]): tuple(row[5:]) for row in rows}
+        assert len(rows) == len(answers), "a row is doubled"
+        assert answers == held.answers, _difference(held.answers, answers)
+        said = store.query(f"SELECT {RATING} FROM ratings").rows
+        ratings = {*said}
+        assert len(said) == len(ratings), "a rating is doubled"
+        assert ratings == held.ratings, (ratings - held.ratings, held.ratings - ratings)
+        named = {run for (run,) in store.query("SELECT run_id FROM runs").rows}
+        assert named >= {key[0] for key in answers}, "answers of no run"
+        lost = store.query("SELECT * FROM generations ANTI JOIN samples USING (benchmark, task, sample_id)").rows
+        assert not lost, "answers to no question"
+        others = store.query("SELECT * FROM scores ANTI JOIN generations USING (run_id, benchmark, task, sample_id, "
+                             "iteration)").rows  # fmt: skip
+        assert not others, "scores of no answer"
+        checked = store.query(
+            "SELECT * FROM verifications v ANTI JOIN generations g ON v.output_alone = g.output AND (v.run_id, "
+            "v.benchmark, v.task, v.sample_id, v.iteration) = (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration)"
+        ).rows
+        assert not checked, "verifications of no answer"
+    _check_numbers(path, held, empty)
+
+
+def _difference(expected: Answers, there: Answers) -> str:
+    changed = {
+        key: (expected[key], there[key]) for key in expected.keys() & there.keys() if expected[key] != there[key]
+    }
+    lost, more = expected.keys() - there.keys(), there.keys() - expected.keys()
+    return f"lost: {sorted(lost)}; not asked for: {sorted(more)}; (wanted, there): {changed}"
+
+
+def _check_numbers(path: Path, held: Held, empty: Path) -> None:
+    """Scores and numbers are those of a file that has the same answers and nothing else; where a command was killed,
+    some may not be there yet.
+    """
+    with Store(path, read_only=True) as store:
+        made_of = repr([_rows(store, f"SELECT {columns} FROM {table}") for table, columns in _MADE_OF.items()])
+        tables = {table: _rows(store, f"FROM {table}") for table in SCORES}
+    made_of += str(BENCHMARKS["tales"].metric_version)
+    if made_of not in _WANTED:
+        _WANTED[made_of] = _from_scratch(path, empty)
+    for table, rows in tables.items():
+        wanted, there = (_todays(some, held.dirty | held.behind, table) for some in (_WANTED[made_of][table], rows))
+        assert there == wanted, f"{table}: {_apart(wanted, there)}"
+
+
+def check_views(path: Path, empty: Path) -> None:
+    """What reports show is that of a file made from scratch."""
+    with _fresh(path, empty) as made, Store(path, read_only=True) as store:
+        for view in _SHOWN:
+            wanted, there = (_rows(one, f"FROM {view}") for one in (made, store))
+            assert there == wanted, f"{view}: {_apart(wanted, there)}"
+
+
+def _from_scratch(path: Path, empty: Path) -> dict[str, list[dict[str, Any]]]:
+    with _fresh(path, empty) as made:
+        return {table: _rows(made, f"FROM {table}") for table in SCORES}
+
+
+@contextlib.contextmanager
+def _fresh(path: Path, empty: Path) -> Iterator[Store]:
+    """A file with the same answers, opinions and nothing else, scored and added up."""
+    fresh = path.with_name("fresh.duckdb")
+    shutil.copyfile(empty, fresh)
+    try:
+        with Store(fresh, beside=[path]) as made:
+            _fill(made, path)
+            score_with(made, None, run_ids=(), workers=1)
+            opinions.add_up_all(made)
+            yield made
+    finally:
+        fresh.unlink()
+
+
+def _fill(store: Store, source: Path) -> None:
+    store.attach(source, "given")
+    with store.transaction() as connection:
+        for table in ("runs", "samples", "generations", "verifications", *_OF_PEOPLE):
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given.{table}")
+    store.query("DETACH given")
+
+
+def _rows(store: Store, query: str) -> list[dict[str, Any]]:
+    return sorted(store.query(query).dicts(), key=repr)
+
+
+def _todays(rows: list[dict[str, Any]], but: set[str], table: str) -> list[dict[str, Any]]:
+    """Rows of today's metrics that say nothing of some runs; nor, where there are such, what judges and people say."""
+    version = BENCHMARKS["tales"].metric_version
+    return [
+        row for row in rows
+        if row["run_id"] not in but
+        and (row["benchmark"] != "tales" or row["metric_version"] == version or _is_opinion(table, row))
+        and not (but and _is_opinion(table, row))
+    ]  # fmt: skip
+
+
+def _is_opinion(table: str, row: dict[str, Any]) -> bool:
+    return table == "group_results" and row["grouping"] in ("judge", "people")
+
+
+def _apart(wanted: list[dict[str, Any]], there: list[dict[str, Any]]) -> str:
+    lost, more = ([row for row in some if row not in others] for some, others in ((wanted, there), (there, wanted)))
+    return f"wanted {lost[:3]}, there {more[:3]}"

@@ -1,0 +1,93 @@
+"""Orders of commands that were wrong once, each as short as it can be; and one in which every command comes."""
+
+from __future__ import annotations
+
+from held_files import EMPTY, FAILS
+from journey import Journey
+
+LAST_COMMIT = 17
+"""The moment of a run of the tales at which all its answers are committed, and no number is made of them."""
+
+
+def test_every_command(journey: Journey) -> None:
+    journey.run("a", limit=2)
+    journey.run("a", weights=1, iterations=2, mood=FAILS)
+    journey.run("a", weights=1, iterations=2, retry=("failed",), scratch=True)
+    journey.run("a", weights=1, name="mine")
+    journey.run("a", weights=0, name="mine")  # which is refused
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.run("a", scratch=True)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.judge("a", weights=1, run=1, against=0, scratch=True)
+    journey.rate("a", 2)
+    journey.rate("a", 3, collect=False)
+    journey.collect("a")
+    journey.carry("a", "b", run=0)
+    journey.carry("a", "b", run=0)
+    journey.merge(("a", "b"), "c")
+    journey.merge(("a", "b"), "c", force=True)
+    journey.deal(weights=0, tasks="tales,leval")
+    journey.shard(0)
+    journey.gather()
+    journey.shard(1, scratch=True)
+    journey.gather(force=True)
+    journey.score("c")
+    journey.look_at_reports()
+
+
+def test_a_killed_run_that_goes_on_with_other_tasks_has_all_its_numbers(journey: Journey) -> None:
+    """Killed between its last answer and its numbers; no command asks these tasks again."""
+    journey.run("a", kill=LAST_COMMIT)
+    assert journey.held["a"].dirty and len(journey.held["a"].answers) == 7
+    journey.run("a", tasks="leval")
+
+
+def test_weights_that_differ_in_the_middle_alone(journey: Journey) -> None:
+    journey.run("a", limit=1)
+    journey.run("a", limit=1, weights=1)
+    journey.run("a", limit=1, name="mine")
+    journey.run("a", limit=1, name="mine", weights=1)
+
+
+def test_a_killed_run_goes_on_with_scratch(journey: Journey) -> None:
+    """Its answers are in DuckDB's log beside the file."""
+    journey.run("a", kill=LAST_COMMIT)
+    assert journey.path("a").with_name("a.duckdb.wal").exists()
+    journey.run("a", scratch=True)
+
+
+def test_a_file_that_holds_more_is_merged_into_again(journey: Journey) -> None:
+    journey.run("a", limit=1)
+    journey.run("b", weights=1, limit=1)
+    journey.merge(("a", "b"), "c")
+    journey.judge("c", weights=0, run=0, against=1)
+    journey.rate("c", 4)
+    journey.carry("c", "c2", run=0)
+    journey.merge(("c2",), "c", force=True)
+    journey.merge(("a", "b"), "c", force=True)
+    assert len(journey.held["c"].kinds) == 4 and journey.held["c"].ratings
+
+
+def test_a_newer_metric_in_the_middle(journey: Journey) -> None:
+    journey.run("a", limit=1)
+    journey.run("b", limit=2)
+    journey.upgrade()
+    journey.run("a")
+    journey.merge(("a", "b"), "c")
+    journey.score("c")
+
+
+def test_another_answer_has_none_of_what_was_made_of_the_one_before(journey: Journey) -> None:
+    journey.run("a", mood=EMPTY)
+    journey.run("a", weights=1)
+    journey.verify("a")
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.rate("a", 3)
+    journey.run("a", tasks="tales/facts", retry=("empty",))
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.rate("a", 4)
+
+
+def test_a_part_that_is_carried_elsewhere_stays_a_part(journey: Journey) -> None:
+    journey.run("a", limit=2)
+    journey.carry("a", "b", run=0)

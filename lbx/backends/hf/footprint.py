@@ -16,19 +16,18 @@ _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids"
 """Marks of caches whose size per token does not follow from heads and head size."""
 
 
-def refuse_too_large(name: str, folder: Path, bytes_per_number: float, free: int | None, place: str) -> None:
+def refuse_too_large(name: str, needed: float, free: int | None, place: str) -> None:
     """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:
-        bytes_per_number: of the dtype that the weights are loaded in.
+        needed: bytes of the weights as they are computed.
         free: bytes; None: unknown, and nothing is refused.
         place: of the memory, for the message: "RAM", "cuda:0".
     """
-    needed = weight_numbers(folder) * bytes_per_number
     if free is not None and needed > free:
         raise DoesNotFitError(
             f"The weights of {name} take {needed / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {place} are free.",
-            fix="Use a smaller dtype, a smaller or quantised model, or a machine with more memory.",
+            fix="Use a smaller dtype, a smaller model, or a machine with more memory.",
         )
 
 

@@ -12,6 +12,7 @@ from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
 from lbx.backends.hf.rope import stretch
+from lbx.backends.hf.stored import StoredModel, dense_tensors, read_stored
 from lbx.backends.options import AUTO, HfOptions
 from lbx.errors import BackendError
 
@@ -45,12 +46,13 @@ def load_model(
     device = choose_device(torch, options.device)
     _refuse_without_libraries(options)
     dtype = choose_dtype(torch, options.dtype, device, folder)
-    refuse_too_large(
-        name, folder, _BYTES[options.quantization or dtype.name], _free(torch, device, options), str(device)
-    )
+    stored = read_stored(folder)
+    _refuse_twice(stored, options, name)
+    needed = stored.dense_bytes(_BYTES[options.quantization or dtype.name])
+    refuse_too_large(name, needed, _free(torch, device, options), str(device))
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
     with warnings_if(debug):
-        model = _from_files(torch, transformers, name, folder, options, dtype=dtype.name, device=device)
+        model = _from_files(torch, transformers, name, stored, options, dtype=dtype.name, device=device)
     _refuse_left_over(torch, model, name)
     if not options.device_map and not options.quantization:
         try:
@@ -102,8 +104,9 @@ def _refuse_without_libraries(options: HfOptions) -> None:
 
 
 def _from_files(
-    torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, transformers: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
 ) -> Any:
+    folder = stored.folder
     number = getattr(torch, dtype)
     more: dict[str, Any] = {}
     if options.quantization:
@@ -120,8 +123,13 @@ def _from_files(
         config._attn_implementation = None if options.attention == AUTO else options.attention
         if options.rope_scaling:
             stretch(config, options, name)
-        model, report = _class_for(transformers, config).from_pretrained(
-            folder,
+        kind = _class_for(transformers, config)
+        if stored.weights:  # dense by now: nothing of the format is left for transformers to look at
+            for part in (config, config.get_text_config(decoder=True)):
+                part.__dict__.pop("quantization_config", None)
+            more["state_dict"] = dense_tensors(stored, number)
+        model, report = kind.from_pretrained(
+            None if stored.weights else folder,
             config=config,
             local_files_only=True,
             trust_remote_code=False,
@@ -153,10 +161,19 @@ def _from_files(
 
 def _class_for(transformers: Any, config: Any) -> Any:
     """The class that writes text by this configuration: models that also see may have one for both only."""
-    writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        return transformers.AutoModelForImageTextToText
-    return transformers.AutoModelForCausalLM
+    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING):
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, tuple) else found
+    return transformers.AutoModelForCausalLM  # whose exception says what it knows
+
+
+def _refuse_twice(stored: StoredModel, options: HfOptions, name: str) -> None:
+    if stored.weights and options.quantization:
+        raise BackendError(
+            f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it once more.",
+            fix="Take the option out of the model card.",
+        )
 
 
 def _too_large(name: str, place: str, exc: BaseException) -> BackendError:

@@ -1,0 +1,396 @@
+"""What a Hugging Face folder stores: plain tensors, and weights in fewer bits with the row that reads each.
+
+Looked at before anything is loaded, by names, shapes and number formats, so that no tensor is read wrongly or left out
+without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.backends.hf.quantised import FORMATS, Format, Shape, StoredWeight, UnreadableError
+from lbx.errors import BackendError
+from lbx.inputs import read_input
+
+_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
+}  # fmt: skip
+_PLAIN = ("F16", "BF16", "F32", "F64")
+
+# What a tensor is to the weight whose name it begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
+# ``a.b``, as weights of several experts in one tensor are called.
+_PARTS = {
+    ".weight_scale_inv": "scale", ".weight_scale": "scale", ".qscale_weight": "scale", ".scale": "scale",
+    "_scale_inv": "scale", ".weight_scale_2": "scale_2", "_weight_scale_2": "scale_2", "_weight_scale": "scale",
+    ".weight_global_scale": "global", ".weight_packed": "weight", ".weight_shape": "shape",
+    ".weight_zero_point": "zero", ".weight_g_idx": "order", ".pre_quant_scale": "pre_quant",
+    ".qweight": "weight", ".qzeros": "zero", ".scales": "scale", ".g_idx": "order",
+    "_blocks": "blocks", "_scales": "scales",
+    ".weight.absmax": "absmax", ".weight.quant_map": "map", ".weight.nested_absmax": "nested",
+    ".weight.nested_quant_map": "nested_map", ".weight.quant_state.bitsandbytes__nf4": "state",
+    ".weight.quant_state.bitsandbytes__fp4": "state", ".SCB": "scale", ".weight_format": "layout",
+    "._weight_qdata": "weight", "._weight_scale": "scale", "._weight_zero_point": "zero",
+}  # fmt: skip
+_SUFFIX = re.compile(f"(.+?)({'|'.join(map(re.escape, sorted(_PARTS, key=len, reverse=True)))})$")
+_OF_ACTIVATIONS = re.compile(
+    r"[._](input_scale|input_global_scale|input_zero_point|activation_scale|act_scale|output_scale|qscale_act|"
+    r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
+)
+_CLASSES = ("Linear", "FusedMoE")
+_LONGEST_PATTERN, _MOST_REPEATS = 500, 4
+_REPEATS, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
+_LIMIT = 64 << 20
+_FIX = "Take the model as its authors released it in bfloat16, another quantised folder of it, or a GGUF file."
+
+
+class StoredTensor(NamedTuple):
+    file: str
+    dtype: str
+    shape: Shape
+
+    @property
+    def bytes(self) -> int:
+        return self.numbers * _BITS.get(self.dtype, 8) // 8
+
+    @property
+    def numbers(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class DenseWeight:
+    """A weight, how it is stored, and the shape that it gets."""
+
+    weight: StoredWeight
+    format: Format
+    shape: Shape
+
+    def read(self, get: Callable[[str], Any]) -> Any:
+        """The weight in float32; ``get`` reads a tensor. Raises UnreadableError: its numbers deny its shape."""
+        dense = self.format.dense({part: get(name) for part, name in self.weight.tensors.items()}, self.weight)
+        if tuple(dense.shape) != self.shape:
+            raise UnreadableError(f"it is {list(dense.shape)}, and should be {list(self.shape)}")
+        return dense
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """All tensors of a folder.
+
+    Attributes:
+        folder: where they lie.
+        tensors: all, by name.
+        plain: those that are taken as they are.
+        weights: those that are made dense; () for a folder that is not quantised.
+        method: config.json's own word for how they are stored.
+        rounds: whether the format's authors round activations, too.
+    """
+
+    folder: Path
+    tensors: Mapping[str, StoredTensor]
+    plain: Mapping[str, StoredTensor]
+    weights: Sequence[DenseWeight] = ()
+    method: str = ""
+    rounds: bool = False
+
+    @property
+    def title(self) -> str:
+        """The formats for people; "" where nothing is quantised."""
+        titles = (one.format.title.format_map(_Settings(one.weight.settings)) for one in self.weights)
+        return " and ".join(dict.fromkeys(titles))
+
+    def dense_bytes(self, bytes_per_number: float) -> float:
+        """What all weights take once they are dense."""
+        numbers = sum(tensor.numbers for tensor in self.plain.values())
+        return (numbers + sum(_numbers(one.shape) for one in self.weights)) * bytes_per_number
+
+
+class _Settings(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def read_stored(folder: Path) -> StoredModel:
+    """What a folder stores.
+
+    Raises:
+        BackendError: a file cannot be read, its index is another model's, or a tensor is in a format that lbx does not
+            read, or lacks its scales.
+    """
+    tensors, metadata = _tensors(folder)
+    settings = _settings(folder)
+    groups, plain = _grouped(tensors)
+    weights = []
+    for name, parts in groups.items():
+        try:
+            weight = _stored_weight(name, parts, tensors, _settings_of(name, settings, metadata))
+            weights.append(_dense(folder, _with_state(folder, weight, tensors)))
+        except (UnreadableError, re.error) as exc:
+            raise BackendError(f"{folder} stores {name} in a way that cannot be read: {exc}.", fix=_FIX) from exc
+    _refuse_unclaimed(folder, plain, settings)
+    if settings and not weights and settings.get("format") != "dense":
+        raise BackendError(
+            f"{folder / 'config.json'} says that the weights are stored as {_method(settings)}, and none of them is.",
+            fix="Take config.json and the weights of one folder.",
+        )
+    kept = {name: tensor for name, tensor in plain.items() if not _OF_ACTIVATIONS.search(name)}
+    rounds = len(kept) < len(plain) or bool(settings and _rounds_activations(settings))
+    return StoredModel(folder, tensors, kept, weights, _method(settings) if settings else "", rounds)
+
+
+def _numbers(shape: Shape) -> int:
+    return StoredTensor("", "U8", shape).numbers
+
+
+# Files
+
+
+def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """{name: tensor} of the files that make the model, and what the files say of themselves."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists() or not index.exists():
+        return _header(whole if whole.exists() else next(iter(sorted(folder.glob("*.safetensors")))))
+    try:
+        listed = json.loads(read_input(index, _LIMIT))["weight_map"]
+        places = {str(name): str(file) for name, file in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise BackendError(f"{index} cannot be read.", fix="Copy it again from its source.") from exc
+    tensors: dict[str, StoredTensor] = {}
+    metadata: dict[str, str] = {}
+    for file in sorted(set(places.values())):
+        found, said = _header(folder / file)
+        tensors |= found
+        metadata |= said
+    for name, file in places.items():
+        if name not in tensors or tensors[name].file != file:
+            where = f"in {tensors[name].file}" if name in tensors else "in none of its files"
+            raise BackendError(
+                f"{index} says that {name} is in {file}; it is {where}.",
+                fix="The files are of several models, or their names are mixed up: take all of one folder.",
+            )
+    return tensors, metadata
+
+
+def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, "np") as file:  # checks that offsets, shapes and number formats fit together
+            names = list(file.keys())
+            slices = [(name, file.get_slice(name)) for name in names]
+            found = {name: StoredTensor(path.name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices}
+            return found, dict(file.metadata() or {})
+    except Exception as exc:  # safetensors has its own bare exception class
+        raise BackendError(
+            f"{path} cannot be read: {str(exc).splitlines()[0] if str(exc) else type(exc).__name__}",
+            fix="It may be cut off: copy it again (for a bundle: lbx verify).",
+        ) from exc
+
+
+# config.json
+
+
+def _settings(folder: Path) -> dict[str, Any] | None:
+    """What the folder says of its quantisation; None: nothing."""
+    config = _json(folder / "config.json")
+    text = config.get("text_config")
+    for table in (config, text if isinstance(text, dict) else {}):
+        for key in ("quantization_config", "compression_config"):
+            if isinstance(found := table.get(key), dict):
+                nested = found.get("quantization")
+                return {**found, **nested} if isinstance(nested, dict) else found
+    found = _json(folder / "hf_quant_config.json").get("quantization")
+    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_input(path, _LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return {}  # loading says what is wrong with it
+    return found if isinstance(found, dict) else {}
+
+
+def _method(settings: Mapping[str, Any] | None) -> str:
+    """The word for how a folder, or a weight of it, is stored; see ``Format.methods``."""
+    settings = settings or {}
+    name = str(settings.get("quant_method", "none")).lower().replace("_", "-").replace("fbgemm-fp8", "fbgemm_fp8")
+    if name in ("modelopt", "modelopt-fp4", "modelopt-fp8"):
+        return f"modelopt:{settings.get('quant_algo')}"
+    if name == "compressed-tensors":
+        return f"{name}:{settings.get('format')}"
+    if name == "awq":
+        return f"awq:{str(settings.get('version', 'gemm')).lower()}"
+    if name == "gptq" and settings.get("checkpoint_format", "gptq") not in ("gptq", "gptq_v2"):
+        return f"gptq:{settings['checkpoint_format']}"
+    return name
+
+
+def _settings_of(name: str, settings: Mapping[str, Any] | None, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of one weight."""
+    found = dict(settings or {})
+    module = name.removesuffix(".weight")
+    groups = found.get("config_groups")
+    if _method(found).startswith("compressed-tensors") and isinstance(groups, dict):
+        group = _group_of(module, [one for one in groups.values() if isinstance(one, dict)])
+        found |= {"format": group.get("format") or found.get("format"), **_table(group.get("weights"))}
+    layers = found.get("quantized_layers")
+    if isinstance(layers, dict):
+        found |= _table(layers.get(module))
+    found["quant_method"] = _method(found)
+    if found["quant_method"] == "torchao":
+        try:
+            found["quant_method"] += f":{json.loads(metadata[name])['_type']}"
+        except (KeyError, ValueError, TypeError):
+            found["quant_method"] += ":unknown"
+    return found
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _group_of(module: str, groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The group of a module: by its name first, then by its class, which for weights is Linear."""
+    targets = [(str(target), group) for group in groups for target in group.get("targets") or ()]
+    by_name = (group for target, group in targets if _names(target, module))
+    by_class = (group for target, group in targets if target in _CLASSES)
+    return next(by_name, None) or next(by_class, None) or {}
+
+
+def _names(target: str, module: str) -> bool:
+    """Whether a target, a name or "re:" and a pattern, means a module."""
+    if not target.startswith("re:"):
+        return target == module
+    pattern = target[3:]
+    # A pattern comes with the model: one that could be matched in very many ways would never come to an end.
+    if len(pattern) > _LONGEST_PATTERN or len(_REPEATS.findall(pattern)) > _MOST_REPEATS or _NESTED.search(pattern):
+        raise UnreadableError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
+    return re.match(pattern, module) is not None
+
+
+def _rounds_activations(settings: Mapping[str, Any]) -> bool:
+    groups = _table(settings.get("config_groups")).values()
+    inputs = [one["input_activations"] for one in groups if isinstance(one, dict) and one.get("input_activations")]
+    named = _method(settings) in ("fp8", "fbgemm_fp8") or str(settings.get("quant_algo", "")).startswith(
+        ("FP8", "NVFP4")
+    )
+    return bool(inputs) or named
+
+
+# Tensors
+
+
+def _grouped(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
+    """{weight: {part: tensor}} of what may be quantised, and all other tensors."""
+    groups: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        if (found := _SUFFIX.match(name)) is None:
+            continue
+        stem, suffix = found.groups()
+        main = next((one for one in (f"{stem}.weight", stem) if one in tensors), None)
+        part = _PARTS[suffix]
+        if part in ("weight", "blocks"):
+            groups.setdefault(stem if part == "blocks" else f"{stem}.weight", {})[part] = name
+        elif main is not None and tensors[main].dtype not in _PLAIN:
+            groups.setdefault(main, {"weight": main})[part] = name
+        elif main is None:
+            owner = stem if suffix.startswith("_") else f"{stem}.weight"
+            groups.setdefault(owner, {})[part] = name
+    groups = {name: parts for name, parts in groups.items() if parts.keys() & {"weight", "blocks"}}
+    taken = {tensor for parts in groups.values() for tensor in parts.values()}
+    return groups, {name: tensor for name, tensor in tensors.items() if name not in taken}
+
+
+def _stored_weight(
+    name: str, parts: Mapping[str, str], tensors: Mapping[str, StoredTensor], settings: Mapping[str, Any]
+) -> StoredWeight:
+    return StoredWeight(
+        name,
+        parts,
+        {part: tensors[tensor].shape for part, tensor in parts.items()},
+        {part: tensors[tensor].dtype for part, tensor in parts.items()},
+        settings,
+    )
+
+
+def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, StoredTensor]) -> StoredWeight:
+    """bitsandbytes keeps a weight's settings in a tensor of its own."""
+    if "state" not in weight.tensors:
+        return weight
+    from safetensors import safe_open
+
+    name = weight.tensors["state"]
+    with safe_open(folder / tensors[name].file, "np") as file:
+        try:
+            state = json.loads(bytes(file.get_tensor(name).tolist()))
+        except (ValueError, RecursionError):
+            state = None
+    return replace(weight, settings={**weight.settings, "state": state, **_table(state)})
+
+
+def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
+    rows = [row for row in FORMATS if row.claims(weight)]
+    if not rows:
+        parts = ", ".join(f"{part} {weight.dtypes[part]}" for part in sorted(weight.dtypes))
+        raise BackendError(
+            f"{folder} stores {weight.name} in a format that lbx does not read: {weight.settings['quant_method']} with "
+            f"{parts}.",
+            fix=_FIX,
+        )
+    try:
+        return DenseWeight(weight, rows[0], rows[0].shape(weight))
+    except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as exc:
+        raise UnreadableError(f"its tensors do not fit together ({exc})") from exc
+
+
+def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None) -> None:
+    """Numbers of few bits without a row that reads them are no numbers yet."""
+    for name, tensor in plain.items():
+        few = tensor.dtype.startswith("F8") or tensor.dtype in ("I8", "U8") or tensor.dtype not in _BITS
+        packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
+        if (few or packed) and not _OF_ACTIVATIONS.search(name):
+            how = f"its config.json says {_method(settings)}" if settings else "its config.json says nothing of it"
+            raise BackendError(
+                f"{folder} stores {name} as {tensor.dtype}, and lbx finds no scales that make numbers of it; {how}.",
+                fix=_FIX,
+            )
+
+
+def dense_tensors(stored: StoredModel, dtype: Any) -> dict[str, Any]:
+    """All tensors of a folder by their names, its quantised weights dense in a ``torch.dtype``.
+
+    Raises:
+        BackendError: a weight's numbers deny its shape.
+    """
+
+    from safetensors import safe_open
+
+    with ExitStack() as stack:
+        files = {
+            file: stack.enter_context(safe_open(stored.folder / file, "pt"))
+            for file in sorted({tensor.file for tensor in stored.tensors.values()})
+        }
+
+        def get(name: str) -> Any:
+            return files[stored.tensors[name].file].get_tensor(name)
+
+        found = {name: get(name) for name in stored.plain}
+        for one in stored.weights:
+            try:
+                found[one.weight.name] = one.read(get).to(dtype)
+            except (UnreadableError, ValueError, IndexError, RuntimeError) as exc:
+                raise BackendError(
+                    f"{stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}.", fix=_FIX
+                ) from exc
+    return found

@@ -227,13 +227,21 @@ def torch_ao(kind: str) -> Maker:
     return make
 
 
-def model_opt_nvfp4() -> Maker:
-    pytest.importorskip("modelopt", reason="needs lbx[dev]")
-    from modelopt.torch.quantization.qtensor import NVFP4QTensor
+def nvfp4() -> Maker:
+    """As ModelOpt stores it, from the definition."""
+    values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 
     def make(matrix: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
-        one, scale, scale_2 = NVFP4QTensor.quantize(matrix, 16)
-        dense = one.dequantize(torch.float32, scale=scale, double_scale=scale_2, block_sizes={-1: 16})
-        return {".weight": one._quantized_data, ".weight_scale": scale, ".weight_scale_2": scale_2}, dense
+        rows, columns = matrix.shape
+        scale_2 = matrix.abs().max() / (6 * 448)
+        groups = matrix.reshape(rows, -1, 16)
+        scale = (groups.abs().amax(-1) / 6 / scale_2).to(torch.float8_e4m3fn)
+        wanted = groups / (scale.float() * scale_2).unsqueeze(-1)
+        table = torch.tensor(values + [-value for value in values])
+        codes = (wanted.unsqueeze(-1) - table).abs().argmin(-1)
+        dense = (table[codes] * (scale.float() * scale_2).unsqueeze(-1)).reshape(rows, columns)
+        flat = codes.reshape(rows, -1, 2).to(torch.uint8)
+        packed = flat[..., 0] | flat[..., 1] << 4
+        return {".weight": packed, ".weight_scale": scale, ".weight_scale_2": scale_2}, dense
 
     return make

@@ -288,11 +288,10 @@ def _packed(parts: Parts, weight: StoredWeight) -> Any:
     if "zero" in parts:
         rows = parts["scale"].shape[-2]
         zero = _codes(parts["zero"].transpose(-1, -2), bits, rows).transpose(-1, -2)
-    if "order" in parts:
-        order = parts["order"].long()
-        spread = lambda part: part.float()[..., order]  # noqa: E731
-    else:
-        spread = lambda part: _spread(part, shape, (1, group))  # noqa: E731
+
+    def spread(part: Any) -> Any:
+        return part.float()[..., parts["order"].long()] if "order" in parts else _spread(part, shape, (1, group))
+
     numbers = numbers - (zero if isinstance(zero, int) else spread(zero))
     return numbers * spread(parts["scale"])
 
@@ -339,11 +338,10 @@ def _gptq(parts: Parts, weight: StoredWeight) -> Any:
     if weight.settings.get("checkpoint_format") != "gptq_v2":  # which stores zeros themselves, not what is below them
         zero = (zero + 1) & (2**bits - 1)
     group = _groups_of(weight, columns)
-    spread = (
-        (lambda part: part.float()[parts["order"].long()])
-        if "order" in parts
-        else (lambda part: _spread(part, (columns, rows), (group, 1)))
-    )
+
+    def spread(part: Any) -> Any:
+        return part.float()[parts["order"].long()] if "order" in parts else _spread(part, (columns, rows), (group, 1))
+
     numbers = _codes(parts["weight"].T, bits, columns).T.float() - spread(zero)
     return (numbers * spread(parts["scale"])).T.contiguous()
 

@@ -39,7 +39,7 @@ _PARTS = {
     "._weight_qdata": "weight", "._weight_scale": "scale", "._weight_zero_point": "zero",
 }  # fmt: skip
 _SUFFIX = re.compile(f"(.+?)({'|'.join(map(re.escape, sorted(_PARTS, key=len, reverse=True)))})$")
-_OF_ACTIVATIONS = re.compile(
+OF_ACTIVATIONS = re.compile(
     r"[._](input_scale|input_global_scale|input_zero_point|activation_scale|act_scale|output_scale|qscale_act|"
     r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
 )
@@ -109,6 +109,11 @@ class StoredModel:
         titles = (one.format.title.format_map(_Settings(one.weight.settings)) for one in self.weights)
         return " and ".join(dict.fromkeys(titles))
 
+    def described(self, dtype: str) -> str:
+        """What becomes of it in a number format, a clause; "" where nothing is quantised."""
+        rounds = "; activations are not rounded, as servers' kernels for it round them" if self.rounds else ""
+        return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
+
     def dense_bytes(self, bytes_per_number: float) -> float:
         """What all weights take once they are dense."""
         numbers = sum(tensor.numbers for tensor in self.plain.values())
@@ -143,7 +148,7 @@ def read_stored(folder: Path) -> StoredModel:
             f"{folder / 'config.json'} says that the weights are stored as {_method(settings)}, and none of them is.",
             fix="Take config.json and the weights of one folder.",
         )
-    kept = {name: tensor for name, tensor in plain.items() if not _OF_ACTIVATIONS.search(name)}
+    kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
     rounds = len(kept) < len(plain) or bool(settings and _rounds_activations(settings))
     return StoredModel(folder, tensors, kept, weights, _method(settings) if settings else "", rounds)
 
@@ -342,16 +347,27 @@ def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, Stored
 def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
     rows = [row for row in FORMATS if row.claims(weight)]
     if not rows:
-        parts = ", ".join(f"{part} {weight.dtypes[part]}" for part in sorted(weight.dtypes))
-        raise BackendError(
-            f"{folder} stores {weight.name} in a format that lbx does not read: {weight.settings['quant_method']} with "
-            f"{parts}.",
-            fix=_FIX,
-        )
+        raise _unread(folder, weight)
     try:
         return DenseWeight(weight, rows[0], rows[0].shape(weight))
     except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as exc:
         raise UnreadableError(f"its tensors do not fit together ({exc})") from exc
+
+
+def _unread(folder: Path, weight: StoredWeight) -> BackendError:
+    method = weight.settings["quant_method"]
+    parts = ", ".join(f"{part} {weight.dtypes[part]}" for part in sorted(weight.dtypes))
+    known = [row for row in FORMATS if method in row.methods]
+    if method == "none":
+        return BackendError(
+            f"{folder} stores {weight.name} in few bits ({parts}), and its config.json does not say how.",
+            fix="Copy config.json from where the weights come from.",
+        )
+    if not known:
+        return BackendError(f"{folder} is stored as {method}, which lbx does not read.", fix=_FIX)
+    lacking = min((sorted(row.parts.keys() - weight.dtypes.keys()) for row in known), key=len)
+    what = f"its {' and '.join(lacking)} is missing" if lacking else "that is no variant of it that lbx reads"
+    return BackendError(f"{folder} stores {weight.name} as {method}: it has {parts}; {what}.", fix=_FIX)
 
 
 def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None) -> None:
@@ -359,8 +375,8 @@ def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings:
     for name, tensor in plain.items():
         few = tensor.dtype.startswith("F8") or tensor.dtype in ("I8", "U8") or tensor.dtype not in _BITS
         packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
-        if (few or packed) and not _OF_ACTIVATIONS.search(name):
-            how = f"its config.json says {_method(settings)}" if settings else "its config.json says nothing of it"
+        if (few or packed) and not OF_ACTIVATIONS.search(name):
+            how = f"its config.json says {_method(settings)}" if settings else "its config.json does not say how"
             raise BackendError(
                 f"{folder} stores {name} as {tensor.dtype}, and lbx finds no scales that make numbers of it; {how}.",
                 fix=_FIX,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.backends.hf.library import first_line
 from lbx.backends.hf.quantised import FORMATS, Format, Shape, StoredWeight, UnreadableError
 from lbx.errors import BackendError
 from lbx.inputs import read_input
@@ -197,7 +198,7 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             return found, dict(file.metadata() or {})
     except Exception as exc:  # safetensors has its own bare exception class
         raise BackendError(
-            f"{path} cannot be read: {str(exc).splitlines()[0] if str(exc) else type(exc).__name__}",
+            f"{path} cannot be read: {first_line(exc).rstrip('.')}.",
             fix="It may be cut off: copy it again (for a bundle: lbx verify).",
         ) from exc
 

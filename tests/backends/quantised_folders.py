@@ -245,3 +245,24 @@ def nvfp4() -> Maker:
         return {".weight": packed, ".weight_scale": scale, ".weight_scale_2": scale_2}, dense
 
     return make
+
+
+def gpt_oss() -> Maker:
+    """Experts in MXFP4, as gpt-oss stores them: transposed, so that a block of 32 lies along what is summed over."""
+    values = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    table = torch.cat([values, -values])
+
+    def make(experts: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        if experts.dim() != 3:
+            return {".weight": experts}, experts
+        blocks = experts.transpose(1, 2).unflatten(-1, (-1, 32))
+        exponent = torch.log2(blocks.abs().amax(-1) / 6).ceil()
+        codes = ((blocks / 2 ** exponent.unsqueeze(-1)).unsqueeze(-1) - table).abs().argmin(-1)
+        dense = (table[codes] * 2 ** exponent.unsqueeze(-1)).flatten(-2).transpose(1, 2)
+        pairs = codes.unflatten(-1, (-1, 2)).to(torch.uint8)
+        return {
+            "_blocks": pairs[..., 0] | pairs[..., 1] << 4,
+            "_scales": (exponent + 127).to(torch.uint8),
+        }, dense
+
+    return make

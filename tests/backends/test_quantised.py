@@ -147,6 +147,43 @@ def test_a_format_is_read_as_its_own_library_means_it(wide: Path, tmp_path: Path
     assert "stored_as" not in dense.info.settings
 
 
+@pytest.mark.parametrize(
+    ("family", "make", "settings", "weights"),
+    [
+        (
+            "qwen3_moe",
+            lambda: folders.float8_blocks(48, 20),
+            FP8 | {"weight_block_size": [48, 20]},
+            2 * (4 + 1 + 4 * 3),
+        ),
+        ("deepseek_v3", lambda: folders.float8_blocks(48, 20), FP8 | {"weight_block_size": [48, 20]}, None),
+        ("qwen3_moe", lambda: folders.gptq(4, 32), GPTQ | {"bits": 4}, None),
+        ("gpt_oss", folders.gpt_oss, {"quant_method": "mxfp4"}, 2 * 2),
+    ],
+)
+def test_experts_are_read(
+    tiny_hf: Path,
+    tmp_path: Path,
+    family: str,
+    make: Callable[[], Maker],
+    settings: Mapping[str, Any],
+    weights: int | None,
+) -> None:
+    from safetensors.torch import load_file
+    from tiny import make_tokenizer
+    from tiny_families import configs, making
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        source = making.make(configs.FAMILIES[family], tmp_path / "source", make_tokenizer())
+    folder = quantise_folder(source, tmp_path / "m", make(), settings)
+    stored = read_stored(folder)
+    assert weights in (None, len(stored.weights))
+    ours, meant = dense_tensors(stored, torch.float32), load_file(tmp_path / "m-dense" / "model.safetensors")
+    assert ours.keys() == meant.keys()
+    assert all(torch.equal(ours[name].float(), tensor) for name, tensor in meant.items())
+    assert torch.equal(logits(folder)[0], logits(tmp_path / "m-dense")[0])
+
+
 def config(folder: Path, **changes: Any) -> None:
     table = json.loads((folder / "config.json").read_text())
     table["quantization_config"] = table.get("quantization_config", {}) | changes

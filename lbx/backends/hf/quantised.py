@@ -107,7 +107,8 @@ def _power_of_two(scale: Any) -> Any:
     import torch
 
     codes = scale.view(torch.uint8).int()
-    return torch.where(codes == 0xFF, torch.nan, torch.ldexp(torch.ones(()), codes - _E8M0_BIAS))
+    power = torch.ldexp(torch.ones_like(codes, dtype=torch.float32), codes - _E8M0_BIAS)
+    return power.masked_fill(codes == 0xFF, torch.nan)
 
 
 def _fours(packed: Any) -> Any:

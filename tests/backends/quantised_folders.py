@@ -39,7 +39,7 @@ def quantise_folder(
             if suffix == "__metadata__":
                 said[name] = json.dumps(one)
             else:
-                stored[name.removesuffix(".weight") + suffix] = one.contiguous()
+                stored[name.removesuffix(".weight") + suffix if suffix else name] = one.contiguous()
     save_file(stored, folder / "model.safetensors", {"format": "pt", **said})
     save_file({name: tensor.float().contiguous() for name, tensor in dense.items()}, dense_folder / "model.safetensors")
     if settings is not None:
@@ -254,7 +254,7 @@ def gpt_oss() -> Maker:
 
     def make(experts: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
         if experts.dim() != 3:
-            return {".weight": experts}, experts
+            return {"": experts}, experts
         blocks = experts.transpose(1, 2).unflatten(-1, (-1, 32))
         exponent = torch.log2(blocks.abs().amax(-1) / 6).ceil()
         codes = ((blocks / 2 ** exponent.unsqueeze(-1)).unsqueeze(-1) - table).abs().argmin(-1)

@@ -184,6 +184,18 @@ def test_experts_are_read(
     assert torch.equal(logits(folder)[0], logits(tmp_path / "m-dense")[0])
 
 
+def test_models_are_listed_with_their_formats(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lbx.backends.listing import list_models
+
+    shutil.copytree(whole, tmp_path / "models")
+    config(tmp_path / "models" / "AWQ", version="gemv")
+    monkeypatch.chdir(tmp_path)
+    listed = {Path(one.name).name: one for one in list_models()}
+    assert (listed["dense"].stored_as, listed["ModelOpt nvfp4"].stored_as) == ("", "NVFP4")
+    assert listed["GPTQ 4"].there
+    assert "awq:gemv, which lbx does not read" in listed["AWQ"].problem
+
+
 def config(folder: Path, **changes: Any) -> None:
     table = json.loads((folder / "config.json").read_text())
     table["quantization_config"] = table.get("quantization_config", {}) | changes

@@ -7,6 +7,8 @@ import io
 import json
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,25 @@ def test_models_are_listed_with_their_formats(whole: Path, tmp_path: Path, monke
     assert (listed["dense"].stored_as, listed["ModelOpt nvfp4"].stored_as) == ("", "NVFP4")
     assert listed["GPTQ 4"].there
     assert "awq:gemv, which lbx does not read" in listed["AWQ"].problem
+
+
+ALONE = """
+import socket, sys
+from pathlib import Path
+def nowhere(*_): raise AssertionError("it asked the network")
+socket.socket.connect = socket.getaddrinfo = nowhere
+from lbx.backends import load, resolve_model
+load(resolve_model(sys.argv[1])).close()
+print(sorted({"bitsandbytes", "kernels", "gptqmodel", "compressed_tensors", "torchao", "peft"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("name", ["AWQ", "GPTQ 4", "ModelOpt nvfp4"])
+def test_no_kernel_and_no_librarys_code_is_asked_for(whole: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ALONE, str(whole / name)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
 
 
 def config(folder: Path, **changes: Any) -> None:

@@ -6,7 +6,9 @@ without a word.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,15 +17,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.backends.hf.library import first_line
+from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
 from lbx.backends.hf.quantised import FORMATS, Format, Shape, StoredWeight, UnreadableError
 from lbx.errors import BackendError
 from lbx.inputs import read_input
 
-_BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
-    "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
-}  # fmt: skip
 _PLAIN = ("F16", "BF16", "F32", "F64")
+_KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
+_WHILE_MADE = 12
+"""Bytes of a number while it is made dense: codes, scales and products in float32."""
 
 # What a tensor is to the weight whose name it begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
 # ``a.b``, as weights of several experts in one tensor are called.
@@ -44,9 +46,6 @@ OF_ACTIVATIONS = re.compile(
     r"[._](input_scale|input_global_scale|input_zero_point|activation_scale|act_scale|output_scale|qscale_act|"
     r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
 )
-_CLASSES = ("Linear", "FusedMoE")
-_LONGEST_PATTERN, _MOST_REPEATS = 500, 4
-_REPEATS, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
 _LIMIT = 64 << 20
 _FIX = "Take the model as its authors released it in bfloat16, another quantised folder of it, or a GGUF file."
 
@@ -57,15 +56,8 @@ class StoredTensor(NamedTuple):
     shape: Shape
 
     @property
-    def bytes(self) -> int:
-        return self.numbers * _BITS.get(self.dtype, 8) // 8
-
-    @property
     def numbers(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +108,10 @@ class StoredModel:
         return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
 
     def dense_bytes(self, bytes_per_number: float) -> float:
-        """What all weights take once they are dense."""
-        numbers = sum(tensor.numbers for tensor in self.plain.values())
-        return (numbers + sum(_numbers(one.shape) for one in self.weights)) * bytes_per_number
+        """What loading takes at its most: all weights dense, and what one of them takes while it is made so."""
+        made = [math.prod(one.shape) for one in self.weights]
+        numbers = sum(tensor.numbers for tensor in self.plain.values()) + sum(made)
+        return numbers * bytes_per_number + _WHILE_MADE * max(made, default=0)
 
 
 class _Settings(dict[str, Any]):
@@ -134,28 +127,24 @@ def read_stored(folder: Path) -> StoredModel:
             read, or lacks its scales.
     """
     tensors, metadata = _tensors(folder)
-    settings = _settings(folder)
+    settings = read_settings(folder)
     groups, plain = _grouped(tensors)
     weights = []
     for name, parts in groups.items():
         try:
-            weight = _stored_weight(name, parts, tensors, _settings_of(name, settings, metadata))
+            weight = _stored_weight(name, parts, tensors, settings_of_weight(name, settings, metadata))
             weights.append(_dense(folder, _with_state(folder, weight, tensors)))
         except (UnreadableError, re.error) as exc:
             raise BackendError(f"{folder} stores {name} in a way that cannot be read: {exc}.", fix=_FIX) from exc
     _refuse_unclaimed(folder, plain, settings)
     if settings and not weights and settings.get("format") != "dense":
         raise BackendError(
-            f"{folder / 'config.json'} says that the weights are stored as {_method(settings)}, and none of them is.",
+            f"{folder / 'config.json'} says that the weights are stored as {method_of(settings)}, and none of them is.",
             fix="Take config.json and the weights of one folder.",
         )
     kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
-    rounds = len(kept) < len(plain) or bool(settings and _rounds_activations(settings))
-    return StoredModel(folder, tensors, kept, weights, _method(settings) if settings else "", rounds)
-
-
-def _numbers(shape: Shape) -> int:
-    return StoredTensor("", "U8", shape).numbers
+    rounds = len(kept) < len(plain) or bool(settings and rounds_activations(settings))
+    return StoredModel(folder, tensors, kept, weights, method_of(settings) if settings else "", rounds)
 
 
 # Files
@@ -201,97 +190,6 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             f"{path} cannot be read: {first_line(exc).rstrip('.')}.",
             fix="It may be cut off: copy it again (for a bundle: lbx verify).",
         ) from exc
-
-
-# config.json
-
-
-def _settings(folder: Path) -> dict[str, Any] | None:
-    """What the folder says of its quantisation; None: nothing."""
-    config = _json(folder / "config.json")
-    text = config.get("text_config")
-    for table in (config, text if isinstance(text, dict) else {}):
-        for key in ("quantization_config", "compression_config"):
-            if isinstance(found := table.get(key), dict):
-                nested = found.get("quantization")
-                return {**found, **nested} if isinstance(nested, dict) else found
-    found = _json(folder / "hf_quant_config.json").get("quantization")
-    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(read_input(path, _LIMIT))
-    except (OSError, ValueError, RecursionError):
-        return {}  # loading says what is wrong with it
-    return found if isinstance(found, dict) else {}
-
-
-def _method(settings: Mapping[str, Any] | None) -> str:
-    """The word for how a folder, or a weight of it, is stored; see ``Format.methods``."""
-    settings = settings or {}
-    name = str(settings.get("quant_method", "none")).lower().replace("_", "-").replace("fbgemm-fp8", "fbgemm_fp8")
-    if name in ("modelopt", "modelopt-fp4", "modelopt-fp8"):
-        return f"modelopt:{settings.get('quant_algo')}"
-    if name == "compressed-tensors":
-        return f"{name}:{settings.get('format')}"
-    if name == "awq":
-        return f"awq:{str(settings.get('version', 'gemm')).lower()}"
-    if name == "gptq" and settings.get("checkpoint_format", "gptq") not in ("gptq", "gptq_v2"):
-        return f"gptq:{settings['checkpoint_format']}"
-    return name
-
-
-def _settings_of(name: str, settings: Mapping[str, Any] | None, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of one weight."""
-    found = dict(settings or {})
-    module = name.removesuffix(".weight")
-    groups = found.get("config_groups")
-    if _method(found).startswith("compressed-tensors") and isinstance(groups, dict):
-        group = _group_of(module, [one for one in groups.values() if isinstance(one, dict)])
-        found |= {"format": group.get("format") or found.get("format"), **_table(group.get("weights"))}
-    layers = found.get("quantized_layers")
-    if isinstance(layers, dict):
-        found |= _table(layers.get(module))
-    found["quant_method"] = _method(found)
-    if found["quant_method"] == "torchao":
-        try:
-            found["quant_method"] += f":{json.loads(metadata[name])['_type']}"
-        except (KeyError, ValueError, TypeError):
-            found["quant_method"] += ":unknown"
-    return found
-
-
-def _table(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _group_of(module: str, groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The group of a module: by its name first, then by its class, which for weights is Linear."""
-    targets = [(str(target), group) for group in groups for target in group.get("targets") or ()]
-    by_name = (group for target, group in targets if _names(target, module))
-    by_class = (group for target, group in targets if target in _CLASSES)
-    return next(by_name, None) or next(by_class, None) or {}
-
-
-def _names(target: str, module: str) -> bool:
-    """Whether a target, a name or "re:" and a pattern, means a module."""
-    if not target.startswith("re:"):
-        return target == module
-    pattern = target[3:]
-    # A pattern comes with the model: one that could be matched in very many ways would never come to an end.
-    if len(pattern) > _LONGEST_PATTERN or len(_REPEATS.findall(pattern)) > _MOST_REPEATS or _NESTED.search(pattern):
-        raise UnreadableError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
-    return re.match(pattern, module) is not None
-
-
-def _rounds_activations(settings: Mapping[str, Any]) -> bool:
-    groups = _table(settings.get("config_groups")).values()
-    inputs = [one["input_activations"] for one in groups if isinstance(one, dict) and one.get("input_activations")]
-    named = _method(settings) in ("fp8", "fbgemm_fp8") or str(settings.get("quant_algo", "")).startswith(
-        ("FP8", "NVFP4")
-    )
-    return bool(inputs) or named
 
 
 # Tensors
@@ -342,7 +240,7 @@ def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, Stored
             state = json.loads(bytes(file.get_tensor(name).tolist()))
         except (ValueError, RecursionError):
             state = None
-    return replace(weight, settings={**weight.settings, "state": state, **_table(state)})
+    return replace(weight, settings={**weight.settings, "state": state, **(state if isinstance(state, dict) else {})})
 
 
 def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
@@ -374,10 +272,10 @@ def _unread(folder: Path, weight: StoredWeight) -> BackendError:
 def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None) -> None:
     """Numbers of few bits without a row that reads them are no numbers yet."""
     for name, tensor in plain.items():
-        few = tensor.dtype.startswith("F8") or tensor.dtype in ("I8", "U8") or tensor.dtype not in _BITS
+        few = tensor.dtype not in _KNOWN
         packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
         if (few or packed) and not OF_ACTIVATIONS.search(name):
-            how = f"its config.json says {_method(settings)}" if settings else "its config.json does not say how"
+            how = f"its config.json says {method_of(settings)}" if settings else "its config.json does not say how"
             raise BackendError(
                 f"{folder} stores {name} as {tensor.dtype}, and lbx finds no scales that make numbers of it; {how}.",
                 fix=_FIX,
@@ -406,8 +304,16 @@ def dense_tensors(stored: StoredModel, dtype: Any) -> dict[str, Any]:
         for one in stored.weights:
             try:
                 found[one.weight.name] = one.read(get).to(dtype)
+                _give_back()
             except (UnreadableError, ValueError, IndexError, RuntimeError) as exc:
                 raise BackendError(
                     f"{stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}.", fix=_FIX
                 ) from exc
     return found
+
+
+def _give_back() -> None:
+    """Let the system have what was freed: glibc keeps blocks of many megabytes, half as much as the model in all."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -205,7 +205,7 @@ def nowhere(*_): raise AssertionError("it asked the network")
 socket.socket.connect = socket.getaddrinfo = nowhere
 from lbx.backends import load, resolve_model
 load(resolve_model(sys.argv[1])).close()
-print(sorted({"bitsandbytes", "kernels", "gptqmodel", "compressed_tensors", "torchao", "peft"} & set(sys.modules)))
+print(sorted({"bitsandbytes", "kernels", "gptqmodel", "compressed_tensors", "optimum"} & set(sys.modules)))
 """
 
 

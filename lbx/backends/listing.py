@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class Listed:
         embeds: whether it turns texts into vectors.
         context_window: tokens, by its card or else by its files; None where neither says.
         size_bytes: of its weights' files; None where they are not there, or elsewhere by design.
+        stored_as: the format of few bits that its folder stores it in; "" where it is plain, or another's affair.
         there: whether it can be named now; None for a server's model, whose weights are its own affair.
         problem: what is missing or wrong, a sentence.
     """
@@ -36,6 +38,7 @@ class Listed:
     embeds: bool = False
     context_window: int | None = None
     size_bytes: int | None = None
+    stored_as: str = ""
     there: bool | None = False
     problem: str = ""
 
@@ -118,7 +121,16 @@ def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Lis
     try:
         place = weights_path(card, bundle)
         size = sum(file.stat().st_size for file in model_files(place))
+        stored_as = _stored_as(card, place)
     except (LbxError, OSError) as error:
         return replace(found, problem=error.cause if isinstance(error, LbxError) else str(error))
     window = card.context_window or context_window(place)
-    return replace(found, context_window=window, size_bytes=size, there=True)
+    return replace(found, context_window=window, size_bytes=size, stored_as=stored_as, there=True)
+
+
+def _stored_as(card: ModelCard, place: Path) -> str:
+    if card.backend != "hf" or find_spec("safetensors") is None:
+        return ""
+    from lbx.backends.hf.stored import read_stored
+
+    return read_stored(place).title

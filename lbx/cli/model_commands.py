@@ -60,4 +60,5 @@ def models(
 def _row(one: Listed) -> tuple[str, ...]:
     window = "unknown" if one.context_window is None else f"{one.context_window:,}"
     backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
-    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), _THERE[one.there]
+    there = f"{_THERE[one.there]}, {one.stored_as}" if one.stored_as else _THERE[one.there]
+    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), there

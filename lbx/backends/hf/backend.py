@@ -132,7 +132,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     torch.set_num_threads(thread_count(options.threads))
     with warnings_if(debug):
         raw_tokenizer = read_tokenizer(transformers, weights)
-    model, dtype, device = load_model(torch, transformers, card.name, weights, options, debug=debug)
+    model, dtype, device, stored = load_model(torch, transformers, card.name, weights, options, debug=debug)
     own = own_chat_template(raw_tokenizer)
     tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
     rows = int(model.get_input_embeddings().num_embeddings)
@@ -166,9 +166,11 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "torch": torch.__version__.partition("+")[0],
         }
         | ({"quantization": options.quantization} if options.quantization else {})
+        | ({"stored_as": stored.title} if stored.weights else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
+        | ({"stored_as": stored_as} if (stored_as := stored.described(dtype.name)) else {})
         | penalty,
         earlier={"weights": head_and_tail(weights)},
         trained_context=int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0),
@@ -177,7 +179,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,
         on_gpu=device.type == "cuda",
-        notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ()) + told,
+        notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
+        + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
+        + told,
     )
     return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells)
 

@@ -1,34 +1,28 @@
-"""How much memory a Hugging Face model takes, from its files before it is loaded, and from itself afterwards."""
+"""How much memory a Hugging Face model takes, and how much there is."""
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
 from typing import Any
 
 from lbx.backends.memory import available_bytes
 from lbx.errors import DoesNotFitError
 
-_HEADER_LENGTH = 8
-_LARGEST_HEADER = 100 << 20
 _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
 """Marks of caches whose size per token does not follow from heads and head size."""
 
 
-def refuse_too_large(name: str, folder: Path, bytes_per_number: float, free: int | None, place: str) -> None:
+def refuse_too_large(name: str, needed: float, free: int | None, place: str) -> None:
     """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:
-        bytes_per_number: of the dtype that the weights are loaded in.
+        needed: bytes of the weights as they are computed.
         free: bytes; None: unknown, and nothing is refused.
         place: of the memory, for the message: "RAM", "cuda:0".
     """
-    needed = weight_numbers(folder) * bytes_per_number
     if free is not None and needed > free:
         raise DoesNotFitError(
             f"The weights of {name} take {needed / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {place} are free.",
-            fix="Use a smaller dtype, a smaller or quantised model, or a machine with more memory.",
+            fix="Use a smaller dtype, a smaller model, or a machine with more memory.",
         )
 
 
@@ -37,23 +31,6 @@ def free_bytes(torch: Any, device: Any) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_bytes()
-
-
-def weight_numbers(folder: Path) -> int:
-    """How many numbers the folder's safetensors hold. Files that cannot be read count nothing; loading says why."""
-    return sum(_numbers_in(path) for path in folder.glob("*.safetensors"))
-
-
-def _numbers_in(path: Path) -> int:
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(_HEADER_LENGTH), "little")
-            if not 0 < length <= _LARGEST_HEADER:
-                return 0
-            header = json.loads(file.read(length))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return 0
 
 
 def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.backends.hf.completeness import check_complete
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
 from lbx.backends.hf.rope import stretch
+from lbx.backends.hf.stored import StoredModel, dense_tensors, read_stored
 from lbx.backends.options import AUTO, HfOptions
 from lbx.errors import BackendError
 
@@ -19,19 +20,18 @@ _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
 _USABLE = 0.8
 """Part of a GPU's free memory that sequences may take; the rest is for what a pass computes."""
 
-_LAYER = re.compile(r"(?:(?:model|language_model|transformer|backbone)\.)*(?:layers|h)\.(\d+)\.")
-_FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: take all of one model's files."
 
 _MOST_CELLS = 1 << 20
 """Beyond, the table of who holds which cell would be large itself."""
 
 
 class LoadedWeights(NamedTuple):
-    """A model, its number format, and the device that takes its tokens."""
+    """A model, its number format, the device that takes its tokens, and how its files store it."""
 
     model: Any
     dtype: Dtype
     device: Any
+    stored: StoredModel
 
 
 def load_model(
@@ -45,19 +45,20 @@ def load_model(
     device = choose_device(torch, options.device)
     _refuse_without_libraries(options)
     dtype = choose_dtype(torch, options.dtype, device, folder)
-    refuse_too_large(
-        name, folder, _BYTES[options.quantization or dtype.name], _free(torch, device, options), str(device)
-    )
+    stored = read_stored(folder)
+    _refuse_twice(stored, options, name)
+    needed = stored.dense_bytes(_BYTES[options.quantization or dtype.name])
+    refuse_too_large(name, needed, _free(torch, device, options), str(device))
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
     with warnings_if(debug):
-        model = _from_files(torch, transformers, name, folder, options, dtype=dtype.name, device=device)
+        model = _from_files(torch, transformers, name, stored, options, dtype=dtype.name, device=device)
     _refuse_left_over(torch, model, name)
     if not options.device_map and not options.quantization:
         try:
             model = model.to(device)
         except RuntimeError as exc:
             raise _too_large(name, str(device), exc) from exc
-    return LoadedWeights(model.eval(), dtype, device)
+    return LoadedWeights(model.eval(), dtype, device, stored)
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
@@ -102,8 +103,9 @@ def _refuse_without_libraries(options: HfOptions) -> None:
 
 
 def _from_files(
-    torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, transformers: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
 ) -> Any:
+    folder = stored.folder
     number = getattr(torch, dtype)
     more: dict[str, Any] = {}
     if options.quantization:
@@ -120,15 +122,20 @@ def _from_files(
         config._attn_implementation = None if options.attention == AUTO else options.attention
         if options.rope_scaling:
             stretch(config, options, name)
-        model, report = _class_for(transformers, config).from_pretrained(
-            folder,
+        kind = _class_for(transformers, config)
+        if stored.weights:  # dense by now: nothing of the format is left for transformers to look at
+            for part in (config, config.get_text_config(decoder=True)):
+                part.__dict__.pop("quantization_config", None)
+            more["state_dict"] = dense_tensors(stored, number)
+        model, report = kind.from_pretrained(
+            None if stored.weights else folder,
             config=config,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
             dtype=number,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # _check_complete names them; transformers' own exception does not
+            ignore_mismatched_sizes=True,  # check_complete names them; transformers' own exception does not
             **more,
         )
     except BackendError:
@@ -146,17 +153,27 @@ def _from_files(
             fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "
             "supported.",
         ) from exc
-    _check_complete(report, folder)
-    _refuse_more_layers(model, report, folder)
+    check_complete(model, report, folder)
+    if stored.weights and (folder / "generation_config.json").is_file():  # which comes along with weights alone
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
     return model
 
 
 def _class_for(transformers: Any, config: Any) -> Any:
     """The class that writes text by this configuration: models that also see may have one for both only."""
-    writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        return transformers.AutoModelForImageTextToText
-    return transformers.AutoModelForCausalLM
+    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING):
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, tuple) else found
+    return transformers.AutoModelForCausalLM  # whose exception says what it knows
+
+
+def _refuse_twice(stored: StoredModel, options: HfOptions, name: str) -> None:
+    if stored.weights and options.quantization:
+        raise BackendError(
+            f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it once more.",
+            fix="Take the option out of the model card.",
+        )
 
 
 def _too_large(name: str, place: str, exc: BaseException) -> BackendError:
@@ -164,42 +181,6 @@ def _too_large(name: str, place: str, exc: BaseException) -> BackendError:
         f"{name} does not fit on {place}: {first_line(exc)}",
         fix="Use a smaller dtype, quantization = '4bit', device_map = 'auto' over several GPUs, or another device.",
     )
-
-
-def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
-    """transformers fills weights that the files lack with random numbers, and says so in its log only."""
-    if other := sorted(report.get("mismatched_keys", ()), key=str):
-        name, there, wanted = other[0]
-        raise BackendError(
-            f"The weights in {folder} are not those of the model in its config.json: {len(other)} tensors have another "
-            f"shape, e.g. {name} {tuple(there)}, not {tuple(wanted)}.",
-            fix=_FIX_OTHER_MODEL,
-        )
-    if lacking := sorted(map(str, report.get("missing_keys", ()))):
-        raise BackendError(
-            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing, e.g. {lacking[0]}.",
-            fix="A file of the model may be missing, or config.json belongs to another model.",
-        )
-
-
-def _refuse_more_layers(model: Any, report: Mapping[str, Any], folder: Path) -> None:
-    """Weights of layers that config.json does not count would be left out in silence: a smaller, worse model.
-
-    Layers that predict several tokens ahead are stored behind the last one, and are not used here.
-    """
-    config = model.config.get_text_config(decoder=True)
-    layers = getattr(config, "num_hidden_layers", None)
-    if not isinstance(layers, int):
-        return
-    ahead = getattr(config, "num_nextn_predict_layers", None) or 0
-    numbers = [int(found[1]) for key in report.get("unexpected_keys", ()) if (found := _LAYER.match(str(key)))]
-    more = {number for number in numbers if number >= layers + ahead}
-    if more:
-        raise BackendError(
-            f"The weights in {folder} are not those of the model in its config.json: it counts {layers} layers, and "
-            f"they have {max(more) + 1}.",
-            fix=_FIX_OTHER_MODEL,
-        )
 
 
 def _refuse_left_over(torch: Any, model: Any, name: str) -> None:

@@ -1,0 +1,319 @@
+"""What a Hugging Face folder stores: plain tensors, and weights in fewer bits with the row that reads each.
+
+Looked at before anything is loaded, by names, shapes and number formats, so that no tensor is read wrongly or left out
+without a word.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.backends.hf.library import first_line
+from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
+from lbx.backends.hf.quantised import FORMATS, Format, Shape, StoredWeight, UnreadableError
+from lbx.errors import BackendError
+from lbx.inputs import read_input
+
+_PLAIN = ("F16", "BF16", "F32", "F64")
+_KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
+_WHILE_MADE = 12
+"""Bytes of a number while it is made dense: codes, scales and products in float32."""
+
+# What a tensor is to the weight whose name it begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
+# ``a.b``, as weights of several experts in one tensor are called.
+_PARTS = {
+    ".weight_scale_inv": "scale", ".weight_scale": "scale", ".qscale_weight": "scale", ".scale": "scale",
+    "_scale_inv": "scale", ".weight_scale_2": "scale_2", "_weight_scale_2": "scale_2", "_weight_scale": "scale",
+    ".weight_global_scale": "global", ".weight_packed": "weight", ".weight_shape": "shape",
+    ".weight_zero_point": "zero", ".weight_g_idx": "order", ".pre_quant_scale": "pre_quant",
+    ".qweight": "weight", ".qzeros": "zero", ".scales": "scale", ".g_idx": "order",
+    "_blocks": "blocks", "_scales": "scales",
+    ".weight.absmax": "absmax", ".weight.quant_map": "map", ".weight.nested_absmax": "nested",
+    ".weight.nested_quant_map": "nested_map", ".weight.quant_state.bitsandbytes__nf4": "state",
+    ".weight.quant_state.bitsandbytes__fp4": "state", ".SCB": "scale", ".weight_format": "layout",
+    "._weight_qdata": "weight", "._weight_scale": "scale", "._weight_zero_point": "zero",
+}  # fmt: skip
+_SUFFIX = re.compile(f"(.+?)({'|'.join(map(re.escape, sorted(_PARTS, key=len, reverse=True)))})$")
+OF_ACTIVATIONS = re.compile(
+    r"[._](input_scale|input_global_scale|input_zero_point|activation_scale|act_scale|output_scale|qscale_act|"
+    r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
+)
+_LIMIT = 64 << 20
+_FIX = "Take the model as its authors released it in bfloat16, another quantised folder of it, or a GGUF file."
+
+
+class StoredTensor(NamedTuple):
+    file: str
+    dtype: str
+    shape: Shape
+
+    @property
+    def numbers(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseWeight:
+    """A weight, how it is stored, and the shape that it gets."""
+
+    weight: StoredWeight
+    format: Format
+    shape: Shape
+
+    def read(self, get: Callable[[str], Any]) -> Any:
+        """The weight in float32; ``get`` reads a tensor. Raises UnreadableError: its numbers deny its shape."""
+        dense = self.format.dense({part: get(name) for part, name in self.weight.tensors.items()}, self.weight)
+        if tuple(dense.shape) != self.shape:
+            raise UnreadableError(f"it is {list(dense.shape)}, and should be {list(self.shape)}")
+        return dense
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """All tensors of a folder.
+
+    Attributes:
+        folder: where they lie.
+        tensors: all, by name.
+        plain: those that are taken as they are.
+        weights: those that are made dense; () for a folder that is not quantised.
+        method: config.json's own word for how they are stored.
+        rounds: whether the format's authors round activations, too.
+    """
+
+    folder: Path
+    tensors: Mapping[str, StoredTensor]
+    plain: Mapping[str, StoredTensor]
+    weights: Sequence[DenseWeight] = ()
+    method: str = ""
+    rounds: bool = False
+
+    @property
+    def title(self) -> str:
+        """The formats for people; "" where nothing is quantised."""
+        titles = (one.format.title.format_map(_Settings(one.weight.settings)) for one in self.weights)
+        return " and ".join(dict.fromkeys(titles))
+
+    def described(self, dtype: str) -> str:
+        """What becomes of it in a number format, a clause; "" where nothing is quantised."""
+        rounds = "; activations are not rounded, as servers' kernels for it round them" if self.rounds else ""
+        return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
+
+    def dense_bytes(self, bytes_per_number: float) -> float:
+        """What loading takes at its most: all weights dense, and what one of them takes while it is made so."""
+        made = [math.prod(one.shape) for one in self.weights]
+        numbers = sum(tensor.numbers for tensor in self.plain.values()) + sum(made)
+        return numbers * bytes_per_number + _WHILE_MADE * max(made, default=0)
+
+
+class _Settings(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def read_stored(folder: Path) -> StoredModel:
+    """What a folder stores.
+
+    Raises:
+        BackendError: a file cannot be read, its index is another model's, or a tensor is in a format that lbx does not
+            read, or lacks its scales.
+    """
+    tensors, metadata = _tensors(folder)
+    settings = read_settings(folder)
+    groups, plain = _grouped(tensors)
+    weights = []
+    for name, parts in groups.items():
+        try:
+            weight = _stored_weight(name, parts, tensors, settings_of_weight(name, settings, metadata))
+            weights.append(_dense(folder, _with_state(folder, weight, tensors)))
+        except (UnreadableError, re.error) as exc:
+            raise BackendError(f"{folder} stores {name} in a way that cannot be read: {exc}.", fix=_FIX) from exc
+    _refuse_unclaimed(folder, plain, settings)
+    if settings and not weights and settings.get("format") != "dense":
+        raise BackendError(
+            f"{folder / 'config.json'} says that the weights are stored as {method_of(settings)}, and none of them is.",
+            fix="Take config.json and the weights of one folder.",
+        )
+    kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
+    rounds = len(kept) < len(plain) or bool(settings and rounds_activations(settings))
+    return StoredModel(folder, tensors, kept, weights, method_of(settings) if settings else "", rounds)
+
+
+# Files
+
+
+def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """{name: tensor} of the files that make the model, and what the files say of themselves."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists() or not index.exists():
+        return _header(whole if whole.exists() else next(iter(sorted(folder.glob("*.safetensors")))))
+    try:
+        listed = json.loads(read_input(index, _LIMIT))["weight_map"]
+        places = {str(name): str(file) for name, file in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise BackendError(f"{index} cannot be read.", fix="Copy it again from its source.") from exc
+    tensors: dict[str, StoredTensor] = {}
+    metadata: dict[str, str] = {}
+    for file in sorted(set(places.values())):
+        found, said = _header(folder / file)
+        tensors |= found
+        metadata |= said
+    for name, file in places.items():
+        if name not in tensors or tensors[name].file != file:
+            where = f"in {tensors[name].file}" if name in tensors else "in none of its files"
+            raise BackendError(
+                f"{index} says that {name} is in {file}; it is {where}.",
+                fix="The files are of several models, or their names are mixed up: take all of one folder.",
+            )
+    return tensors, metadata
+
+
+def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, "np") as file:  # checks that offsets, shapes and number formats fit together
+            names = list(file.keys())
+            slices = [(name, file.get_slice(name)) for name in names]
+            found = {name: StoredTensor(path.name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices}
+            return found, dict(file.metadata() or {})
+    except Exception as exc:  # safetensors has its own bare exception class
+        raise BackendError(
+            f"{path} cannot be read: {first_line(exc).rstrip('.')}.",
+            fix="It may be cut off: copy it again (for a bundle: lbx verify).",
+        ) from exc
+
+
+# Tensors
+
+
+def _grouped(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
+    """{weight: {part: tensor}} of what may be quantised, and all other tensors."""
+    groups: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        if (found := _SUFFIX.match(name)) is None:
+            continue
+        stem, suffix = found.groups()
+        main = next((one for one in (f"{stem}.weight", stem) if one in tensors), None)
+        part = _PARTS[suffix]
+        if part in ("weight", "blocks"):
+            groups.setdefault(stem if part == "blocks" else f"{stem}.weight", {})[part] = name
+        elif main is not None and tensors[main].dtype not in _PLAIN:
+            groups.setdefault(main, {"weight": main})[part] = name
+        elif main is None:
+            owner = stem if suffix.startswith("_") else f"{stem}.weight"
+            groups.setdefault(owner, {})[part] = name
+    groups = {name: parts for name, parts in groups.items() if parts.keys() & {"weight", "blocks"}}
+    taken = {tensor for parts in groups.values() for tensor in parts.values()}
+    return groups, {name: tensor for name, tensor in tensors.items() if name not in taken}
+
+
+def _stored_weight(
+    name: str, parts: Mapping[str, str], tensors: Mapping[str, StoredTensor], settings: Mapping[str, Any]
+) -> StoredWeight:
+    return StoredWeight(
+        name,
+        parts,
+        {part: tensors[tensor].shape for part, tensor in parts.items()},
+        {part: tensors[tensor].dtype for part, tensor in parts.items()},
+        settings,
+    )
+
+
+def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, StoredTensor]) -> StoredWeight:
+    """bitsandbytes keeps a weight's settings in a tensor of its own."""
+    if "state" not in weight.tensors:
+        return weight
+    from safetensors import safe_open
+
+    name = weight.tensors["state"]
+    with safe_open(folder / tensors[name].file, "np") as file:
+        try:
+            state = json.loads(bytes(file.get_tensor(name).tolist()))
+        except (ValueError, RecursionError):
+            state = None
+    return replace(weight, settings={**weight.settings, "state": state, **(state if isinstance(state, dict) else {})})
+
+
+def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
+    rows = [row for row in FORMATS if row.claims(weight)]
+    if not rows:
+        raise _unread(folder, weight)
+    try:
+        return DenseWeight(weight, rows[0], rows[0].shape(weight))
+    except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as exc:
+        raise UnreadableError(f"its tensors do not fit together ({exc})") from exc
+
+
+def _unread(folder: Path, weight: StoredWeight) -> BackendError:
+    method = weight.settings["quant_method"]
+    parts = ", ".join(f"{part} {weight.dtypes[part]}" for part in sorted(weight.dtypes))
+    known = [row for row in FORMATS if method in row.methods]
+    if method == "none":
+        return BackendError(
+            f"{folder} stores {weight.name} in few bits ({parts}), and its config.json does not say how.",
+            fix="Copy config.json from where the weights come from.",
+        )
+    if not known:
+        return BackendError(f"{folder} is stored as {method}, which lbx does not read.", fix=_FIX)
+    lacking = min((sorted(row.parts.keys() - weight.dtypes.keys()) for row in known), key=len)
+    what = f"its {' and '.join(lacking)} is missing" if lacking else "that is no variant of it that lbx reads"
+    return BackendError(f"{folder} stores {weight.name} as {method}: it has {parts}; {what}.", fix=_FIX)
+
+
+def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None) -> None:
+    """Numbers of few bits without a row that reads them are no numbers yet."""
+    for name, tensor in plain.items():
+        few = tensor.dtype not in _KNOWN
+        packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
+        if (few or packed) and not OF_ACTIVATIONS.search(name):
+            how = f"its config.json says {method_of(settings)}" if settings else "its config.json does not say how"
+            raise BackendError(
+                f"{folder} stores {name} as {tensor.dtype}, and lbx finds no scales that make numbers of it; {how}.",
+                fix=_FIX,
+            )
+
+
+def dense_tensors(stored: StoredModel, dtype: Any) -> dict[str, Any]:
+    """All tensors of a folder by their names, its quantised weights dense in a ``torch.dtype``.
+
+    Raises:
+        BackendError: a weight's numbers deny its shape.
+    """
+
+    from safetensors import safe_open
+
+    with ExitStack() as stack:
+        files = {
+            file: stack.enter_context(safe_open(stored.folder / file, "pt"))
+            for file in sorted({tensor.file for tensor in stored.tensors.values()})
+        }
+
+        def get(name: str) -> Any:
+            return files[stored.tensors[name].file].get_tensor(name)
+
+        found = {name: get(name) for name in stored.plain}
+        for one in stored.weights:
+            try:
+                found[one.weight.name] = one.read(get).to(dtype)
+                _give_back()
+            except (UnreadableError, ValueError, IndexError, RuntimeError) as exc:
+                raise BackendError(
+                    f"{stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}.", fix=_FIX
+                ) from exc
+    return found
+
+
+def _give_back() -> None:
+    """Let the system have what was freed: glibc keeps blocks of many megabytes, half as much as the model in all."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -14,16 +14,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Shape = tuple[int, ...]
+from lbx.backends.hf.few_bits import (
+    WORD,
+    Shape,
+    numbers_of_four_bits,
+    powers_of_two,
+    spread_over,
+    unpack_words,
+    words_of,
+)
+
 Parts = Mapping[str, Any]
 """A weight's tensors by what they are to it: "weight", "scale", "zero" ..."""
 
 _F8, _F8_E4M3 = frozenset({"F8_E4M3", "F8_E5M2"}), frozenset({"F8_E4M3"})
 _FLOATS, _E8M0 = frozenset({"F32", "F16", "BF16"}), frozenset({"F8_E8M0", "U8"})
 _U8, _I8, _I32 = frozenset({"U8"}), frozenset({"I8"}), frozenset({"I32"})
-_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-_WORD, _E8M0_BIAS = 32, 127
 
 
 class UnreadableError(Exception):
@@ -91,53 +98,6 @@ class Format:
         )
 
 
-# Numbers
-
-
-def _spread(scale: Any, shape: Shape, block: tuple[int, int]) -> Any:
-    """A float32 number for each of the weight's, of one for each block; the last blocks may be cut off."""
-    scale = scale.float().expand(*shape[:-2], *scale.shape[-2:]) if scale.dim() > 1 else scale.float()
-    for dim, size in zip((-2, -1), block, strict=True):
-        scale = scale.repeat_interleave(size, dim).narrow(dim, 0, shape[dim])
-    return scale
-
-
-def _power_of_two(scale: Any) -> Any:
-    """E8M0: 2 ** (x - 127); 255 is no number."""
-    import torch
-
-    codes = scale.view(torch.uint8).int()
-    power = torch.ldexp(torch.ones_like(codes, dtype=torch.float32), codes - _E8M0_BIAS)
-    return power.masked_fill(codes == 0xFF, torch.nan)
-
-
-def _fours(packed: Any) -> Any:
-    """Two numbers of four bits (E2M1) in a byte, the low one first, as float32."""
-    import torch
-
-    table = torch.tensor([*_E2M1, *(-number for number in _E2M1)])
-    codes = torch.stack((packed & 0xF, packed >> 4), -1).flatten(-2)
-    return table[codes.int()]
-
-
-def _codes(words: Any, bits: int, count: int) -> Any:
-    """Numbers without sign, one after the other from the lowest bit on in 32-bit words along the last dimension."""
-    import torch
-
-    if bits in (2, 4, 8):
-        octets = words.contiguous().view(torch.uint8)
-        shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
-        return ((octets.unsqueeze(-1) >> shifts) & (2**bits - 1)).flatten(-2)[..., :count]
-    at = torch.arange(count) * bits
-    low = words[..., at // _WORD].long() & 0xFFFFFFFF
-    after = words[..., (at // _WORD + 1).clamp(max=words.shape[-1] - 1)].long() & 0xFFFFFFFF
-    return (((low | after << _WORD) >> (at % _WORD)) & (2**bits - 1)).to(torch.uint8)
-
-
-def _words(count: int, bits: int) -> int:
-    return -(-count * bits // _WORD)
-
-
 def _groups_of(weight: StoredWeight, columns: int) -> int:
     """The length of a group along a weight's rows: all of a row where config.json has no group size."""
     size = weight.settings.get("group_size")
@@ -194,7 +154,7 @@ def _scaled(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
     def spread(part: Any) -> Any:
         blocks = _blocked(shape, block)
         whole = part.float().reshape(-1, *([1] * (len(blocks) - 1))) if part.numel() == 1 else part.reshape(blocks)
-        return _spread(whole, shape, block)
+        return spread_over(whole, shape, block)
 
     numbers = parts["weight"].float()
     if "zero" in parts:
@@ -203,7 +163,7 @@ def _scaled(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
 
 
 def _scaled_by_power(parts: Parts, weight: StoredWeight) -> Any:
-    return _scaled(parts, weight, _power_of_two(parts["scale"]))
+    return _scaled(parts, weight, powers_of_two(parts["scale"]))
 
 
 # Four bits of floating point
@@ -227,19 +187,19 @@ def _one_each(scale: Any, numbers: Any) -> Any:
 
 
 def _nvfp4(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = _fours(parts["weight"])
+    numbers = numbers_of_four_bits(parts["weight"])
     scale = parts["scale"].float()
     if "scale_2" in parts:
         scale = scale * _one_each(parts["scale_2"], scale)
     if "global" in parts:
         scale = scale / _one_each(parts["global"], scale)
-    numbers = numbers * _spread(scale, tuple(numbers.shape), (1, 16))
+    numbers = numbers * spread_over(scale, tuple(numbers.shape), (1, 16))
     return numbers * parts["pre_quant"].float() if "pre_quant" in parts else numbers
 
 
 def _mxfp4(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = _fours(parts["weight"])
-    return numbers * _spread(_power_of_two(parts["scale"]), tuple(numbers.shape), (1, 32))
+    numbers = numbers_of_four_bits(parts["weight"])
+    return numbers * spread_over(powers_of_two(parts["scale"]), tuple(numbers.shape), (1, 32))
 
 
 def _gpt_oss_shape(weight: StoredWeight) -> Shape:
@@ -249,7 +209,7 @@ def _gpt_oss_shape(weight: StoredWeight) -> Shape:
 
 
 def _gpt_oss(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = _fours(parts["blocks"]) * _power_of_two(parts["scales"]).unsqueeze(-1)
+    numbers = numbers_of_four_bits(parts["blocks"]) * powers_of_two(parts["scales"]).unsqueeze(-1)
     return numbers.flatten(-2).transpose(1, 2).contiguous()
 
 
@@ -265,7 +225,7 @@ def _packed_shape(weight: StoredWeight) -> Shape:
     weight.must_be("scale", _blocked(shape, (1, _groups_of(weight, columns))))
     if "zero" in weight.shapes:
         *outer, rows, groups = weight.shapes["scale"]
-        weight.must_be("zero", (*outer, _words(rows, bits), groups))
+        weight.must_be("zero", (*outer, words_of(rows, bits), groups))
     if "order" in weight.shapes:
         weight.must_be("order", (columns,))
     return shape
@@ -275,23 +235,23 @@ def _columns(weight: StoredWeight, words: int, bits: int) -> int:
     """Of the dense weight. Where a row has one scale, ``weight_shape`` alone says it; ``_packed`` checks that."""
     size = weight.settings.get("group_size")
     groups = weight.shapes["scale"][-1]
-    return groups * size if type(size) is int and size > 0 else words * _WORD // bits
+    return groups * size if type(size) is int and size > 0 else words * WORD // bits
 
 
 def _packed(parts: Parts, weight: StoredWeight) -> Any:
     bits, shape = weight.number("num_bits"), tuple(map(int, parts["shape"].tolist()))
     columns, middle = shape[-1], 2 ** (bits - 1)
-    if _words(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
+    if words_of(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
         raise UnreadableError(f"it is {list(shape)} in {list(parts['weight'].shape)} words of {bits} bits")
     group = _groups_of(weight, columns)
-    numbers = _codes(parts["weight"], bits, columns).float()
+    numbers = unpack_words(parts["weight"], bits, columns).float()
     zero: Any = middle
     if "zero" in parts:
         rows = parts["scale"].shape[-2]
-        zero = _codes(parts["zero"].transpose(-1, -2), bits, rows).transpose(-1, -2)
+        zero = unpack_words(parts["zero"].transpose(-1, -2), bits, rows).transpose(-1, -2)
 
     def spread(part: Any) -> Any:
-        return part.float()[..., parts["order"].long()] if "order" in parts else _spread(part, shape, (1, group))
+        return part.float()[..., parts["order"].long()] if "order" in parts else spread_over(part, shape, (1, group))
 
     numbers = numbers - (zero if isinstance(zero, int) else spread(zero))
     return numbers * spread(parts["scale"])
@@ -312,21 +272,21 @@ def _awq(parts: Parts, weight: StoredWeight) -> Any:
     shape, group = (columns, rows), _groups_of(weight, columns)
 
     def codes(words: Any) -> Any:
-        return _codes(words, 4, rows).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2).float()
+        return unpack_words(words, 4, rows).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2).float()
 
-    numbers = codes(parts["weight"]) - _spread(codes(parts["zero"]), shape, (group, 1))
-    return (numbers * _spread(parts["scale"], shape, (group, 1))).T.contiguous()
+    numbers = codes(parts["weight"]) - spread_over(codes(parts["zero"]), shape, (group, 1))
+    return (numbers * spread_over(parts["scale"], shape, (group, 1))).T.contiguous()
 
 
 def _gptq_shape(weight: StoredWeight) -> Shape:
     words, rows = weight.shapes["weight"]
     bits = weight.number("bits")
-    columns = words * _WORD // bits
+    columns = words * WORD // bits
     groups = -(-columns // _groups_of(weight, columns))
-    if bits not in (2, 3, 4, 8) or _words(columns, bits) != words:
+    if bits not in (2, 3, 4, 8) or words_of(columns, bits) != words:
         raise UnreadableError(f"{words} words hold no whole number of {bits} bits each")
     weight.must_be("scale", (groups, rows))
-    weight.must_be("zero", (groups, _words(rows, bits)))
+    weight.must_be("zero", (groups, words_of(rows, bits)))
     if "order" in weight.shapes:
         weight.must_be("order", (columns,))
     return rows, columns
@@ -335,15 +295,17 @@ def _gptq_shape(weight: StoredWeight) -> Shape:
 def _gptq(parts: Parts, weight: StoredWeight) -> Any:
     rows, columns = _gptq_shape(weight)
     bits = weight.number("bits")
-    zero = _codes(parts["zero"], bits, rows).int()
+    zero = unpack_words(parts["zero"], bits, rows).int()
     if weight.settings.get("checkpoint_format") != "gptq_v2":  # which stores zeros themselves, not what is below them
         zero = (zero + 1) & (2**bits - 1)
     group = _groups_of(weight, columns)
 
     def spread(part: Any) -> Any:
-        return part.float()[parts["order"].long()] if "order" in parts else _spread(part, (columns, rows), (group, 1))
+        return (
+            part.float()[parts["order"].long()] if "order" in parts else spread_over(part, (columns, rows), (group, 1))
+        )
 
-    numbers = _codes(parts["weight"].T, bits, columns).T.float() - spread(zero)
+    numbers = unpack_words(parts["weight"].T, bits, columns).T.float() - spread(zero)
     return (numbers * spread(parts["scale"])).T.contiguous()
 
 

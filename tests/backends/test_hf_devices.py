@@ -437,7 +437,8 @@ def test_accelerates_hooks_leave_the_packed_passes_alone(tiny_hf):
 
 
 def test_quantised_weights_are_packed_like_others(tiny_hf, tmp_path):
-    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes, which quantization alone takes")
+    for library in ("accelerate", "bitsandbytes"):
+        pytest.importorskip(library, reason=f"needs {library}, which quantization alone takes")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         backend = load(card_for(tiny_hf, tmp_path, quantization="4bit", max_sequences=8))

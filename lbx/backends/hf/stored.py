@@ -155,7 +155,8 @@ def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """{name: tensor} of the files that make the model, and what the files say of themselves."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.exists() or not index.exists():
-        return _header(whole if whole.exists() else next(iter(sorted(folder.glob("*.safetensors")))))
+        files = [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))[:1]
+        return _header(files[0]) if files else ({}, {})
     try:
         listed = json.loads(read_input(index, _LIMIT))["weight_map"]
         places = {str(name): str(file) for name, file in listed.items()}

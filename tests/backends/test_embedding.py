@@ -296,7 +296,24 @@ def test_weights_that_were_cut_off(damaged, share):
     path = damaged / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    assert "cannot be loaded" in refusal(damaged)
+    assert "model.safetensors cannot be read" in refusal(damaged)
+
+
+def test_a_quantised_folder_is_refused_by_its_format(damaged):
+    """Its scales would be left out: the library takes what it knows, and says nothing."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(damaged / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        scale = tensors[name].abs().max() / 448
+        tensors |= {name: (tensors[name] / scale).to(torch.float8_e4m3fn), f"{name}_scale": scale}
+    save_file(tensors, damaged / "model.safetensors", {"format": "pt"})
+    config = json.loads((damaged / "config.json").read_text())
+    settings = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    (damaged / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
+    with pytest.raises(BackendError, match="is stored as FP8"):
+        load_embedder(resolve_embedder(str(damaged)))
 
 
 def test_missing_tensors_are_not_made_up(damaged):

@@ -22,6 +22,7 @@ from lbx.backends.embedding_options import SentenceTransformersOptions
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import choose_device, first_line, go_offline, quiet, refuse_without_tokenizer, warnings_if
+from lbx.backends.hf.stored import read_stored
 from lbx.backends.options import thread_count
 from lbx.backends.text import encodable
 from lbx.backends.weights import model_files
@@ -214,6 +215,11 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
 
 def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
     """The library and the model in it."""
+    if title := read_stored(folder).title:
+        raise BackendError(
+            f"The embedding model in {folder} is stored as {title}; of quantised folders lbx reads language models.",
+            fix="Take it in bfloat16 or float32, or its GGUF file on llama.cpp.",
+        )
     import sentence_transformers
     import torch
     import transformers

@@ -169,10 +169,10 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
             cause += ", and no repository of that name in the bundle"
     else:
         cause = f"There is no model {text}: no file or folder of that name, and no card {CARDS / text}.toml"
-    names = {Path(one.name).name: one.name for one in list_models(bundle)}
+    names = {Path(one.name).name: one.name for one in list_models(bundle) if one.name != text}
     if path.parent.is_dir():
         beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
-        names |= {p.name: str(p) for p in beside if p.suffix != ".toml" or is_card(p)}
+        names |= {p.name: str(p) for p in beside if p.exists() and (p.suffix != ".toml" or is_card(p))}
     alike = [name for name in names if (Path(name).suffix in _FILES) == a_file]
     near = get_close_matches(path.name, alike, n=3, cutoff=0.5)
     return UsageError(

@@ -24,9 +24,9 @@ _SURELY = 0.05
 def table(store: Store, wanted: Wanted) -> Table:
     """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
     found = store.query(
-        "SELECT l.*, t.done, t.scorable FROM leaderboard l JOIN ("
+        "SELECT l.*, t.scorable_samples, t.done FROM leaderboard l JOIN ("
         "SELECT run_id, benchmark, list(task ORDER BY task) AS done, "
-        "CASE WHEN count(scorable_samples) = count(*) THEN sum(scorable_samples)::BIGINT END AS scorable "
+        "CASE WHEN count(scorable_samples) = count(*) THEN sum(scorable_samples)::BIGINT END AS scorable_samples "
         "FROM coverage GROUP BY ALL"
         ") t USING (run_id, benchmark) WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)",
         [list(wanted.runs)],
@@ -39,7 +39,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     for group in groups.values():
         for row, place in zip(group, places(group), strict=True):
             row["place"] = place
-    columns = [name for name in found.columns if name not in ("done", "scorable")] + ["place"]
+    columns = [name for name in found.columns if name != "done"] + ["place"]
     return Table(columns, [tuple(row[name] for name in columns) for row in rows])
 
 
@@ -47,7 +47,7 @@ def standing(row: Mapping[str, Any]) -> float:
     """What a run is ordered by: its score, or with too many answers missing what it has for sure."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
-    return _open_to(row, max(row["asked"] or 0, row["scorable"] or 0))[0]
+    return _open_to(row, max(row["asked"] or 0, row["scorable_samples"] or 0))[0]
 
 
 def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:

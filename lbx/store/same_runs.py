@@ -46,7 +46,7 @@ def difference(held: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
         [json.loads(row[column]) for column in ("settings", "hardware")] for row in (held, new)
     )
     names = [name for name in unequal(before, now) if name != WHOLE or None not in (before.get(name), now.get(name))]
-    alike = is_on_gpu(old_hardware) == is_on_gpu(new_hardware)
+    alike = _gpu_layers(old_hardware) == _gpu_layers(new_hardware)
     names_alike = [name for name in names if alike or name not in _GPU]
     older = [name for name in names_alike if _is_earlier(name, before, new_hardware)]
     newer = [name for name in names_alike if _is_earlier(name, now, old_hardware)]
@@ -61,6 +61,11 @@ def difference(held: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
 def is_on_gpu(hardware: Mapping[str, Any]) -> bool:
     """Whether a run of llama.cpp had layers on one: by those it wanted there, and the libraries that were loaded."""
     return bool(hardware.get("n_gpu_layers") and _GPU_LIBRARY.search(str(hardware.get("features", ""))))
+
+
+def _gpu_layers(hardware: Mapping[str, Any]) -> int:
+    """How many layers were wanted on a GPU that was there; -1 for all."""
+    return int(hardware["n_gpu_layers"]) if is_on_gpu(hardware) else 0
 
 
 def settings_earlier(run: RunRow) -> dict[str, Any]:

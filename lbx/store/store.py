@@ -208,9 +208,13 @@ class Store:
         Raises:
             StoreError: a run of this name exists with other settings; the message says which differ.
         """
-        existing = self.query("SELECT settings, model, backend, bundle_digest FROM runs WHERE run_id = ?", [run.run_id])
+        columns = "settings, model, backend, bundle_digest, status"
+        existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
-            self._refuse_other_settings(run, existing.dicts()[0])
+            (old,) = existing.dicts()
+            self._refuse_other_settings(run, old)
+            if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were made anew
+                self.completed |= self._perhaps_completed(run.run_id)
             with self.transaction() as connection:
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
@@ -244,6 +248,12 @@ class Store:
             [run.run_id],
         )
         return {SampleKey(*row) for row in done.rows}
+
+    def _perhaps_completed(self, run_id: str) -> set[tuple[str, str]]:
+        """A run's (benchmark, task)s of which other runs' numbers were made as if not all documents were known."""
+        unsure = "SELECT benchmark, task FROM task_results WHERE run_id <> $1 AND cluster_by = 'sample'"
+        answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
+        return {*self.query(f"{answered} INTERSECT {unsure}", [run_id]).rows}
 
     def _refuse_other_settings(self, run: RunRow, old: Mapping[str, Any]) -> None:
         before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})

@@ -336,23 +336,29 @@ VIEWS: dict[str, str] = {
             LEFT JOIN (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric)) s
                 USING (run_id, benchmark, task, sample_id, iteration)
             WHERE g.error IS NULL AND g.{_EVALUATED}
+        ), means AS (
+            SELECT run_id, benchmark, task, metric, sample_id, avg(score ORDER BY iteration) AS mean
+            FROM outcome GROUP BY ALL
+        ), alike AS (
+            SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS n,
+                   count(*) FILTER (WHERE a.output = b.output) AS same_outputs
+            FROM outcome a JOIN outcome b USING (benchmark, task, sample_id, iteration)
+            WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
+            GROUP BY ALL
         ), paired AS (
-            SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, sample_id,
-                   avg(a.score ORDER BY a.iteration) AS mean_a, avg(b.score ORDER BY b.iteration) AS mean_b,
-                   count(*) FILTER (WHERE a.iteration = b.iteration) AS n,
-                   count(*) FILTER (WHERE a.iteration = b.iteration AND a.output = b.output) AS same_outputs
-            FROM outcome a JOIN outcome b USING (benchmark, task, sample_id)
+            SELECT a.run_id AS run_a, b.run_id AS run_b, a.benchmark, a.task, a.metric, count(*) AS samples,
+                   avg(a.mean ORDER BY sample_id) AS score_a, avg(b.mean ORDER BY sample_id) AS score_b
+            FROM means a JOIN means b USING (benchmark, task, sample_id)
             WHERE a.run_id < b.run_id AND a.metric IS NOT DISTINCT FROM b.metric
             GROUP BY ALL
         )
-        SELECT p.run_a, p.run_b, p.benchmark, p.task, p.metric, sum(p.n)::BIGINT AS n,
-               avg(mean_a ORDER BY sample_id) AS score_a, avg(mean_b ORDER BY sample_id) AS score_b,
-               score_b - score_a AS difference, sum(p.same_outputs)::BIGINT AS same_outputs,
-               count(*) AS samples, any_value(c.bundle_samples) AS bundle_samples,
-               {_PART.format(samples="count(*)", every="any_value(c.bundle_samples)")} AS coverage
+        SELECT p.run_a, p.run_b, p.benchmark, p.task, p.metric, coalesce(i.n, 0) AS n, p.score_a, p.score_b,
+               p.score_b - p.score_a AS difference, coalesce(i.same_outputs, 0) AS same_outputs,
+               p.samples, c.bundle_samples, {_PART.format(samples="p.samples", every="c.bundle_samples")} AS coverage
         FROM paired p
+        LEFT JOIN alike i ON (i.run_a, i.run_b, i.benchmark, i.task) = (p.run_a, p.run_b, p.benchmark, p.task)
+            AND i.metric IS NOT DISTINCT FROM p.metric
         LEFT JOIN coverage c ON c.run_id = p.run_a AND c.benchmark = p.benchmark AND c.task = p.task
-        GROUP BY ALL
     """,
     # Whether answers made together are those made alone, on the prompts that `--verify-batching` asked again.
     "verification": f"""

@@ -238,10 +238,17 @@ GPU = "CUDA : ARCHS = 890 | CPU : AVX2 = 1 | "
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "same"), [(GPU, False, False), (GPU, True, True), ("CPU : AVX2 = 1 | ", True, False)]
+    ("then", "layers", "now", "same"),
+    [
+        (GPU, -1, False, False),
+        (GPU, -1, True, True),
+        (GPU, 1, True, False),
+        ("CPU : AVX2 = 1 | ", -1, True, False),
+        ("CPU : AVX2 = 1 | ", 1, False, True),
+    ],
 )
-def test_a_run_of_an_earlier_lbx_goes_on_only_on_a_gpu_if_it_was_on_one(
-    then: str, now: bool, same: bool, demo_gguf: Path, ask: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_run_of_an_earlier_lbx_goes_on_only_with_the_layers_that_it_had_on_a_gpu(
+    then: str, layers: int, now: bool, same: bool, demo_gguf: Path, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what it recorded of its hardware."""
     from lbx.backends.llama.library import library
@@ -250,7 +257,7 @@ def test_a_run_of_an_earlier_lbx_goes_on_only_on_a_gpu_if_it_was_on_one(
         on_gpu(monkeypatch)
         monkeypatch.setattr(library(), "llama_print_system_info", GPU.encode)
     assert ask(demo_gguf, "-n", 1).returncode == 0
-    run = make_earlier(ask.file, demo_gguf, features=then)
+    run = make_earlier(ask.file, demo_gguf, features=then, n_gpu_layers=layers)
     assert ask(demo_gguf, "-n", 2).returncode == 0
     assert (runs(ask.file) == {run: 2}) == same
     assert sum(runs(ask.file).values()) == (2 if same else 3)

@@ -10,6 +10,9 @@ import gguf
 import pytest
 from command_line import Lbx, fails
 
+from lbx.backends.weights import resolve_model
+from lbx.errors import UsageError
+
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
 
@@ -125,3 +128,18 @@ def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
     assert "no chat template" not in meant.stderr
     (row,) = json.loads(lbx("report", tmp_path / "meant.duckdb", "task_scores", "--format", "json").stdout)
     assert row["mode"] == "no chat template"
+
+
+def test_a_link_to_nothing_is_a_model_that_is_not_there(
+    lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the disk with the weights was taken away. Once all that lists models ended in a RecursionError."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/gone.gguf").symlink_to("nowhere.gguf")
+    done = lbx("models", cwd=tmp_path)
+    assert done.returncode == 0 and "models/gone.gguf is a link to nothing." in done.stderr, done.stderr
+    monkeypatch.chdir(tmp_path)
+    for name in ("models/gone.gguf", "other"):
+        with pytest.raises(UsageError, match=f"There is no (file|model) {name}") as refused:
+            resolve_model(name)
+        assert refused.value.fix == "See what can be named."

@@ -13,6 +13,8 @@ from judge_parts import make_home
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.scoring import Rescoring, rescore
+from lbx.exchange import understand, write_predictions
+from lbx.layout import Bundle
 from lbx.store import Store
 
 lbx = Lbx()
@@ -127,3 +129,18 @@ def test_what_only_a_judge_reads_need_not_be_in_the_file(tmp_path: Path, write_l
     with Store(out, read_only=True) as store:
         found = store.query("SELECT run_id, official, coverage FROM task_scores ORDER BY 1").rows
     assert found == [("r1", None, "1 of 3"), ("r2", 100.0, "2 of 3")]
+
+
+def test_what_a_killed_command_told_of_documents_counts_when_it_is_repeated(
+    tmp_path: Path, bundle: Path, answers: Callable
+) -> None:
+    """It was killed between its last commit and the numbers of the run before, which knew no documents."""
+    out, first, second = tmp_path / "results.duckdb", answers("first.jsonl", ROWS), answers("second.jsonl", ROWS)
+    imported(first, out)
+    with Store(out) as store:
+        how = {"model": "second", "run_id": "second", "bundle": Bundle(bundle)}
+        write_predictions(store, understand("longbench_v2", second, **how))
+    imported(second, out, "--bundle", bundle)
+    with Store(out, read_only=True) as store:
+        sure = "SELECT run_id, clusters, cluster_by FROM task_scores WHERE headline ORDER BY run_id"
+        assert store.query(sure).rows == [("first", 3, "document"), ("second", 3, "document")]

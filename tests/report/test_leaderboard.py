@@ -22,7 +22,7 @@ from lbx.store import Store
 
 def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:
     made = {"score": score, "se": se, "df": 99.0, "answered": 100, "asked": 100}
-    return {**made, "failed_as_0": score, "failed_as_1": score, "scorable": 100, **changes}
+    return {**made, "failed_as_0": score, "failed_as_1": score, "scorable_samples": 100, **changes}
 
 
 def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
@@ -73,8 +73,8 @@ def test_a_place_is_no_other_s_for_sure(scores: list[float]) -> None:
         ({}, 0.6),
         ({"answered": 99, "failed_as_0": 0.55}, 0.6),
         ({"answered": 98, "failed_as_0": 0.55}, 0.55),
-        ({"scorable": 200}, 0.3),  # killed halfway
-        ({"scorable": None}, 0.6),
+        ({"scorable_samples": 200}, 0.3),  # killed halfway
+        ({"scorable_samples": None}, 0.6),
         ({"answered": None, "asked": None, "failed_as_0": None}, 0.6),
     ],
 )

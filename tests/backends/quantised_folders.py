@@ -1,7 +1,7 @@
 """Folders of a model in the formats that people release: packed by each format's own library where it installs here.
 
 Each maker takes a matrix and gives the tensors that a folder stores of it, and the matrix that they mean: by that
-library (``compressed_tensors``, ``bitsandbytes``, ``torchao``, ``modelopt``), or by the definition, in plain loops.
+library (``compressed_tensors``, ``bitsandbytes``), or by the definition, in plain loops.
 """
 
 from __future__ import annotations
@@ -212,17 +212,20 @@ def bits_and_bytes(kind: str, *, nested: bool = False) -> Maker:
 
 
 def torch_ao(kind: str) -> Maker:
-    quantization = pytest.importorskip("torchao.quantization", reason="needs lbx[dev]")
-    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+    """As torchao 0.18 flattens a tensor of its own (held against it once): lbx's own tests run without that library,
+    which transformers would import, and hear of, at every start.
+    """
 
     def make(matrix: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
-        linear = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=False)
-        linear.weight.data = matrix.clone()
-        kinds = {"int8": quantization.Int8WeightOnlyConfig(version=2), "float8": quantization.Float8WeightOnlyConfig()}
-        quantization.quantize_(linear, kinds[kind])
-        tensors, said = flatten_tensor_state_dict({"m.weight": linear.weight.data})
-        found = {name.removeprefix("m"): tensor for name, tensor in tensors.items()}
-        return {**found, "__metadata__": json.loads(said["m.weight"])}, linear.weight.data.dequantize()
+        scale = matrix.abs().amax(1, keepdim=True) / (127 if kind == "int8" else 448)
+        more = {"._weight_zero_point": torch.zeros_like(scale, dtype=torch.int8)} if kind == "int8" else {}
+        codes = (matrix / scale).round().to(torch.int8) if kind == "int8" else (matrix / scale).to(torch.float8_e4m3fn)
+        said = {
+            "_type": "Int8Tensor" if kind == "int8" else "Float8Tensor",
+            "_data": {"block_size": [1, matrix.shape[1]]},
+        }
+        tensors = {"._weight_qdata": codes, "._weight_scale": scale, **more, "__metadata__": said}
+        return tensors, codes.float() * scale
 
     return make
 

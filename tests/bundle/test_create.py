@@ -226,8 +226,8 @@ def test_a_hub_that_does_not_answer_is_named(bundle: Make) -> None:
 
 
 def test_a_server_that_is_no_hub_is_named(bundle: Make, hub: HubServer) -> None:
-    (hub.upstream / "api/datasets/org/data/revision").mkdir(parents=True)
-    (hub.upstream / "api/datasets/org/data/revision/main").write_text("<html>Please log in</html>")
+    (hub.upstreams[0] / "api/datasets/org/data/revision").mkdir(parents=True)
+    (hub.upstreams[0] / "api/datasets/org/data/revision/main").write_text("<html>Please log in</html>")
     with pytest.raises(FetchError, match="does not answer like a Hugging Face hub"):
         bundle(hub=hub.mirror)
 

@@ -74,7 +74,7 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
 SURENESS = tuple(field.name for field in dataclasses.fields(NumberRow))
 NEW = {
     "generations": ("output_ids", "system_prompt"),
-    "runs": ("metadata",),
+    "runs": ("metadata", "unscored_samples"),
     "task_results": SURENESS,
     "group_results": SURENESS,
 }

@@ -17,7 +17,7 @@ import torch
 
 Tensors = dict[str, torch.Tensor]
 Maker = Callable[[torch.Tensor], tuple[Tensors, torch.Tensor]]
-SKIPPED = ("embed_tokens", "lm_head", "norm")
+SKIPPED = ("embed_tokens", "lm_head", "norm", "visual")
 
 
 def quantise_folder(
@@ -31,7 +31,8 @@ def quantise_folder(
         shutil.copytree(source, place)
     stored, dense, said = {}, {}, {}
     for name, tensor in load_file(source / "model.safetensors").items():
-        if tensor.dim() < 2 or any(part in name for part in SKIPPED):
+        whole = tensor.dim() < 2 or (tensor.dim() > 2 and "experts" not in name)
+        if whole or any(part in name for part in SKIPPED):
             stored[name] = dense[name] = tensor
             continue
         tensors, dense[name] = make(tensor)

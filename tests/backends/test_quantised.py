@@ -160,6 +160,7 @@ def test_a_format_is_read_as_its_own_library_means_it(wide: Path, tmp_path: Path
         ),
         ("deepseek_v3", lambda: folders.float8_blocks(48, 20), FP8 | {"weight_block_size": [48, 20]}, None),
         ("qwen3_moe", lambda: folders.gptq(4, 32), GPTQ | {"bits": 4}, None),
+        ("qwen3_5, with eyes", lambda: folders.gptq(4, 32), GPTQ | {"bits": 4}, None),
         ("gpt_oss", folders.gpt_oss, {"quant_method": "mxfp4"}, 2 * 2),
     ],
 )

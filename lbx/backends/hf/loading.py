@@ -124,6 +124,7 @@ def _from_files(
             stretch(config, options, name)
         kind = _class_for(transformers, config)
         if stored.weights:  # dense by now: nothing of the format is left for transformers to look at
+            kind, config = _concrete(kind, config)
             for part in (config, config.get_text_config(decoder=True)):
                 part.__dict__.pop("quantization_config", None)
             more["state_dict"] = dense_tensors(stored, number)
@@ -161,11 +162,21 @@ def _from_files(
 
 def _class_for(transformers: Any, config: Any) -> Any:
     """The class that writes text by this configuration: models that also see may have one for both only."""
-    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING):
-        if type(config) in mapping:
-            found = mapping[type(config)]
-            return found[0] if isinstance(found, tuple) else found
-    return transformers.AutoModelForCausalLM  # whose exception says what it knows
+    writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
+
+
+def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
+    """The class that an Auto class would take, and its configuration: that of the text, where it only writes.
+
+    Auto classes look into a folder, and there is none once the weights are dense.
+    """
+    found = kind._model_mapping[type(config)]
+    concrete = found[0] if isinstance(found, tuple | list) else found
+    of_text = config.sub_configs.get("text_config")
+    return concrete, config.get_text_config() if of_text and concrete.config_class == of_text else config
 
 
 def _refuse_twice(stored: StoredModel, options: HfOptions, name: str) -> None:

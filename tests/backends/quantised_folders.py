@@ -231,22 +231,45 @@ def torch_ao(kind: str) -> Maker:
     return make
 
 
-def nvfp4() -> Maker:
-    """As ModelOpt stores it, from the definition."""
-    values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def four_bits(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Groups of numbers that are scaled already, as the nearest of E2M1: two in a byte, and what they mean."""
+    table = torch.tensor([*E2M1, *(-value for value in E2M1)])
+    codes = (groups.unsqueeze(-1) - table).abs().argmin(-1)
+    pairs = codes.flatten(1).unflatten(-1, (-1, 2)).to(torch.uint8)
+    return pairs[..., 0] | pairs[..., 1] << 4, table[codes]
+
+
+def nvfp4(*, awq: bool = False) -> Maker:
+    """As ModelOpt stores it, from the definition; of its AWQ kinds the inputs have a scale, too."""
 
     def make(matrix: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
-        rows, columns = matrix.shape
+        groups = matrix.unflatten(-1, (-1, 16))
         scale_2 = matrix.abs().max() / (6 * 448)
-        groups = matrix.reshape(rows, -1, 16)
         scale = (groups.abs().amax(-1) / 6 / scale_2).to(torch.float8_e4m3fn)
-        wanted = groups / (scale.float() * scale_2).unsqueeze(-1)
-        table = torch.tensor(values + [-value for value in values])
-        codes = (wanted.unsqueeze(-1) - table).abs().argmin(-1)
-        dense = (table[codes] * (scale.float() * scale_2).unsqueeze(-1)).reshape(rows, columns)
-        flat = codes.reshape(rows, -1, 2).to(torch.uint8)
-        packed = flat[..., 0] | flat[..., 1] << 4
-        return {".weight": packed, ".weight_scale": scale, ".weight_scale_2": scale_2}, dense
+        packed, meant = four_bits(groups / (scale.float() * scale_2).unsqueeze(-1))
+        dense = (meant * (scale.float() * scale_2).unsqueeze(-1)).flatten(1)
+        tensors = {".weight": packed, ".weight_scale": scale, ".weight_scale_2": scale_2}
+        if awq:
+            tensors[".pre_quant_scale"] = torch.linspace(0.5, 2, matrix.shape[1])
+            dense = dense * tensors[".pre_quant_scale"]
+        return tensors, dense
+
+    return make
+
+
+def mxfp4(suffix: str) -> Maker:
+    """As DeepSeek-V4 stores its experts: two numbers in an I8, a power of two for each 32."""
+
+    def make(matrix: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        groups = matrix.unflatten(-1, (-1, 32))
+        scale = (2.0 ** torch.log2(groups.abs().amax(-1) / 6).ceil()).to(torch.float8_e8m0fnu)
+        packed, meant = four_bits(groups / scale.float().unsqueeze(-1))
+        return {".weight": packed.view(torch.int8), f".{suffix}": scale}, (meant * scale.float().unsqueeze(-1)).flatten(
+            1
+        )
 
     return make
 

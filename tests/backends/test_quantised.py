@@ -64,6 +64,12 @@ CASES: dict[str, tuple[Callable[[], Maker], Mapping[str, Any], str, float]] = {
         "FP8", 0,
     ),
     "ModelOpt nvfp4": (folders.nvfp4, MODEL_OPT | {"quant_algo": "NVFP4"}, "NVFP4", 0),
+    "ModelOpt nvfp4, AWQ": (
+        lambda: folders.nvfp4(awq=True), MODEL_OPT | {"quant_algo": "NVFP4_AWQ"}, "NVFP4", 0,
+    ),
+    "fp8 with experts of four bits": (
+        lambda: folders.mxfp4("scale"), FP8 | {"weight_block_size": [128, 128]}, "MXFP4", 0,
+    ),
     "AWQ": (lambda: folders.awq(32), {"quant_method": "awq", "bits": 4, "group_size": 32}, "AWQ int4", 0),
     **{f"GPTQ {bits}": (lambda bits=bits: folders.gptq(bits, 32), GPTQ | {"bits": bits}, f"GPTQ int{bits}", 0)
        for bits in (2, 3, 4, 8)},
@@ -147,6 +153,29 @@ def test_a_format_is_read_as_its_own_library_means_it(wide: Path, tmp_path: Path
     assert backend.info.settings["stored_as"] == stored.title
     assert any("is stored as" in note for note in backend.info.notes)
     assert "stored_as" not in dense.info.settings
+
+
+@pytest.mark.filterwarnings("ignore")  # of the format's own library
+def test_groups_of_modules_have_settings_of_their_own(wide: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    names = ("compressed-tensors int8", "compressed-tensors int4, symmetric")
+    made = [quantise_folder(wide, tmp_path / str(n), CASES[name][0](), CASES[name][1]) for n, name in enumerate(names)]
+    eight, four = ([load_file(f"{folder}{end}/model.safetensors") for end in ("", "-dense")] for folder in made)
+    stored, dense = (
+        {name: tensor for name, tensor in one.items() if "mlp" in name}
+        | {name: tensor for name, tensor in other.items() if "mlp" not in name}
+        for one, other in zip(eight, four, strict=True)
+    )
+    groups = [dict(CASES[name][1]["config_groups"]["group_0"]) for name in names]
+    groups[0]["targets"] = ["re:.*mlp.*"]
+    config(made[0], format="mixed-precision", config_groups={"group_1": groups[1], "group_0": groups[0]})
+    save_file(stored, made[0] / "model.safetensors")
+    found = read_stored(made[0])
+    assert set(found.title.split(" and ")) == {"int8", "int4, packed"}
+    ours = dense_tensors(found, torch.float32)
+    assert ours.keys() == dense.keys()
+    assert all(torch.equal(ours[name].float(), tensor) for name, tensor in dense.items())
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,58 @@ def _of_scales(names: list[str]) -> list[str]:
     return [name for name in names if "scale" in name or "zeros" in name]
 
 
+# Parts that a row can do without, and these folders cannot: without them all was read, and wrongly. Where one is lost
+# everywhere, only config.json can say so: of columns in order, or of inputs whose scale is part of a norm, it does not.
+NEEDED = [
+    ("bitsandbytes nf4, nested", ".weight.nested_absmax", True),
+    ("bitsandbytes nf4, nested", ".weight.nested_quant_map", True),
+    ("compressed-tensors int4, asymmetric", ".weight_zero_point", True),
+    ("compressed-tensors int8, asymmetric", ".weight_zero_point", True),
+    ("GPTQ act-order", ".g_idx", True),
+    ("GPTQ 4", ".g_idx", False),
+    ("ModelOpt nvfp4, AWQ", ".pre_quant_scale", False),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the formats' own libraries
+@pytest.mark.parametrize(
+    ("name", "suffix", "all_of_them"),
+    [(name, suffix, lost) for name, suffix, told in NEEDED for lost in (False, True)[: 1 + told]],
+)
+def test_no_part_that_a_weight_needs_is_done_without(
+    wide: Path, tmp_path: Path, name: str, suffix: str, all_of_them: bool
+) -> None:
+    folder = quantise_folder(wide, tmp_path / "m", CASES[name][0](), CASES[name][1])
+
+    def drop(tensors: dict[str, Any]) -> None:
+        lost = [one for one in tensors if one.endswith(suffix)]
+        for one in lost if all_of_them else lost[:1]:
+            del tensors[one]
+
+    rewritten(folder, drop)
+    assert "cut off" not in refusal(folder)
+
+
+def negative_order(tensors: dict[str, Any]) -> None:
+    tensors["model.layers.0.mlp.up_proj.g_idx"][0] = -1
+
+
+def strange_state(tensors: dict[str, Any]) -> None:
+    name = next(one for one in tensors if one.endswith("bitsandbytes__nf4"))
+    state = json.loads(bytes(tensors[name].tolist())) | {"quant_type": "\x1b[2Jnf4"}
+    tensors[name] = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "change"), [("GPTQ 4", negative_order), ("bitsandbytes nf4", strange_state)])
+def test_numbers_that_mean_nothing_are_refused(
+    wide: Path, tmp_path: Path, name: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    folder = quantise_folder(wide, tmp_path / "m", CASES[name][0](), CASES[name][1])
+    rewritten(folder, change)
+    assert "cut off" not in refusal(folder)
+
+
 def drop_scale(tensors: dict[str, Any], chance: random.Random) -> None:
     del tensors[chance.choice([name for name in _of_scales(list(tensors)) if "input" not in name])]
 

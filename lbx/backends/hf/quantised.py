@@ -98,6 +98,33 @@ class Format:
         )
 
 
+def require_parts(weight: StoredWeight) -> None:
+    """Raises UnreadableError: config.json, or another part, says that there is a part which is not there.
+
+    Some parts a row can do without: the numbers would be read all the same, and wrongly.
+    """
+    settings, parts = weight.settings, weight.shapes.keys()
+    needed = set()
+    if settings.get("symmetric") is False:
+        needed.add("zero")
+    if settings.get("desc_act") is True or settings.get("actorder") in (True, "group"):
+        needed.add("order")
+    if weight.dtypes.get("absmax") == "U8" or parts & {"nested", "nested_map"}:
+        needed |= {"nested", "nested_map"}
+    if lacking := sorted(needed - parts):
+        raise UnreadableError(f"its {' and '.join(lacking)} is missing")
+
+
+def _in_order(order: Any, groups: int) -> Any:
+    """The group of each column. Raises UnreadableError: there is no such group; torch counts from behind below 0."""
+    order = order.long()
+    if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
+        raise UnreadableError(
+            f"its columns are of groups {int(order.min())} to {int(order.max())}, and it has {groups}"
+        )
+    return order
+
+
 def _groups_of(weight: StoredWeight, columns: int) -> int:
     """The length of a group along a weight's rows: all of a row where config.json has no group size."""
     size = weight.settings.get("group_size")
@@ -219,6 +246,8 @@ def _gpt_oss(parts: Parts, weight: StoredWeight) -> Any:
 def _packed_shape(weight: StoredWeight) -> Shape:
     *rest, words = weight.shapes["weight"]
     bits = weight.number("num_bits")
+    if bits > 8:
+        raise UnreadableError(f"config.json gives its num_bits as {bits}")
     weight.must_be("shape", (len(rest) + 1,))
     columns = _columns(weight, words, bits)
     shape = (*rest, columns)
@@ -251,7 +280,9 @@ def _packed(parts: Parts, weight: StoredWeight) -> Any:
         zero = unpack_words(parts["zero"].transpose(-1, -2), bits, rows).transpose(-1, -2)
 
     def spread(part: Any) -> Any:
-        return part.float()[..., parts["order"].long()] if "order" in parts else spread_over(part, shape, (1, group))
+        if "order" in parts:
+            return part.float()[..., _in_order(parts["order"], part.shape[-1])]
+        return spread_over(part, shape, (1, group))
 
     numbers = numbers - (zero if isinstance(zero, int) else spread(zero))
     return numbers * spread(parts["scale"])
@@ -301,9 +332,9 @@ def _gptq(parts: Parts, weight: StoredWeight) -> Any:
     group = _groups_of(weight, columns)
 
     def spread(part: Any) -> Any:
-        return (
-            part.float()[parts["order"].long()] if "order" in parts else spread_over(part, (columns, rows), (group, 1))
-        )
+        if "order" in parts:
+            return part.float()[_in_order(parts["order"], len(part))]
+        return spread_over(part, (columns, rows), (group, 1))
 
     numbers = unpack_words(parts["weight"].T, bits, columns).T.float() - spread(zero)
     return (numbers * spread(parts["scale"])).T.contiguous()
@@ -315,7 +346,7 @@ def _gptq(parts: Parts, weight: StoredWeight) -> Any:
 def _state(weight: StoredWeight) -> Mapping[str, Any]:
     """What its own table says: the dense shape, and how many numbers share a scale."""
     state = weight.settings.get("state")
-    if not isinstance(state, Mapping):
+    if not isinstance(state, Mapping) or state.get("quant_type") not in ("nf4", "fp4"):
         raise UnreadableError("its quant_state cannot be read")
     return state
 
@@ -363,26 +394,28 @@ def _methods(*names: str) -> frozenset[str]:
 
 _CT = "compressed-tensors:"
 FORMATS = (
-    Format("FP8", _methods("fp8"), {"weight": _F8, "scale": _FLOATS}, _scaled_shape, _scaled),
-    Format("FP8 with scales of 2^n", _methods("fp8"), {"weight": _F8, "scale": _E8M0}, _scaled_shape, _scaled_by_power),
-    Format("MXFP4 experts", _methods("fp8"), {"weight": _I8 | _U8, "scale": _E8M0}, _fours_shape(32), _mxfp4),
-    Format("FP8", _methods("fbgemm_fp8", "modelopt:FP8"), {"weight": _F8, "scale": _FLOATS}, _scaled_shape, _scaled),
     Format(
-        "NVFP4",
-        _methods("modelopt:NVFP4", "modelopt:NVFP4_AWQ", "modelopt:W4A16_NVFP4"),
-        {"weight": _U8, "scale": _F8_E4M3, "scale_2": _FLOATS},
-        _fours_shape(16),
-        _nvfp4,
-        {"pre_quant": _FLOATS},
+        "FP8",
+        _methods(
+            "fp8",
+            "fbgemm_fp8",
+            "modelopt:FP8",
+            _CT + "float-quantized",
+            _CT + "naive-quantized",
+        ),
+        {"weight": _F8, "scale": _FLOATS},
+        _scaled_shape,
+        _scaled,
     ),
-    Format("MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, _gpt_oss_shape, _gpt_oss),
     Format(
-        "int{num_bits}, packed",
-        _methods(_CT + "pack-quantized"),
-        {"weight": _I32, "scale": _FLOATS, "shape": frozenset({"I64", "I32"})},
-        _packed_shape,
-        _packed,
-        {"zero": _I32, "order": _I32},
+        "FP8 with scales of 2^n",
+        _methods("fp8"),
+        {"weight": _F8, "scale": _E8M0},
+        _scaled_shape,
+        _scaled_by_power,
+    ),
+    Format(
+        "MXFP8", _methods(_CT + "mxfp8-quantized"), {"weight": _F8, "scale": _E8M0}, _scaled_shape, _scaled_by_power
     ),
     Format(
         "int8",
@@ -393,11 +426,12 @@ FORMATS = (
         {"zero": _I8},
     ),
     Format(
-        "FP8",
-        _methods(_CT + "float-quantized", _CT + "naive-quantized"),
-        {"weight": _F8, "scale": _FLOATS},
-        _scaled_shape,
-        _scaled,
+        "NVFP4",
+        _methods("modelopt:NVFP4", "modelopt:NVFP4_AWQ", "modelopt:W4A16_NVFP4"),
+        {"weight": _U8, "scale": _F8_E4M3, "scale_2": _FLOATS},
+        _fours_shape(16),
+        _nvfp4,
+        {"pre_quant": _FLOATS},
     ),
     Format(
         "NVFP4",
@@ -406,9 +440,21 @@ FORMATS = (
         _fours_shape(16),
         _nvfp4,
     ),
-    Format("MXFP4", _methods(_CT + "mxfp4-pack-quantized"), {"weight": _U8, "scale": _E8M0}, _fours_shape(32), _mxfp4),
     Format(
-        "MXFP8", _methods(_CT + "mxfp8-quantized"), {"weight": _F8, "scale": _E8M0}, _scaled_shape, _scaled_by_power
+        "MXFP4",
+        _methods("fp8", _CT + "mxfp4-pack-quantized"),
+        {"weight": _I8 | _U8, "scale": _E8M0},
+        _fours_shape(32),
+        _mxfp4,
+    ),
+    Format("MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, _gpt_oss_shape, _gpt_oss),
+    Format(
+        "int{num_bits}, packed",
+        _methods(_CT + "pack-quantized"),
+        {"weight": _I32, "scale": _FLOATS, "shape": frozenset({"I64", "I32"})},
+        _packed_shape,
+        _packed,
+        {"zero": _I32, "order": _I32},
     ),
     Format("AWQ int4", _methods("awq:gemm"), {"weight": _I32, "zero": _I32, "scale": _FLOATS}, _awq_shape, _awq),
     Format(
@@ -435,6 +481,7 @@ FORMATS = (
         _int8,
         {"layout": _U8},
     ),
+    Format("torchao FP8", _methods("torchao:Float8Tensor"), {"weight": _F8, "scale": _FLOATS}, _scaled_shape, _scaled),
     Format(
         "torchao int8",
         _methods("torchao:Int8Tensor"),
@@ -443,5 +490,4 @@ FORMATS = (
         _scaled,
         {"zero": _I8},
     ),
-    Format("torchao FP8", _methods("torchao:Float8Tensor"), {"weight": _F8, "scale": _FLOATS}, _scaled_shape, _scaled),
 )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from lbx.backends.hf.few_bits import Shape
 from lbx.backends.hf.library import first_line
 from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
-from lbx.backends.hf.quantised import FORMATS, Format, StoredWeight, UnreadableError
+from lbx.backends.hf.quantised import FORMATS, Format, StoredWeight, UnreadableError, require_parts
 from lbx.errors import BackendError
 from lbx.inputs import read_input
 
@@ -47,6 +47,7 @@ OF_ACTIVATIONS = re.compile(
     r"[._](input_scale|input_global_scale|input_zero_point|activation_scale|act_scale|output_scale|qscale_act|"
     r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
 )
+_NUMBERS = re.compile(r"\d+")
 _LIMIT = 64 << 20
 _FIX = "Take the model as its authors released it in bfloat16, another quantised folder of it, or a GGUF file."
 
@@ -86,7 +87,6 @@ class StoredModel:
         tensors: all, by name.
         plain: those that are taken as they are.
         weights: those that are made dense; () for a folder that is not quantised.
-        method: config.json's own word for how they are stored.
         rounds: whether the format's authors round activations, too.
     """
 
@@ -94,7 +94,6 @@ class StoredModel:
     tensors: Mapping[str, StoredTensor]
     plain: Mapping[str, StoredTensor]
     weights: Sequence[DenseWeight] = ()
-    method: str = ""
     rounds: bool = False
 
     @property
@@ -137,6 +136,7 @@ def read_stored(folder: Path) -> StoredModel:
             weights.append(_dense(folder, _with_state(folder, weight, tensors)))
         except (UnreadableError, re.error) as exc:
             raise BackendError(f"{folder} stores {name} in a way that cannot be read: {exc}.", fix=_FIX) from exc
+    _refuse_uneven(folder, weights)
     _refuse_unclaimed(folder, plain, settings)
     if settings and not weights and settings.get("format") != "dense":
         raise BackendError(
@@ -145,7 +145,7 @@ def read_stored(folder: Path) -> StoredModel:
         )
     kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
     rounds = len(kept) < len(plain) or bool(settings and rounds_activations(settings))
-    return StoredModel(folder, tensors, kept, weights, method_of(settings) if settings else "", rounds)
+    return StoredModel(folder, tensors, kept, weights, rounds)
 
 
 # Files
@@ -249,6 +249,7 @@ def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
     rows = [row for row in FORMATS if row.claims(weight)]
     if not rows:
         raise _unread(folder, weight)
+    require_parts(weight)
     try:
         return DenseWeight(weight, rows[0], rows[0].shape(weight))
     except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as exc:
@@ -271,6 +272,19 @@ def _unread(folder: Path, weight: StoredWeight) -> BackendError:
     return BackendError(f"{folder} stores {weight.name} as {method}: it has {parts}; {what}.", fix=_FIX)
 
 
+def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
+    """The same weight of other layers, or experts, in the same format has the same parts; where not, one is lost."""
+    first: dict[tuple[str, int], StoredWeight] = {}
+    for one in weights:
+        weight = first.setdefault((_NUMBERS.sub("#", one.weight.name), FORMATS.index(one.format)), one.weight)
+        if lacking := sorted(weight.tensors.keys() ^ one.weight.tensors.keys()):
+            raise BackendError(
+                f"{folder} stores {one.weight.name} and {weight.name} alike, and one of them alone has its "
+                f"{' and '.join(lacking)}.",
+                fix=_FIX,
+            )
+
+
 def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None) -> None:
     """Numbers of few bits without a row that reads them are no numbers yet."""
     for name, tensor in plain.items():
@@ -290,7 +304,6 @@ def dense_tensors(stored: StoredModel, dtype: Any) -> dict[str, Any]:
     Raises:
         BackendError: a weight's numbers deny its shape.
     """
-
     from safetensors import safe_open
 
     with ExitStack() as stack:
@@ -307,7 +320,7 @@ def dense_tensors(stored: StoredModel, dtype: Any) -> dict[str, Any]:
             try:
                 found[one.weight.name] = one.read(get).to(dtype)
                 _give_back()
-            except (UnreadableError, ValueError, IndexError, RuntimeError) as exc:
+            except (UnreadableError, ValueError, TypeError, KeyError, IndexError, RuntimeError) as exc:
                 raise BackendError(
                     f"{stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}.", fix=_FIX
                 ) from exc

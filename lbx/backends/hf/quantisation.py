@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.hf.quantised import UnreadableError
+from lbx.backends.hf.dequantise import UnreadableError
 from lbx.inputs import read_input
 
 _CLASSES = ("Linear", "FusedMoE")

@@ -1,71 +1,22 @@
-"""Weights that a folder stores in fewer bits, made dense as each format defines it: a row a format.
+"""The formats in which folders store weights in fewer bits: a row a format.
 
-Which row reads a weight is told by the number formats of its tensors, and config.json must agree; what no row claims is
-refused (``lbx.backends.hf.stored``). Products are made in float32 and rounded once, to what the model is computed in.
-
-Sources: the formats' own libraries (compressed-tensors 0.20, bitsandbytes 0.50, torchao 0.18, nvidia-modelopt 0.47,
-gptqmodel 7.7, AutoAWQ 0.2.9), the OCP microscaling formats 1.0, and transformers 5.23 for gpt-oss and DeepSeek.
+Which row reads a weight follows from the number formats of its tensors, and config.json must agree; what no row claims
+is refused (``lbx.backends.hf.stored``). How each is read stands in ``lbx.backends.hf.dequantise``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbx.backends.hf.few_bits import (
-    WORD,
-    Shape,
-    numbers_of_four_bits,
-    powers_of_two,
-    spread_over,
-    unpack_words,
-    words_of,
-)
-
-Parts = Mapping[str, Any]
-"""A weight's tensors by what they are to it: "weight", "scale", "zero" ..."""
+from lbx.backends.hf import dequantise
+from lbx.backends.hf.dequantise import Parts, StoredWeight, UnreadableError
+from lbx.backends.hf.few_bits import Shape
 
 _F8, _F8_E4M3 = frozenset({"F8_E4M3", "F8_E5M2"}), frozenset({"F8_E4M3"})
 _FLOATS, _E8M0 = frozenset({"F32", "F16", "BF16"}), frozenset({"F8_E8M0", "U8"})
 _U8, _I8, _I32 = frozenset({"U8"}), frozenset({"I8"}), frozenset({"I32"})
-_AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-
-
-class UnreadableError(Exception):
-    """A weight's tensors, or what config.json says of it, do not fit together. The message is a clause."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredWeight:
-    """One weight as a folder stores it.
-
-    Attributes:
-        name: of the dense tensor.
-        tensors: {part: its name in the files}.
-        shapes, dtypes: of the parts; dtypes by safetensors' names.
-        settings: what config.json says of it, ``quant_method`` among it.
-    """
-
-    name: str
-    tensors: Mapping[str, str]
-    shapes: Mapping[str, Shape]
-    dtypes: Mapping[str, str]
-    settings: Mapping[str, Any]
-
-    def number(self, key: str) -> int:
-        """A setting that must be a whole number above 0. Raises UnreadableError: it is none."""
-        value = self.settings.get(key)
-        if type(value) is not int or value < 1:
-            raise UnreadableError(f"config.json gives its {key} as {value!r}")
-        return value
-
-    def must_be(self, part: str, *shapes: Shape) -> None:
-        """Raises UnreadableError: the part has none of these shapes."""
-        if self.shapes[part] not in shapes:
-            wanted = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
-            raise UnreadableError(f"its {part} has the shape {list(self.shapes[part])}, not {wanted}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,279 +66,6 @@ def require_parts(weight: StoredWeight) -> None:
         raise UnreadableError(f"its {' and '.join(lacking)} is missing")
 
 
-def _in_order(order: Any, groups: int) -> Any:
-    """The group of each column. Raises UnreadableError: there is no such group; torch counts from behind below 0."""
-    order = order.long()
-    if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
-        raise UnreadableError(
-            f"its columns are of groups {int(order.min())} to {int(order.max())}, and it has {groups}"
-        )
-    return order
-
-
-def _groups_of(weight: StoredWeight, columns: int) -> int:
-    """The length of a group along a weight's rows: all of a row where config.json has no group size."""
-    size = weight.settings.get("group_size")
-    return columns if size in (None, -1, 0) else weight.number("group_size")
-
-
-def _blocked(shape: Shape, block: tuple[int, int]) -> Shape:
-    return (*shape[:-2], -(-shape[-2] // block[0]), -(-shape[-1] // block[1]))
-
-
-def _block(weight: StoredWeight, key: str) -> tuple[int, int]:
-    value = weight.settings.get(key)
-    if not isinstance(value, list) or len(value) != 2 or not all(type(n) is int and n > 0 for n in value):
-        raise UnreadableError(f"config.json gives its {key} as {value!r}")
-    return value[0], value[1]
-
-
-# Eight bits of floating point, and whole numbers with a scale
-
-
-def _block_of_scale(weight: StoredWeight) -> tuple[int, int]:
-    """How many rows and columns share a scale, by config.json; the scale's shape must be what follows from it."""
-    shape, settings = weight.shapes["weight"], weight.settings
-    rows, columns = shape[-2:]
-    strategy = settings.get("strategy")
-    if "weight_block_size" in settings and settings["weight_block_size"] is not None:
-        block = _block(weight, "weight_block_size")
-    elif strategy == "block":
-        block = _block(weight, "block_structure")
-    elif strategy == "group" or settings.get("group_size"):
-        block = 1, _groups_of(weight, columns)
-    elif weight.shapes["scale"] in ((), (1,), (1, 1), (*shape[:-2], 1, 1)) and strategy in (None, "tensor"):
-        return rows, columns
-    else:
-        block = 1, columns
-    wanted = _blocked(shape, block)
-    weight.must_be("scale", wanted, *([wanted[:-1]] if wanted[-1] == 1 else []))
-    return block
-
-
-def _scaled_shape(weight: StoredWeight) -> Shape:
-    if len(weight.shapes["weight"]) < 2:
-        raise UnreadableError("it is no matrix")
-    _block_of_scale(weight)
-    if "zero" in weight.shapes:
-        weight.must_be("zero", weight.shapes["scale"])
-    return weight.shapes["weight"]
-
-
-def _scaled(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
-    """(weight - zero) x scale."""
-    shape, block = weight.shapes["weight"], _block_of_scale(weight)
-
-    def spread(part: Any) -> Any:
-        blocks = _blocked(shape, block)
-        whole = part.float().reshape(-1, *([1] * (len(blocks) - 1))) if part.numel() == 1 else part.reshape(blocks)
-        return spread_over(whole, shape, block)
-
-    numbers = parts["weight"].float()
-    if "zero" in parts:
-        numbers = numbers - spread(parts["zero"])
-    return numbers * spread(parts["scale"] if scale is None else scale)
-
-
-def _scaled_by_power(parts: Parts, weight: StoredWeight) -> Any:
-    return _scaled(parts, weight, powers_of_two(parts["scale"]))
-
-
-# Four bits of floating point
-
-
-def _fours_shape(group: int) -> Callable[[StoredWeight], Shape]:
-    def shape(weight: StoredWeight) -> Shape:
-        *rest, columns = weight.shapes["weight"]
-        found = (*rest, 2 * columns)
-        weight.must_be("scale", _blocked(found, (1, group)))
-        for part in weight.shapes.keys() & {"scale_2", "global"}:
-            weight.must_be(part, (), (1,), (1, 1), (*found[:-2], 1), (*found[:-2], 1, 1), found[:-2])
-        return found
-
-    return shape
-
-
-def _one_each(scale: Any, numbers: Any) -> Any:
-    """A scale of the whole weight, or of each of several experts."""
-    return scale.float().reshape(-1, *([1] * (numbers.dim() - 1))) if scale.numel() > 1 else scale.float().reshape(())
-
-
-def _nvfp4(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = numbers_of_four_bits(parts["weight"])
-    scale = parts["scale"].float()
-    if "scale_2" in parts:
-        scale = scale * _one_each(parts["scale_2"], scale)
-    if "global" in parts:
-        scale = scale / _one_each(parts["global"], scale)
-    numbers = numbers * spread_over(scale, tuple(numbers.shape), (1, 16))
-    return numbers * parts["pre_quant"].float() if "pre_quant" in parts else numbers
-
-
-def _mxfp4(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = numbers_of_four_bits(parts["weight"])
-    return numbers * spread_over(powers_of_two(parts["scale"]), tuple(numbers.shape), (1, 32))
-
-
-def _gpt_oss_shape(weight: StoredWeight) -> Shape:
-    experts, rows, groups, octets = weight.shapes["blocks"]
-    weight.must_be("scales", (experts, rows, groups))
-    return experts, groups * octets * 2, rows
-
-
-def _gpt_oss(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = numbers_of_four_bits(parts["blocks"]) * powers_of_two(parts["scales"]).unsqueeze(-1)
-    return numbers.flatten(-2).transpose(1, 2).contiguous()
-
-
-# Whole numbers packed into words
-
-
-def _packed_shape(weight: StoredWeight) -> Shape:
-    *rest, words = weight.shapes["weight"]
-    bits = weight.number("num_bits")
-    if bits > 8:
-        raise UnreadableError(f"config.json gives its num_bits as {bits}")
-    weight.must_be("shape", (len(rest) + 1,))
-    columns = _columns(weight, words, bits)
-    shape = (*rest, columns)
-    weight.must_be("scale", _blocked(shape, (1, _groups_of(weight, columns))))
-    if "zero" in weight.shapes:
-        *outer, rows, groups = weight.shapes["scale"]
-        weight.must_be("zero", (*outer, words_of(rows, bits), groups))
-    if "order" in weight.shapes:
-        weight.must_be("order", (columns,))
-    return shape
-
-
-def _columns(weight: StoredWeight, words: int, bits: int) -> int:
-    """Of the dense weight. Where a row has one scale, ``weight_shape`` alone says it; ``_packed`` checks that."""
-    size = weight.settings.get("group_size")
-    groups = weight.shapes["scale"][-1]
-    return groups * size if type(size) is int and size > 0 else words * WORD // bits
-
-
-def _packed(parts: Parts, weight: StoredWeight) -> Any:
-    bits, shape = weight.number("num_bits"), tuple(map(int, parts["shape"].tolist()))
-    columns, middle = shape[-1], 2 ** (bits - 1)
-    if words_of(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
-        raise UnreadableError(f"it is {list(shape)} in {list(parts['weight'].shape)} words of {bits} bits")
-    group = _groups_of(weight, columns)
-    numbers = unpack_words(parts["weight"], bits, columns).float()
-    zero: Any = middle
-    if "zero" in parts:
-        rows = parts["scale"].shape[-2]
-        zero = unpack_words(parts["zero"].transpose(-1, -2), bits, rows).transpose(-1, -2)
-
-    def spread(part: Any) -> Any:
-        if "order" in parts:
-            return part.float()[..., _in_order(parts["order"], part.shape[-1])]
-        return spread_over(part, shape, (1, group))
-
-    numbers = numbers - (zero if isinstance(zero, int) else spread(zero))
-    return numbers * spread(parts["scale"])
-
-
-def _awq_shape(weight: StoredWeight) -> Shape:
-    columns, words = weight.shapes["weight"]
-    if weight.number("bits") != 4:
-        raise UnreadableError("AWQ of other than 4 bits has no order that is known")
-    group = _groups_of(weight, columns)
-    weight.must_be("zero", (-(-columns // group), words))
-    weight.must_be("scale", (-(-columns // group), 8 * words))
-    return 8 * words, columns
-
-
-def _awq(parts: Parts, weight: StoredWeight) -> Any:
-    rows, columns = _awq_shape(weight)
-    shape, group = (columns, rows), _groups_of(weight, columns)
-
-    def codes(words: Any) -> Any:
-        return unpack_words(words, 4, rows).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2).float()
-
-    numbers = codes(parts["weight"]) - spread_over(codes(parts["zero"]), shape, (group, 1))
-    return (numbers * spread_over(parts["scale"], shape, (group, 1))).T.contiguous()
-
-
-def _gptq_shape(weight: StoredWeight) -> Shape:
-    words, rows = weight.shapes["weight"]
-    bits = weight.number("bits")
-    columns = words * WORD // bits
-    groups = -(-columns // _groups_of(weight, columns))
-    if bits not in (2, 3, 4, 8) or words_of(columns, bits) != words:
-        raise UnreadableError(f"{words} words hold no whole number of {bits} bits each")
-    weight.must_be("scale", (groups, rows))
-    weight.must_be("zero", (groups, words_of(rows, bits)))
-    if "order" in weight.shapes:
-        weight.must_be("order", (columns,))
-    return rows, columns
-
-
-def _gptq(parts: Parts, weight: StoredWeight) -> Any:
-    rows, columns = _gptq_shape(weight)
-    bits = weight.number("bits")
-    zero = unpack_words(parts["zero"], bits, rows).int()
-    if weight.settings.get("checkpoint_format") != "gptq_v2":  # which stores zeros themselves, not what is below them
-        zero = (zero + 1) & (2**bits - 1)
-    group = _groups_of(weight, columns)
-
-    def spread(part: Any) -> Any:
-        if "order" in parts:
-            return part.float()[_in_order(parts["order"], len(part))]
-        return spread_over(part, (columns, rows), (group, 1))
-
-    numbers = unpack_words(parts["weight"].T, bits, columns).T.float() - spread(zero)
-    return (numbers * spread(parts["scale"])).T.contiguous()
-
-
-# bitsandbytes
-
-
-def _state(weight: StoredWeight) -> Mapping[str, Any]:
-    """What its own table says: the dense shape, and how many numbers share a scale."""
-    state = weight.settings.get("state")
-    if not isinstance(state, Mapping) or state.get("quant_type") not in ("nf4", "fp4"):
-        raise UnreadableError("its quant_state cannot be read")
-    return state
-
-
-def _nf4_shape(weight: StoredWeight) -> Shape:
-    """The shape stands in a tensor of the file: ``_nf4`` holds it against the numbers that are there."""
-    state = _state(weight)
-    shape = tuple(state["shape"])
-    count, block = math.prod(shape), state["blocksize"]
-    weight.must_be("weight", (-(-count // 2), 1), (1, -(-count // 2)))
-    weight.must_be("absmax", (-(-count // block),))
-    weight.must_be("map", (16,))
-    return shape
-
-
-def _nf4(parts: Parts, weight: StoredWeight) -> Any:
-    import torch
-
-    state, shape = _state(weight), _nf4_shape(weight)
-    scale = parts["absmax"]
-    if "nested" in parts:
-        block = torch.arange(scale.numel()) // int(state["nested_blocksize"])
-        scale = parts["nested_map"].float()[scale.int()] * parts["nested"].float()[block] + state["nested_offset"]
-    packed = parts["weight"].flatten()
-    codes = torch.stack((packed >> 4, packed & 0xF), -1).flatten()[: math.prod(shape)]
-    block = torch.arange(codes.numel()) // int(state["blocksize"])
-    return (parts["map"].float()[codes.int()] * scale.float()[block]).reshape(shape)
-
-
-def _int8_shape(weight: StoredWeight) -> Shape:
-    rows, _ = weight.shapes["weight"]
-    weight.must_be("scale", (rows,))
-    return weight.shapes["weight"]
-
-
-def _int8(parts: Parts, weight: StoredWeight) -> Any:
-    if "layout" in parts and int(parts["layout"]):
-        raise UnreadableError("its numbers lie in an order of a GPU's")
-    return parts["weight"].float() * (parts["scale"].float() / 127).unsqueeze(1)
-
-
 def _methods(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -404,90 +82,106 @@ FORMATS = (
             _CT + "naive-quantized",
         ),
         {"weight": _F8, "scale": _FLOATS},
-        _scaled_shape,
-        _scaled,
+        dequantise.scaled_shape,
+        dequantise.scaled,
     ),
     Format(
         "FP8 with scales of 2^n",
         _methods("fp8"),
         {"weight": _F8, "scale": _E8M0},
-        _scaled_shape,
-        _scaled_by_power,
+        dequantise.scaled_shape,
+        dequantise.scaled_by_power,
     ),
     Format(
-        "MXFP8", _methods(_CT + "mxfp8-quantized"), {"weight": _F8, "scale": _E8M0}, _scaled_shape, _scaled_by_power
+        "MXFP8",
+        _methods(_CT + "mxfp8-quantized"),
+        {"weight": _F8, "scale": _E8M0},
+        dequantise.scaled_shape,
+        dequantise.scaled_by_power,
     ),
     Format(
         "int8",
         _methods(_CT + "int-quantized", _CT + "naive-quantized"),
         {"weight": _I8, "scale": _FLOATS},
-        _scaled_shape,
-        _scaled,
+        dequantise.scaled_shape,
+        dequantise.scaled,
         {"zero": _I8},
     ),
     Format(
         "NVFP4",
         _methods("modelopt:NVFP4", "modelopt:NVFP4_AWQ", "modelopt:W4A16_NVFP4"),
         {"weight": _U8, "scale": _F8_E4M3, "scale_2": _FLOATS},
-        _fours_shape(16),
-        _nvfp4,
+        dequantise.fours_shape(16),
+        dequantise.nvfp4,
         {"pre_quant": _FLOATS},
     ),
     Format(
         "NVFP4",
         _methods(_CT + "nvfp4-pack-quantized"),
         {"weight": _U8, "scale": _F8_E4M3, "global": _FLOATS},
-        _fours_shape(16),
-        _nvfp4,
+        dequantise.fours_shape(16),
+        dequantise.nvfp4,
     ),
     Format(
         "MXFP4",
         _methods("fp8", _CT + "mxfp4-pack-quantized"),
         {"weight": _I8 | _U8, "scale": _E8M0},
-        _fours_shape(32),
-        _mxfp4,
+        dequantise.fours_shape(32),
+        dequantise.mxfp4,
     ),
-    Format("MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, _gpt_oss_shape, _gpt_oss),
+    Format("MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, dequantise.gpt_oss_shape, dequantise.gpt_oss),
     Format(
         "int{num_bits}, packed",
         _methods(_CT + "pack-quantized"),
         {"weight": _I32, "scale": _FLOATS, "shape": frozenset({"I64", "I32"})},
-        _packed_shape,
-        _packed,
+        dequantise.packed_shape,
+        dequantise.packed,
         {"zero": _I32, "order": _I32},
     ),
-    Format("AWQ int4", _methods("awq:gemm"), {"weight": _I32, "zero": _I32, "scale": _FLOATS}, _awq_shape, _awq),
+    Format(
+        "AWQ int4",
+        _methods("awq:gemm"),
+        {"weight": _I32, "zero": _I32, "scale": _FLOATS},
+        dequantise.awq_shape,
+        dequantise.awq,
+    ),
     Format(
         "GPTQ int{bits}",
         _methods("gptq"),
         {"weight": _I32, "zero": _I32, "scale": _FLOATS},
-        _gptq_shape,
-        _gptq,
+        dequantise.gptq_shape,
+        dequantise.gptq,
         {"order": _I32},
     ),
     Format(
         "bitsandbytes {quant_type}",
         _methods("bitsandbytes"),
         {"weight": _U8, "absmax": _U8 | _FLOATS, "map": _FLOATS, "state": _U8},
-        _nf4_shape,
-        _nf4,
+        dequantise.nf4_shape,
+        dequantise.nf4,
         {"nested": _FLOATS, "nested_map": _FLOATS},
     ),
     Format(
         "bitsandbytes int8",
         _methods("bitsandbytes"),
         {"weight": _I8, "scale": _FLOATS},
-        _int8_shape,
-        _int8,
+        dequantise.int8_shape,
+        dequantise.int8,
         {"layout": _U8},
     ),
-    Format("torchao FP8", _methods("torchao:Float8Tensor"), {"weight": _F8, "scale": _FLOATS}, _scaled_shape, _scaled),
+    Format(
+        "torchao FP8",
+        _methods("torchao:Float8Tensor"),
+        {"weight": _F8, "scale": _FLOATS},
+        dequantise.scaled_shape,
+        dequantise.scaled,
+    ),
     Format(
         "torchao int8",
         _methods("torchao:Int8Tensor"),
         {"weight": _I8, "scale": _FLOATS},
-        _scaled_shape,
-        _scaled,
+        dequantise.scaled_shape,
+        dequantise.scaled,
         {"zero": _I8},
     ),
 )

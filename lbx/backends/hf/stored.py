@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.backends.hf.dequantise import StoredWeight, UnreadableError
 from lbx.backends.hf.few_bits import Shape
 from lbx.backends.hf.library import first_line
 from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
-from lbx.backends.hf.quantised import FORMATS, Format, StoredWeight, UnreadableError, require_parts
+from lbx.backends.hf.quantised import FORMATS, Format, require_parts
 from lbx.errors import BackendError
 from lbx.inputs import read_input
 

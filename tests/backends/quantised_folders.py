@@ -108,14 +108,24 @@ def integers(matrix: torch.Tensor, bits: int, group: int, order: torch.Tensor | 
     return codes.int(), zero.int(), scale, of, (codes - zero[:, of]) * scale[:, of]
 
 
-def gptq(bits: int, group: int, *, act_order: bool = False, version: int = 1) -> Maker:
+def gptq(bits: int, group: int, *, act_order: bool = False, version: int = 1, positive: bool = False) -> Maker:
+    """positive: every third row has no number below 0, so that its zero points are 0."""
+
     def make(matrix: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        if positive:
+            matrix = torch.where(torch.arange(len(matrix)).unsqueeze(1) % 3 == 0, matrix.abs(), matrix)
         order = torch.randperm(matrix.shape[1], generator=torch.Generator().manual_seed(1)) if act_order else None
         codes, zero, scale, of, dense = integers(matrix, bits, group, order)
-        stored = (zero - int(version == 1)) & (2**bits - 1)
+        zeros = zero.T.contiguous()
+        if version == 2:
+            stored = words(zeros, bits)
+        elif bits == 3:
+            stored = words((zeros - 1) & 7, bits)
+        else:  # gptqmodel 7.7 takes 1 off each number of a word in one subtraction: a 0 borrows from the next number
+            stored = words(zeros, bits) - words(torch.ones_like(zeros), bits)
         return {
             ".qweight": words(codes, bits).T,
-            ".qzeros": words(stored.T.contiguous(), bits),
+            ".qzeros": stored,
             ".scales": scale.T.half(),
             ".g_idx": of.int(),
         }, dense

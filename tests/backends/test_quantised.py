@@ -73,6 +73,12 @@ CASES: dict[str, tuple[Callable[[], Maker], Mapping[str, Any], str, float]] = {
     "AWQ": (lambda: folders.awq(32), {"quant_method": "awq", "bits": 4, "group_size": 32}, "AWQ int4", 0),
     **{f"GPTQ {bits}": (lambda bits=bits: folders.gptq(bits, 32), GPTQ | {"bits": bits}, f"GPTQ int{bits}", 0)
        for bits in (2, 3, 4, 8)},
+    **{
+        f"GPTQ {bits}, zero points of 0": (
+            lambda bits=bits: folders.gptq(bits, 32, positive=True), GPTQ | {"bits": bits}, f"GPTQ int{bits}", 0
+        )
+        for bits in (2, 3, 4, 8)
+    },
     "GPTQ act-order": (lambda: folders.gptq(4, 32, act_order=True), GPTQ | {"bits": 4, "desc_act": True}, "GPTQ", 0),
     "GPTQ v2": (
         lambda: folders.gptq(4, 32, version=2), GPTQ | {"bits": 4, "checkpoint_format": "gptq_v2"}, "GPTQ int4", 0,

@@ -273,12 +273,21 @@ def gptq_shape(weight: StoredWeight) -> Shape:
     return rows, columns
 
 
+def _gptq_zeros(words: Any, bits: int, rows: int, *, below: bool) -> Any:
+    """Zero points; ``below``: stored less 1, by one subtraction from each word, in which a 0 borrows from the next.
+
+    Of three bits gptqmodel takes 1 off each number by itself.
+    """
+    if below and WORD % bits == 0:
+        words = words + (2**WORD - 1) // (2**bits - 1)
+    zero = unpack_words(words, bits, rows).int()
+    return (zero + 1) & (2**bits - 1) if below and WORD % bits else zero
+
+
 def gptq(parts: Parts, weight: StoredWeight) -> Any:
     rows, columns = gptq_shape(weight)
     bits = weight.number("bits")
-    zero = unpack_words(parts["zero"], bits, rows).int()
-    if weight.settings.get("checkpoint_format") != "gptq_v2":  # which stores zeros themselves, not what is below them
-        zero = (zero + 1) & (2**bits - 1)
+    zero = _gptq_zeros(parts["zero"], bits, rows, below=weight.settings.get("checkpoint_format") != "gptq_v2")
     group = _groups_of(weight, columns)
 
     def spread(part: Any) -> Any:

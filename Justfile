@@ -29,7 +29,7 @@ golden: setup
 
 # the authors' own scripts, from checkouts in a folder, with a recorder for a model: do they ask what lbx asks?
 official folder *args: setup
-    python -m bench.official {{ folder }} {{ args }}
+    python -m tests.official {{ folder }} {{ args }}
 
 # seconds to score a whole LongBench run: lbx against the reference packages, and whether the digits agree
 bench-score *folder: setup
@@ -40,29 +40,9 @@ bench-engine *args: setup
     @.ci/bench-setup.sh
     python -m bench.engine {{ args }}
 
-# how cost grows with questions on a document and with its length: a table, and a figure in the file that you name
-bench-growth figure *args: setup
-    python -m bench.growth {{ figure }} {{ args }}
-
-# models of every kind of layer: questions that share a document against each one cold, many answers against one by one
-bench-copies *args: setup
-    python -m bench.copies {{ args }}
-
-# CPU seconds of `lbx run` before the first token is read and after the last answer, against the library by hand
-bench-start *args: setup
-    python -m bench.start {{ args }}
-
-# what telling weights from others costs: 100 sparse files of 5 GB, and 512 MiB of real bytes
-bench-fingerprints *args: setup
-    python -m bench.fingerprints {{ args }}
-
 # reports, SQL and exports of 100,377 answers of 36 runs: CPU seconds and memory, against targets and pandas by hand
 bench-report *args: setup
     python -m bench.report {{ args }}
-
-# a megabyte searched on the page of `lbx rate`, in Chromium, against a script in the browser
-bench-pages: setup
-    python -m bench.pages
 
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup

@@ -1,12 +1,10 @@
 """The benchmarks' own arithmetic, and that what they compare answers the same prompts with the same model."""
 
-import itertools
 import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -14,7 +12,6 @@ from bench import gpu, report_file
 from bench import report as bench_report
 from bench.figures import equal_outputs, ratio, standing, table, texts
 from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
-from bench.growth import QUESTION, groups, shape_of
 from bench.job import (
     REPOSITORY,
     ContenderFailedError,
@@ -28,10 +25,8 @@ from bench.job import (
     write_json,
 )
 from bench.model import Shape, make_config, make_gguf, make_hf, write_cards
-from bench.plot import Line, Panel, decades, svg
 from bench.prompts import ask, link_bundle
 from lbx.backends.scripted import ByteTokenizer
-from lbx.engine.prefix import plan_prefixes
 from lbx.store import Store
 
 JOB = Job([[1] * 10, [2] * 20, [3] * 30], ["a", "b", "c"], 4, 64, {}, {}, own_cores(1))
@@ -91,30 +86,6 @@ def test_a_fresh_process_does_not_begin_with_the_memory_of_the_one_that_started_
     assert len(ballast) and 1 < float(said.stdout) < 150
 
 
-def test_growing_groups_share_their_document_and_nothing_else():
-    made = groups(range(2, 10_000), [(100, 1), (100, 3), (300, 2)])
-    assert [[len(prompt) for prompt in group] for group in made] == [
-        [100 + QUESTION],
-        [100 + QUESTION] * 3,
-        [300 + QUESTION] * 2,
-    ]
-    for group, length, count in zip(made, (100, 100, 300), (1, 3, 2), strict=True):
-        assert plan_prefixes(group).tree_tokens == length + count * QUESTION
-    for one, other in itertools.combinations(made, 2):
-        assert plan_prefixes([one[0], other[0]]).tree_tokens == len(one[0]) + len(other[0]) - 1  # the BOS
-
-
-def test_growth_is_measured_along_either_axis_or_everywhere():
-    assert shape_of([1, 2, 4], [1, 5], full=False) == [(1, 1), (2, 1), (2, 5), (4, 1)]
-    assert shape_of([1, 2, 4], [1, 5], full=True) == [(1, 1), (1, 5), (2, 1), (2, 5), (4, 1), (4, 5)]
-    assert shape_of([7], [3], full=False) == [(7, 3)]
-
-
-def test_documents_that_are_too_short_are_refused():
-    with pytest.raises(ValueError, match="needed"):
-        groups(range(100), [(90, 1)])
-
-
 def test_documents_are_taken_at_even_distances(shared, tmp_path):
     bundle = link_bundle(tmp_path, shared("data").parent)
     tokenizer = ByteTokenizer()
@@ -124,19 +95,6 @@ def test_documents_are_taken_at_even_distances(shared, tmp_path):
     (first, *_) = ask(bundle, tokenizer, "tpo", documents=1, window=5000)
     assert first.request.truncated and first.text == first.request.kept
     assert tokenizer.encode(first.text, special=False) == list(first.request.token_ids)[-len(first.text.encode()) :]
-
-
-def test_axes_hold_what_is_drawn():
-    assert decades(0.5, 20.0) == [0.1, 1.0, 10.0, 100.0]
-    assert decades(10.0, 10.0) == [10.0, 100.0]
-
-
-def test_a_line_that_does_not_grow_is_drawn_flat():
-    lines = [Line("flat <", 0, False, [(1, 2.0), (10, 2.0)]), Line("", 0, True, [(1, 2.0), (10, 20.0)])]
-    root = ElementTree.fromstring(svg([Panel("a & b", "x", lines)], "caption"))
-    flat, steep = ([p.split(",") for p in e.get("points").split()] for e in root.iter() if e.tag.endswith("polyline"))
-    assert flat[0][1] == flat[1][1] == steep[0][1]
-    assert float(steep[1][1]) < float(steep[0][1])  # up is less
 
 
 def test_parameters_are_those_of_the_model():

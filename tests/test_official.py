@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from bench.official.calls import ANSWER, Call, Script, ScriptError, record
-from bench.official.differences import MEANT
-from bench.official.samples import COMMIT, REPOSITORY
 from lbx.benchmarks.longbench import NEW_TOKENS, PROMPTS, REPO
 from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
+from tests.official.calls import ANSWER, Call, Script, ScriptError, record
+from tests.official.differences import MEANT
+from tests.official.samples import COMMIT, REPOSITORY
 
 pytestmark = pytest.mark.long("of a comparison beside lbx, which starts scripts in processes of their own")
 
@@ -118,7 +118,7 @@ def checkout(tmp_path: Path) -> Callable[..., Path]:
 
 
 def official(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench.official", str(folder), *more]
+    command = [sys.executable, "-m", "tests.official", str(folder), *more]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 

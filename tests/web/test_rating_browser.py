@@ -255,7 +255,6 @@ def test_words_of_a_megabyte_are_shown(opened: Opened, tmp_path: Path) -> None:
 
 
 def test_a_document_of_a_megabyte_is_searched(opened: Opened, tmp_path: Path) -> None:
-    """How fast, docs/rating.md and `python -m bench.pages` say: durations are no tests."""
     text = f"{(WORDS * 16_000)[:999_000]} Nadel im HEUHAUFEN {WORDS}"
     with pages(answers_file(tmp_path / "r.duckdb"), text=text) as links:
         page = opened(links["ann"])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from bench.official.calls import ANSWER, Call
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.benchmarks import BENCHMARKS
 from lbx.engine.settings import RunSettings
@@ -15,6 +14,7 @@ from lbx.errors import PromptError
 from lbx.layout import Bundle
 from lbx.prompts import ChatTemplate, Prompter
 from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample
+from tests.official.calls import ANSWER, Call
 
 _WRAPPER = "{{ before }}{{ messages[0]['content'] }}{{ after }}"
 

@@ -1,7 +1,7 @@
 """Whether lbx asks what the authors' own scripts ask: they run with a recorder in place of the model, and both are held
 against each other, call by call.
 
-    python -m bench.official FOLDER [--bundle DIR] [--tokenizer DIR] [--rows N] [--only leval,lveval ...]
+    python -m tests.official FOLDER [--bundle DIR] [--tokenizer DIR] [--rows N] [--only leval,lveval ...]
 
 FOLDER holds checkouts under the names LongBench, LEval, LVEval and longcontext (LongBench Pro); any may be missing.
 Compared are the system message, earlier messages, the text or, where a script hands them over, the token ids, new
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import table
-from bench.official.asking import Asker
-from bench.official.calls import ScriptError, record
-from bench.official.differences import Pair, describe, explain
-from bench.official.families import Material, Run, all_runs
-from bench.official.samples import REPOSITORY, make_bundle
 from lbx.errors import BundleError
 from lbx.layout import Bundle
+from tests.official.asking import Asker
+from tests.official.calls import ScriptError, record
+from tests.official.differences import Pair, describe, explain
+from tests.official.families import Material, Run, all_runs
+from tests.official.samples import REPOSITORY, make_bundle
 
 HEADER = ("family", "script", "as", "compared", "equal", "meant", "different")
 EXAMPLES = 3

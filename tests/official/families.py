@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench.official.asking import Asker, Sent
-from bench.official.calls import Script
 from lbx.benchmarks import BENCHMARKS, leval, longbench, longbench_pro, longbench_v2, lveval
 from lbx.benchmarks.sources import Source
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Mode, Sample
+from tests.official.asking import Asker, Sent
+from tests.official.calls import Script
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]

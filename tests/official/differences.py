@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import takewhile
 
-from bench.official.asking import Sent
-from bench.official.calls import Call
+from tests.official.asking import Sent
+from tests.official.calls import Call
 
 COUNTED = tuple(field.name for field in fields(Call))
 _AROUND = 40

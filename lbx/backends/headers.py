@@ -1,5 +1,5 @@
 """What a model's files say of themselves, read in a moment and without any model library: how long its context window
-is, and where its tensors lie.
+is, and where its tensors lie and as which types.
 
 GGUF: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: magic, version, numbers of tensors and of keys, then
 key, type and value of each key, then name, shape, type and offset of each tensor. The window stands among the first
@@ -9,6 +9,7 @@ keys, before the vocabulary. Safetensors: the length of a JSON table, the table,
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
 _LONGEST = 1 << 20
-"""Bytes of a text, and keys or tensors of a file. What says that it has more is damaged."""
+"""Keys or tensors of a file, and texts of an array. What says that it has more is damaged."""
 _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors take 12 MB."""
 _MOST_DIMENSIONS = 8
@@ -56,7 +57,7 @@ def tensor_table(file: BinaryIO, size: int) -> TensorTable | None:
     try:
         is_gguf = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
-        table = _gguf_tensors(file, size) if is_gguf else _safetensors(file)
+        table = _gguf_spans(file, size) if is_gguf else _safetensors(file)
     except _DAMAGED:
         return None
     sound = all(table.header <= begin <= end <= size for begin, end in table.spans)
@@ -82,27 +83,58 @@ def _span(entry: object, start: int) -> tuple[int, int]:
     return start + offsets[0], start + offsets[1]
 
 
-def _gguf_tensors(file: BinaryIO, size: int) -> TensorTable:
+class GgufTensor(NamedTuple):
+    """A tensor of a .gguf file.
+
+    Attributes:
+        name: what the file calls it.
+        type: ggml's number of the type that it is stored as.
+        numbers: how many it has.
+        offset: where it begins, in bytes after the header.
+    """
+
+    name: str
+    type: int
+    numbers: int
+    offset: int
+
+
+def gguf_tensors(path: Path) -> list[GgufTensor] | None:
+    """What a .gguf file stores; None: its header cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return _gguf_header(file)[1]
+    except _DAMAGED:
+        return None
+
+
+def _gguf_spans(file: BinaryIO, size: int) -> TensorTable:
     """GGUF says where tensors begin, not how long they are: each reaches to the next one."""
-    tensors, keys = _gguf_counts(file)
-    values = dict(_gguf_values(file, keys))
-    alignment = values.get(_ALIGNMENT[0], _ALIGNMENT[1])
-    if tensors > _LONGEST or not isinstance(alignment, int) or alignment < 1:
-        raise ValueError(tensors)
-    offsets = [_gguf_offset(file) for _ in range(tensors)]
+    alignment, tensors = _gguf_header(file)
+    offsets = [tensor.offset for tensor in tensors]
     start = -(-file.tell() // alignment) * alignment
     ordered = sorted({*offsets, size - start})
     ends = dict(zip(ordered, ordered[1:] + ordered[-1:], strict=True))
     return TensorTable(start, [(start + offset, start + ends[offset]) for offset in offsets])
 
 
-def _gguf_offset(file: BinaryIO) -> int:
-    _text(file)
+def _gguf_header(file: BinaryIO) -> tuple[int, list[GgufTensor]]:
+    """What the first tensor's place is a multiple of, and all tensors; the file is left at the header's end."""
+    tensors, keys = _gguf_counts(file)
+    values = dict(_gguf_values(file, keys))
+    alignment = values.get(_ALIGNMENT[0], _ALIGNMENT[1])
+    if tensors > _LONGEST or not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(tensors)
+    return alignment, [_gguf_tensor(file) for _ in range(tensors)]
+
+
+def _gguf_tensor(file: BinaryIO) -> GgufTensor:
+    name = _text(file)
     dimensions = int(_number(file, "I"))
     if dimensions > _MOST_DIMENSIONS:
         raise ValueError(dimensions)
-    *_, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
-    return int(offset)
+    *shape, kind, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
+    return GgufTensor(name, kind, math.prod(shape), offset)
 
 
 def _of_config(config: object) -> int | None:
@@ -150,7 +182,7 @@ def _text(file: BinaryIO) -> str:
 
 def _bytes_of_text(file: BinaryIO) -> bytes:
     (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-    if length > _LONGEST or file.tell() > _LONGEST_GGUF:
+    if file.tell() + length > _LONGEST_GGUF:
         raise ValueError(length)
     return file.read(length)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lbx.backends.cards import NOTHING, ModelCard, read_card
 from lbx.backends.headers import context_window
+from lbx.backends.llama.formats import format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
 from lbx.errors import LbxError
 from lbx.layout import FILES, HUB, Bundle
@@ -27,7 +28,7 @@ class Listed:
         embeds: whether it turns texts into vectors.
         context_window: tokens, by its card or else by its files; None where neither says.
         size_bytes: of its weights' files; None where they are not there, or elsewhere by design.
-        stored_as: the format of few bits that its folder stores it in; "" where it is plain, or another's affair.
+        stored_as: the format of few bits that its files store it in; "" where it is plain, or another's affair.
         there: whether it can be named now; None for a server's model, whose weights are its own affair.
         problem: what is missing or wrong, a sentence.
     """
@@ -131,6 +132,8 @@ def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Lis
 
 
 def _stored_as(card: ModelCard, place: Path) -> str:
+    if card.kind.gguf:
+        return format_title(place)
     if card.backend != "hf" or find_spec("safetensors") is None:
         return ""
     from lbx.backends.hf.stored import read_stored

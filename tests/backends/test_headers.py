@@ -1,4 +1,4 @@
-"""A context window from a file's first bytes, whatever these are."""
+"""A context window and tensors from a file's first bytes, whatever these are."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import struct
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.backends.headers import context_window
+from lbx.backends.headers import GgufTensor, context_window, gguf_tensors
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +27,10 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     writer.add_array("x.numbers", [1, 2, 3])
     writer.add_bool("x.z", True)
     writer.add_context_length(131_072)
+    writer.add_tensor_info("x.weight", [3, 32], np.dtype("float16"), 192)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
     writer.close()
     return path.read_bytes()
 
@@ -36,9 +39,12 @@ def test_gguf(header: bytes, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(header)
     assert context_window(path) == 131_072
+    assert gguf_tensors(path) == [GgufTensor("x.weight", 1, 96, 0)]
+    tensors = header.index(b"x.weight") - 8
     for length in range(len(header) - 1):
         path.write_bytes(header[:length])
-        assert context_window(path) is None
+        assert gguf_tensors(path) is None
+        assert context_window(path) is None or length >= tensors
     assert context_window(tmp_path / "none.gguf") is None
     numbers = struct.pack("<IIQ", 9, 10, (1 << 64) - 1)  # so many that no seek reaches their end
     path.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 2, 1) + b"k" + numbers)
@@ -55,6 +61,7 @@ def test_damaged_gguf(header: bytes, tmp_path_factory: pytest.TempPathFactory, d
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
     path.write_bytes(damaged)
     assert isinstance(context_window(path), int | None)
+    assert isinstance(gguf_tensors(path), list | None)
 
 
 @pytest.mark.parametrize(

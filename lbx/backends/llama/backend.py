@@ -25,6 +25,7 @@ from lbx.backends.llama.context import (
     room_for,
     window_of,
 )
+from lbx.backends.llama.formats import format_title
 from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log, variants_tried
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.memory import available_bytes
@@ -114,6 +115,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         settings=settings,
         hardware=_hardware(options, room)
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
+        | ({"stored_as": title} if (title := format_title(weights)) else {})
         | penalty,
         earlier={"weights": head_and_tail(weights), "n_gpu_layers": None, "offload_kqv": None},
         trained_context=settings["trained_context"],

@@ -16,6 +16,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.llama.formats import tensor_types
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.backends.weights import shards
 from lbx.errors import BackendError
@@ -120,8 +121,10 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     """A pointer to the model in a GGUF file; the caller frees it.
 
     Raises:
-        BackendError: llama.cpp refuses the file; with what it says about it.
+        BackendError: a tensor is stored as a type that llama.cpp does not compute with, or llama.cpp refuses the file;
+            with what it says about it.
     """
+    types = tensor_types(path)
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = n_gpu_layers
     params.use_extra_bufts = repack
@@ -139,6 +142,12 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
             f"llama.cpp cannot load {path}: {said}.",
             fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
             "the source's (for a bundle: lbx verify).",
+        )
+    if types is None:
+        llama_cpp.llama_model_free(model)
+        raise BackendError(
+            f"The header of {path} is larger than lbx reads, so that it cannot tell how the weights are stored.",
+            fix="Take another GGUF file of the model, or convert it again.",
         )
     return model
 

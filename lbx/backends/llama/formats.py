@@ -1,0 +1,78 @@
+"""The types in which a GGUF file stores tensors: which of them llama.cpp computes with.
+
+It refuses numbers that it does not know as if the file were damaged, and it loads types that are no weights: the first
+product with one ends the process without a word. So every tensor's type is looked at before llama.cpp sees the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from lbx.backends.headers import GgufTensor, gguf_tensors
+from lbx.backends.weights import shards
+from lbx.errors import BackendError
+
+PLAIN = {0: "F32", 1: "F16", 30: "BF16"}
+QUANTISED = {
+    2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
+}  # fmt: skip
+"""ggml's numbers and names of the types that llama.cpp 0.3.36 (as llama-cpp-python counts) computes with."""
+NO_WEIGHTS = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
+"""Types that ggml has for other ends: activations, indices."""
+REMOVED = {4: "Q4_2", 5: "Q4_3"}
+REARRANGED = {
+    31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8",
+}  # fmt: skip
+"""Types that were removed, too: llama.cpp now rearranges the plain type for the processor when it loads it."""
+_INDICES = "I32", ".ffn_gate_tid2eid."
+"""A table of whole numbers that llama.cpp reads: which experts a token takes."""
+_LONGEST_NAME = 64
+_ANOTHER = "Take the model's GGUF file in another format (Q4_K_M, Q8_0), or convert it again."
+
+
+def format_title(path: Path) -> str:
+    """The quantised types of a GGUF model, the one with the most numbers first; "" where there are none.
+
+    Raises:
+        BackendError: as ``tensor_types``.
+    """
+    types = tensor_types(path) or {}
+    return " and ".join(name for name in types if name not in PLAIN.values())
+
+
+def tensor_types(path: Path) -> dict[str, int] | None:
+    """{type: how many numbers a GGUF model stores so}, the most first; None: a header of its files cannot be read.
+
+    Raises:
+        BackendError: a tensor is stored as a type that llama.cpp does not compute with, or a part is missing.
+    """
+    counts: Counter[str] = Counter()
+    for part in shards(path):
+        tensors = gguf_tensors(part)
+        if tensors is None:
+            return None
+        for tensor in tensors:
+            counts[_type_name(part, tensor)] += tensor.numbers
+    return dict(counts.most_common())
+
+
+def _type_name(path: Path, tensor: GgufTensor) -> str:
+    number = tensor.type
+    if name := PLAIN.get(number) or QUANTISED.get(number):
+        return name
+    other = NO_WEIGHTS.get(number, "")
+    if other == _INDICES[0] and _INDICES[1] in tensor.name:
+        return other
+    fix = _ANOTHER
+    if other:
+        why = f"{other}, and llama.cpp computes with no weights of that type"
+    elif name := REMOVED.get(number) or REARRANGED.get(number):
+        why = f"{name}, which llama.cpp no longer reads"
+        fix = f"Take its {name[:-4]} file: llama.cpp rearranges that itself." if number in REARRANGED else _ANOTHER
+    else:
+        why = f"type {number}, which this version of llama.cpp does not know"
+        fix = f"It is a newer llama.cpp's or a fork's own, or the file is damaged. {_ANOTHER}"
+    raise BackendError(f"{path} stores {tensor.name[:_LONGEST_NAME]} as {why}.", fix=fix)

@@ -1,0 +1,232 @@
+"""Every type in which llama.cpp reads weights gives the numbers that it stands for, on this machine's CPU variant.
+
+Rows of the embedding are exact: no product rounds them. Products are, too, as far as float32 can add: activations,
+which llama.cpp rounds to 8 bits in blocks of 32 or 256 for most types, are whole numbers here, up to 127 in each block,
+which that rounding leaves as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
+gguf = pytest.importorskip("gguf", reason="needs lbx[dev]")
+
+from command_line import Lbx  # noqa: E402
+from llama_types import (  # noqa: E402
+    TYPES,
+    VOCABULARY,
+    WIDTH,
+    WITHOUT_REFERENCE,
+    block_of,
+    numbers_of,
+    quantised,
+    stored,
+    traits,
+    write_transparent,
+)
+
+from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  # noqa: E402
+from lbx.backends.listing import list_models  # noqa: E402
+from lbx.backends.llama import trial  # noqa: E402
+from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, tensor_types  # noqa: E402
+from lbx.backends.llama.library import libraries, library, log  # noqa: E402
+from lbx.backends.sequence_memory import Extend  # noqa: E402
+from lbx.errors import BackendError  # noqa: E402
+
+ULP = 2.0**-24
+"""Of a float32's size: the most that rounding it once moves it."""
+BEYOND = 43
+"""The first number that is no type of this llama.cpp."""
+
+every_type = pytest.mark.parametrize("number", TYPES, ids=TYPES.get)
+
+
+def logits(path: Path, tokens: range, together: int, **options) -> np.ndarray:
+    """(tokens, VOCABULARY), each token alone in a sequence and so many of them in a pass, through lbx's own backend."""
+    card = resolve_model(str(path))
+    options = dataclasses.replace(card.options, max_sequences=128, **options)
+    found = []
+    with closing(load(dataclasses.replace(card, options=options))) as backend:
+        memory = backend.sequences()
+        for at in range(0, len(tokens), together):
+            for sequence in range(memory.max_sequences):
+                memory.drop(sequence)
+            some = tokens[at : at + together]
+            found += memory.extend([Extend(sequence, [token], True) for sequence, token in enumerate(some)])
+    return np.stack(found)
+
+
+# --- the table
+
+
+def test_the_table_is_that_of_the_installed_llama_cpp(tmp_path):
+    """Newer ones may know more: then the table gets rows, and BEYOND is moved."""
+    path = write_transparent(
+        tmp_path / "m.gguf", {"output": np.zeros((VOCABULARY, 4 * WIDTH), np.uint8)}, {"output": 9999}
+    )
+    log.clear()
+    llama_cpp = library()
+    assert not llama_cpp.llama_model_load_from_file(bytes(path), llama_cpp.llama_model_default_params())
+    assert f"should be in [0, {BEYOND})" in log.said()
+    known = {number: traits(number) for number in range(BEYOND)}
+    read = {number: known[number].name.decode().upper() for number in known if number == 0 or known[number].to_float}
+    assert read == TYPES
+    assert {number for number in known if known[number].quantised and number in read} == TYPES.keys() - PLAIN.keys()
+    assert {n: known[n].name.decode().upper() for n in NO_WEIGHTS} == NO_WEIGHTS
+    assert {n for n in known if not known[n].block} == REMOVED.keys() | REARRANGED.keys()
+    assert all(f"TYPE_{name} REMOVED" in known[number].name.decode() for number, name in REARRANGED.items())
+
+
+def test_types_without_a_reference_of_others_are_these():
+    """What gguf-py comes to read is held against it, and not against this folder's own definition."""
+    read = {*gguf.quants._type_traits, gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16}
+    assert {TYPES[number] for number in TYPES.keys() - read} == {"Q1_0", "Q2_0"}
+    assert WITHOUT_REFERENCE.keys() == TYPES.keys() - read
+
+
+# --- numbers
+
+
+@every_type
+def test_rows_are_the_numbers_that_they_stand_for(number, tmp_path):
+    """Exactly: the embedding of a token is dequantised, and multiplied with nothing but 1."""
+    data, numbers = stored(number)
+    assert len(np.unique(numbers)) > 30 or TYPES[number] in ("Q1_0", "Q2_0", "TQ1_0", "TQ2_0")
+    path = write_transparent(tmp_path / "m.gguf", {"token_embd": data}, {"token_embd": number})
+    assert np.array_equal(logits(path, range(VOCABULARY), 128)[:, :WIDTH], numbers)
+
+
+@pytest.mark.parametrize("repack", [True, False], ids=["rearranged", "plain"])
+@every_type
+def test_products_are_those_of_the_numbers(number, repack, tmp_path):
+    """As closely as float32 adds: a weight alone, times 127, and whole rows of weights times whole numbers.
+
+    With one number beside zeros a product is rounded four times at most (scales, code, offset, their sum), of terms no
+    larger than twice the block's largest number: one is its offset. With many, adding each of WIDTH terms rounds once
+    more.
+    """
+    data, numbers = stored(number)
+    rng = np.random.default_rng(number)
+    many = rng.integers(-127, 128, (WIDTH, WIDTH))
+    many[:, ::32] = 127
+    inputs = np.concatenate([127 * np.eye(WIDTH), many])
+    tensors = {"token_embd": inputs.astype(np.float32), "output": data}
+    path = write_transparent(tmp_path / "m.gguf", tensors, {"output": number})
+    block, _ = block_of(number)
+    largest = np.abs(numbers).reshape(VOCABULARY, -1, block).max(2).repeat(block, axis=1).astype(np.float64)
+    roundings = np.where(np.arange(VOCABULARY) < WIDTH, 4, 4 + WIDTH)[:, None]
+    bound = roundings * ULP * 2 * (np.abs(inputs) @ largest.T)
+    product = inputs @ numbers.T.astype(np.float64)
+    for together, tokens in ((128, range(VOCABULARY)), (1, range(WIDTH - 8, WIDTH + 8))):
+        off = np.abs(logits(path, tokens, together, repack=repack) - product[tokens])
+        assert (off <= bound[tokens]).all(), f"{(off / bound[tokens]).max():.3g} times the bound, {together} together"
+
+
+@every_type
+def test_products_by_experts_in_every_buffer(number, monkeypatch):
+    """By the trial's own parts. Its activations are no whole numbers: the mean error is what 8 bits of them leave."""
+
+    def make(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
+        blocks = quantised(number, rng.standard_normal((8, columns)).astype(np.float32))
+        blocks = np.tile(blocks, (rows // 8, 1))
+        blocks = rng.permutation(blocks.reshape(rows, -1)).reshape(blocks.shape)
+        return blocks.tobytes(), numbers_of(number, blocks).astype(np.float64).reshape(rows, columns)
+
+    monkeypatch.setattr(trial, "FORMATS", [trial.WeightFormat(number, TYPES[number], make)])
+    monkeypatch.setattr(trial, "TOKENS", (1, 34))
+    monkeypatch.setattr(trial, "THREADS", (2,))
+    ggml = trial.Ggml(str(libraries()[0]))
+    ggml.use(None)  # the variant that lbx registered
+    off = dict(trial.errors(ggml))
+    assert any("by experts" in what for what in off)
+    assert max(off.values()) < trial.LARGEST_ERROR, off
+
+
+@pytest.mark.parametrize("number", [*TYPES][1:], ids=TYPES.get)
+def test_any_bytes_are_the_numbers_of_the_reference(number):
+    """Scales that are no numbers, infinite, or smaller than any normal one, too, which no model hands through."""
+    rng = np.random.default_rng(number)
+    blocks = rng.integers(0, 256, (1 << 14, traits(number).size), dtype=np.uint8)
+    blocks[:, 0] = np.arange(len(blocks))  # the scale of MXFP4; a half's lower byte of others
+    blocks[: len(blocks) // 4, :2] = [0xFF, 0x7B]  # the largest half
+    numbers, found = numbers_of(number, blocks), np.empty((len(blocks), traits(number).block), np.float32)
+    traits(number).to_float(blocks.ctypes.data, found.ctypes.data, found.size)
+    assert np.array_equal(found, numbers, equal_nan=True)
+
+
+# --- what is no type of weights
+
+
+NOT_READ = {
+    **{number: f"{name}, and llama.cpp computes with no weights of that type" for number, name in NO_WEIGHTS.items()},
+    **{number: f"{name}, which llama.cpp no longer reads" for number, name in (REMOVED | REARRANGED).items()},
+    **{number: f"type {number}, which this version of llama.cpp does not know" for number in (BEYOND, 2**32 - 1)},
+}
+
+
+def stored_otherwise(path: Path, number: int, tensor: str = "output") -> Path:
+    block, size = block_of(number)
+    return write_transparent(path, {tensor: np.zeros((VOCABULARY, WIDTH // block * size), np.uint8)}, {tensor: number})
+
+
+@pytest.mark.parametrize("number", NOT_READ)
+@pytest.mark.parametrize("kind", ["text", "vectors"])
+def test_other_types_are_refused_by_name_before_they_are_loaded(kind, number, tmp_path, monkeypatch):
+    """llama.cpp calls some damaged; it loads others, and the first product with them ends the process."""
+    path = stored_otherwise(tmp_path / "m.gguf", number)
+    monkeypatch.setattr(library(), "llama_model_load_from_file", lambda *_: pytest.fail("it is loaded"))
+    with pytest.raises(BackendError) as caught:
+        load(resolve_model(str(path))) if kind == "text" else load_embedder(resolve_embedder(str(path)))
+    assert caught.value.cause == f"{path} stores output.weight as {NOT_READ[number]}."
+    assert re.search(r"Take (the|its) .*file", caught.value.fix)
+    assert "cut off" not in str(caught.value)
+
+
+def test_the_table_of_experts_is_whole_numbers(tmp_path):
+    path = stored_otherwise(tmp_path / "m.gguf", 26, "blk.0.ffn_gate_tid2eid")
+    assert tensor_types(path)["I32"] == VOCABULARY * WIDTH
+
+
+def test_a_header_that_hides_its_types_is_refused(tmp_path):
+    """A text of any length is passed over; what llama.cpp takes and lbx does not is not run unseen."""
+    long = write_transparent(tmp_path / "long.gguf", {}, {}, tokenizer__huggingface__json="x" * (3 << 20))
+    load(resolve_model(str(long))).close()
+    many = write_transparent(tmp_path / "many.gguf", {}, {}, x__words=[""] * ((1 << 20) + 1))
+    with pytest.raises(BackendError, match=r"header of .*many\.gguf is larger than lbx reads"):
+        load(resolve_model(str(many)))
+
+
+# --- what is said of it
+
+
+def test_types_are_listed_and_part_of_a_run(tmp_path, monkeypatch):
+    models = tmp_path / "models"
+    models.mkdir()
+    write_transparent(models / "plain.gguf", {}, {})
+    mixed = {
+        "token_embd": stored(14).data,
+        **{f"blk.0.{name}": stored(12).data[:WIDTH] for name in ("ffn_up", "ffn_gate", "ffn_down")},
+    }
+    types = {name: 14 if name == "token_embd" else 12 for name in mixed}
+    path = write_transparent(models / "mixed.gguf", mixed, types)
+    stored_otherwise(models / "old.gguf", 4)
+    monkeypatch.chdir(tmp_path)
+    listed = {Path(one.name).stem: one for one in list_models()}
+    assert {name: one.stored_as for name, one in listed.items()} == {"plain": "", "mixed": "Q4_K and Q6_K", "old": ""}
+    assert (listed["old"].there, "Q4_2, which llama.cpp no longer reads" in listed["old"].problem) == (False, True)
+    shown = Lbx()("models", cwd=tmp_path)
+    assert "there, Q4_K and Q6_K" in re.sub(r"\s+", " ", shown.stdout)
+    assert {one["stored_as"] for one in json.loads(Lbx()("models", "--json", cwd=tmp_path).stdout)} == {
+        "",
+        "Q4_K and Q6_K",
+    }
+    with closing(load(resolve_model(str(path)))) as backend:
+        assert backend.info.hardware["stored_as"] == "Q4_K and Q6_K"

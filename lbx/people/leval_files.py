@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,18 @@ def _pages(folder: Path) -> list[RatedDocument]:
 
 def _page(path: Path) -> RatedDocument:
     line = page_line(path)
+    _check_places(line)
     return _document(line, path.name, line.values)
+
+
+def _check_places(line: PredictionLine) -> None:
+    """Raise UsageError: a field "KEY #i" is of no question."""
+    asked = next(number for number in count() if f"{ASKED}{_FIELD}{number}" not in line.values)
+    places = {str(number) for number in range(asked)}
+    for name in line.values:
+        _, *number = name.split(_FIELD)
+        if len(number) == 1 and number[0] not in places:
+            raise wrong(line.where, f"the key {name[:60]!r} is of none of its {asked:,} questions")
 
 
 def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> RatedDocument:

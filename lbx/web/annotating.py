@@ -16,6 +16,7 @@ from lbx.errors import UsageError
 from lbx.people.dataset import Dataset
 from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
 from lbx.visible import visible
+from lbx.web import limits
 from lbx.web.documents import Documents
 from lbx.web.pages import AsTyped, number_in, page, saving
 
@@ -53,8 +54,8 @@ class AnnotationPages:
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/", self._list),
-            Route("/document/{number:int}", self._document),
-            saving("/document/{number:int}/pair/{pair:int}", self._save),
+            Route("/document/{number:number}", self._document),
+            saving("/document/{number:number}/pair/{pair:number}", self._save, limits.PAIR_BYTES),
             saving("/undo", self._undo),
             saving("/write", self._write),
             *self._documents.routes,
@@ -64,10 +65,11 @@ class AnnotationPages:
         place = number_in(key) - 1
         return str(self._dataset.line(place).checked()[DOCUMENT]) if 0 <= place < len(self._dataset) else None
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, request: Request) -> dict[str, Any]:
         told, self._told = self._told, ""
         data = self._dataset
         return {
+            "root": request.scope["root_path"],
             "told": told,
             "file": data.path.name,
             "out": data.out.name if data.out else "",
@@ -85,7 +87,7 @@ class AnnotationPages:
         rows = [self._row(place) for place in islice(found, first - 1, first - 1 + SHOWN)]
         return page(
             "annotations.html",
-            **self._common(),
+            **self._common(request),
             document=None,
             has_document=None,
             rows=rows,
@@ -126,7 +128,7 @@ class AnnotationPages:
             shown.append((len(pairs), _fields(len(pairs), Field(None), Field(None))))
         return page(
             "annotation.html",
-            **self._common(),
+            **self._common(request),
             number=place + 1,
             pairs=shown,
             count=len(pairs),

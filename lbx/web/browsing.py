@@ -135,6 +135,7 @@ class BrowsingPages:
         asked = _asked(request)
         return page(
             "answers.html",
+            root=request.scope["root_path"],
             told="",
             file=self._results.name,
             document=None,
@@ -166,6 +167,7 @@ class BrowsingPages:
         document = self._documents.get(key or digest or "")
         return page(
             "answer.html",
+            root=request.scope["root_path"],
             told="",
             answer=answer,
             row=answer.values,

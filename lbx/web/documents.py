@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from lbx.errors import UsageError
 from lbx.visible import visible
+from lbx.web import limits
 
 BLOCK = 4_000
 """Characters of a block, about."""
@@ -162,5 +163,5 @@ class Documents:
         document = self.get(request.path_params["key"])
         if document is None:
             raise UsageError("There is no such document.")
-        hits = document.find(request.query_params.get("q", "")[:1000])
+        hits = document.find(request.query_params.get("q", "")[: limits.SEARCH_CHARACTERS])
         return JSONResponse({"total": hits.total, "places": hits.places})

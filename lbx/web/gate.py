@@ -9,12 +9,13 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lbx.visible import one_line
+from lbx.web import limits
 from lbx.web.pages import refused
 from lbx.web.place import Place
 
@@ -30,8 +31,7 @@ _HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-MOST_BYTES = 16 << 20
-"""Of what a page may send."""
+_COOKIE = "lbx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,20 @@ class Person:
 
 
 class Gate:
-    """ASGI middleware before every page. Behind it ``request.state.person`` is the name of who asks."""
+    """ASGI middleware before every page. Behind it ``request.state.person`` is the name of who asks.
 
-    def __init__(self, app: ASGIApp, place: Place, people: Sequence[Person]) -> None:
+    Args:
+        app: the pages.
+        place: where they are.
+        people: who may come in.
+        root: the path that all pages lie below: "/...".
+    """
+
+    def __init__(self, app: ASGIApp, place: Place, people: Sequence[Person], root: str) -> None:
         self._app = app
         self._place = place
         self._people = people
-        self._cookie = f"lbx-{place.port}"  # browsers tell hosts apart, not ports
+        self._root = root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
@@ -63,48 +70,57 @@ class Gate:
         if scope["type"] != "http":
             return
         request = Request(scope)
-        answer = self._refused(request) or self._unknown(request)
         try:
+            answer = self._refused(request) or self._unknown(request)
             await (answer or self._app)(scope, receive, sending)
         except ClientDisconnect:  # the browser is gone, and nobody is left to be told
             return
         except Exception as error:  # of ours; the browser has been told
             if os.environ.get("LBX_DEBUG"):
                 raise
-            _log.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
+            path, words = one_line(scope["path"]), one_line(str(error))
+            _log.error("%s %s: %s: %s", request.method, path, type(error).__name__, words)
 
     def _refused(self, request: Request) -> Response | None:
         """What no person may ask."""
+        sizes = [len(name) + len(value) + 4 for name, value in request.headers.raw]
+        if sum(sizes) + len(request.scope["path"]) + len(request.scope["query_string"]) > limits.HEADER_BYTES:
+            return refused("The headers of this are longer than any browser's.", status=431)
         host = request.headers.get("host", "")
         if not self._place.answers_to(host):
             return refused("This address is not the one that lbx listens at.", "Open the link that lbx printed.")
         if request.method in ("GET", "HEAD"):
             return None
-        origin = urlsplit(request.headers.get("origin", ""))
-        own = origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
+        own = request.headers.get("origin", "").lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
         if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return refused("This was sent from another page than lbx's own.", "Nothing was saved.")
-        if (
-            "transfer-encoding" in request.headers
-            or int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES
-        ):
-            return refused("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
         return None
 
     def _unknown(self, request: Request) -> Response | None:
         """What somebody without a link may have: nothing but the style sheet."""
-        held = self._of(request.cookies.get(self._cookie, ""), "session")
-        token = request.query_params.get("token")
-        if token is not None:
-            return self._swapped(request, held, self._of(token, "token"))
-        if held:
-            request.state.person = held.name
-        elif not request.url.path.startswith("/static/"):
-            fix = "If lbx was started again since, its links are new."
-            return refused("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
-        return None
+        if request.scope["path"].startswith(f"{self._root}/"):
+            request.scope["root_path"] = self._root
+            held = self._held(request)
+            token = request.query_params.get("token")
+            if token is not None:
+                return self._swapped(request, held, self._of(token, "token"))
+            if held:
+                request.state.person = held.name
+                return None
+        elif request.scope["path"].startswith("/static/"):
+            return None
+        fix = "If lbx was started again since, its links are new."
+        return refused("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
+
+    def _held(self, request: Request) -> Person | None:
+        """Whose cookie it is. Looked for by hand: Python's own reader takes time by the square of some cookies."""
+        pairs = ";".join(request.headers.getlist("cookie")).split(";")
+        own = [value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE]
+        people = (self._of(value, "session") for value in own[: limits.COOKIES])
+        return next((person for person in people if person), None)
 
     def _swapped(self, request: Request, held: Person | None, person: Person | None) -> Response:
+        """To the first page, whatever the path of the link: somebody may have changed it."""
         if person is None:
             return refused("This link is not valid.", "If lbx was started again since, its links are new.")
         if held and held is not person:
@@ -115,14 +131,14 @@ class Gate:
         if request.headers.get("sec-fetch-site") == "cross-site":
             # From a link in a mail, say: the browser would keep a strict cookie from a redirection.
             answer: Response = refused("Welcome.", status=200)
-            answer.headers["refresh"] = f"0; url={request.url.path}"
+            answer.headers["refresh"] = f"0; url={self._root}/"
         else:
-            answer = RedirectResponse(request.url.path, status_code=303)
-        answer.set_cookie(self._cookie, person.session, httponly=True, samesite="strict", path="/")
+            answer = RedirectResponse(f"{self._root}/", status_code=303)
+        answer.set_cookie(_COOKIE, person.session, httponly=True, samesite="strict", path=f"{self._root}/")
         return answer
 
     def _of(self, secret: str, kind: str) -> Person | None:
-        given = secret.encode()
+        given = secret.encode("utf-8", "replace")
         found = None
         for person in self._people:
             if hmac.compare_digest(getattr(person, kind).encode(), given):

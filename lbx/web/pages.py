@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lbx.errors import UsageError
 from lbx.visible import one_line, visible
+from lbx.web import limits
 from lbx.web.documents import blocks_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,15 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 Saved = Callable[[Request, Mapping[str, str]], str]
 """Takes a request and the form's fields, saves, and returns where to go from there."""
+
+
+class _Number(IntegerConvertor):
+    """A number in a path: {name:number}. With more digits there is no such page."""
+
+    regex = f"[0-9]{{1,{limits.NUMBER_DIGITS}}}"
+
+
+register_url_convertor("number", _Number())
 
 
 class AsTyped(str):
@@ -43,6 +54,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals["limits"] = limits
     made.filters["line"] = one_line
     made.filters["blocks"] = lambda text: blocks_of(visible(text)) if text else []
     return made
@@ -60,21 +72,28 @@ def refused(cause: str, fix: str = "", *, status: int = 403) -> HTMLResponse:
 
 def number_in(text: str, otherwise: int = 0) -> int:
     """A number in an address or a form; ``otherwise`` where there is none, or a larger one than any page has."""
-    return int(text) if text.isdecimal() and len(text) < 16 else otherwise
+    return int(text) if text.isdecimal() and len(text) <= limits.NUMBER_DIGITS else otherwise
 
 
-def saving(path: str, save: Saved) -> Route:
-    """The route of a form. ``save`` runs beside other requests, in a thread of its own.
+def saving(path: str, save: Saved, most: int = limits.FORM_BYTES) -> Route:
+    """The route of a form of at most so many bytes. ``save`` runs beside other requests, in a thread of its own.
 
     A field that is there twice counts as its last.
     """
 
     async def saved(request: Request) -> Response:
+        length = number_in(request.headers.get("content-length", ""), -1)
+        if "transfer-encoding" in request.headers or not 0 <= length <= most:
+            return refused("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
         body = await request.body()
-        try:
-            fields = dict(parse_qsl(body.decode("utf-8"), True, True, max_num_fields=10_000))
-        except ValueError as exc:
-            raise UsageError("A form came that no page of lbx sends.", fix="Nothing was saved.") from exc
-        return RedirectResponse(await run_in_threadpool(save, request, fields), status_code=303)
+        where = await run_in_threadpool(lambda: save(request, _fields(body)))
+        return RedirectResponse(request.scope["root_path"] + where, status_code=303)
 
     return Route(path, saved, methods=["POST"])
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(body.decode("utf-8"), True, True, max_num_fields=limits.FIELDS))
+    except ValueError as exc:
+        raise UsageError("A form came that no page of lbx sends.", fix="Nothing was saved.") from exc

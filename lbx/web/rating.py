@@ -44,8 +44,8 @@ class RatingPages:
         return [
             Route("/", self._first),
             Route("/overview", self._overview),
-            Route("/item/{number:int}", self._item),
-            saving("/item/{number:int}", self._save),
+            Route("/item/{number:number}", self._item),
+            saving("/item/{number:number}", self._save),
             *self._documents.routes,
         ]
 
@@ -53,7 +53,7 @@ class RatingPages:
 
     def _first(self, request: Request) -> Response:
         item = self._book.next_open(request.state.person)
-        return RedirectResponse(_place(item) if item else "/overview", status_code=303)
+        return RedirectResponse(request.scope["root_path"] + (_place(item) if item else "/overview"), status_code=303)
 
     def _item(self, request: Request) -> Response:
         rater = request.state.person
@@ -64,7 +64,7 @@ class RatingPages:
         current = at if at < len(answers) else self._first_open(rater, item)
         return page(
             "rating.html",
-            **self._common(rater),
+            **self._common(request),
             item=item,
             place=[one.number for one in self._book.queue(rater)].index(item.number) + 1,
             answers=answers,
@@ -81,13 +81,15 @@ class RatingPages:
     def _overview(self, request: Request) -> Response:
         rater = request.state.person
         items = [(item, self._state(rater, item)) for item in self._book.queue(rater)]
-        return page("rated.html", **self._common(rater), items=items, document=None)
+        return page("rated.html", **self._common(request), items=items, document=None)
 
-    def _common(self, rater: str) -> dict[str, Any]:
+    def _common(self, request: Request) -> dict[str, Any]:
+        rater = request.state.person
         progress = self._book.progress(rater)
         left = progress.seconds_left
         minutes = None if left is None or progress.done == progress.total else max(1, round(left / 60))
         return {
+            "root": request.scope["root_path"],
             "rater": rater,
             "kind": self._book.set.kind,
             "progress": progress,

@@ -9,16 +9,17 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
 
 from lbx.errors import LbxError, UsageError
+from lbx.web import limits
+from lbx.web.connections import Connection
 from lbx.web.place import Place
 from lbx.web.site import Site
 
-_GRACE_S = 3
 _LONGEST_UDS = 100
 
 
@@ -47,7 +48,9 @@ def listening(host: str, port: int, uds: Path | None = None, *, others: bool = F
 
 def _bound(host: str, port: int, others: bool) -> Place:
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
     except OSError as exc:
         raise UsageError(f'This machine has no address "{host}".', fix="Leave --host out for 127.0.0.1.") from exc
     reached = not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
@@ -57,11 +60,11 @@ def _bound(host: str, port: int, others: bool) -> Place:
             fix="Leave --host out and use the `ssh -L` line that is printed; or, in a network that you trust, add "
             "--others-may-reach-it.",
         )
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(family, socket.SOCK_STREAM, protocol)  # without one, asyncio leaves Nagle's delay on
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind(address)
-        made.listen(128)
+        made.listen(limits.BACKLOG)
     except OSError as exc:
         made.close()
         if exc.errno == errno.EADDRINUSE:
@@ -84,7 +87,7 @@ def _bound_file(path: Path) -> socket.socket:
     before = os.umask(0o077)
     try:
         made.bind(str(path))
-        made.listen(128)
+        made.listen(limits.BACKLOG)
     except OSError as exc:
         made.close()
         raise UsageError(f"No socket can be made at {path}: {exc.strerror}.", fix="Choose another place.") from exc
@@ -95,13 +98,18 @@ def _bound_file(path: Path) -> socket.socket:
 
 def _remove_dead(path: Path) -> None:
     """A socket that nobody listens at any more was left by a process that was killed."""
-    if stat.S_ISSOCK(path.lstat().st_mode):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(ConnectionRefusedError):
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise UsageError(f"{path} is there, and is no socket.", fix="Choose another file.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # somebody's queue may be full
+        try:
             probe.connect(str(path))
-            raise UsageError(f"Somebody listens at {path} already.", fix="End that one, or choose another file.")
-        path.unlink()
-        return
-    raise UsageError(f"{path} is there, and is no socket.", fix="Choose another file.")
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError:  # of another kind, or another user's
+            pass
+    raise UsageError(f"Somebody listens at {path} already.", fix="End that one, or choose another file.")
 
 
 def serve(site: Site) -> None:
@@ -110,17 +118,23 @@ def serve(site: Site) -> None:
     Raises:
         KeyboardInterrupt: of these, as if it had come after all was answered.
     """
+    with asyncio.Runner() as runner:
+        runner.run(server_of(site).serve(sockets=[site.place.socket]))
+
+
+def server_of(site: Site) -> uvicorn.Server:
+    """Within the pages' limits, and with no word of its own: what goes wrong behind the gate, the gate says."""
     settings = uvicorn.Config(
         site.app,
         access_log=False,  # addresses hold tokens
-        log_level="error",
+        log_level="error" if os.environ.get("LBX_DEBUG") else "critical",
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
+        timeout_graceful_shutdown=limits.GRACE_S,
+        backlog=limits.BACKLOG,
+        h11_max_incomplete_event_size=limits.HEADER_BYTES,
         ws="none",
         lifespan="off",
-        http="h11",
+        http=Connection,
         loop="asyncio",
     )
-    server = uvicorn.Server(settings)
-    with asyncio.Runner() as runner:
-        runner.run(server.serve(sockets=[site.place.socket]))
+    return uvicorn.Server(settings)

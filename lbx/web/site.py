@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
@@ -21,25 +22,32 @@ class Site:
     """Routes with links to them.
 
     Args:
-        place: where it will listen.
+        place: where it will listen. All pages lie below one path there, random and new at each start: browsers send a
+            cookie to every port of a host, but to its own path alone.
         routes: what people may ask; ``request.state.person`` is who does.
         people: names, each of which gets a link.
     """
 
     def __init__(self, place: Place, routes: Sequence[BaseRoute], people: Sequence[str]) -> None:
         self.place = place
+        self._root = f"/{secrets.token_urlsafe(12)}"
         self._people = [Person(name) for name in people]
         static = Mount("/static", StaticFiles(directory=HERE / "static"))
         pages = Starlette(
             routes=[*routes, static],
             exception_handlers={LbxError: _explained, HTTPException: _not_there, Exception: _failed},
         )
-        self.app = Gate(pages, place, self._people)
+        self.app = Gate(pages, place, self._people, self._root)
+
+    @property
+    def url(self) -> str:
+        """What stands before the paths of its pages."""
+        return self.place.url + self._root
 
     @property
     def links(self) -> dict[str, str]:
         """{name: the address that lets in whoever has it}."""
-        return {person.name: f"{self.place.url}/?token={person.token}" for person in self._people}
+        return {person.name: f"{self.url}/?token={person.token}" for person in self._people}
 
 
 def _explained(_request: Request, error: Exception) -> Response:

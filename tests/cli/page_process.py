@@ -19,11 +19,11 @@ def page_process(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], ht
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\?token=\S+)", line)
+            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S*?)(\?token=\S+)", line)
             assert found, line
-            here = {"base_url": found[1], "headers": {"origin": found[1]}, "follow_redirects": True}
+            here = {"base_url": found[1] + found[2], "headers": {"origin": found[1]}, "follow_redirects": True}
             with httpx2.Client(**here, trust_env=False, timeout=60) as client:
-                assert client.get(found[2]).status_code == 200
+                assert client.get(found[3]).status_code == 200
                 yield process, client
         finally:
             process.kill()

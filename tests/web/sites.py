@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import uvicorn
 from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 
 from lbx.web import Site, listening
+from lbx.web.serving import server_of
 
 HOSTILE = "</script><script>owned=1</script><b onload=x>&amp;\0\x1b[31m\u202edrawkcab\u2066<!--]]>\ud800"
 """What a model may answer."""
@@ -25,7 +25,7 @@ def site_of(routes: Sequence[BaseRoute], people: Sequence[str] = ("ann", "bob"))
 
 def client_of(site: Site, person: str | None = "ann", **options: object) -> TestClient:
     """A browser that has opened somebody's link."""
-    client = TestClient(site.app, base_url=site.place.url, headers={"origin": site.place.url}, **options)  # type: ignore[arg-type]
+    client = TestClient(site.app, base_url=site.url, headers={"origin": site.place.url}, **options)  # type: ignore[arg-type]
     if person:
         assert client.get(site.links[person]).status_code == 200
     return client
@@ -34,7 +34,7 @@ def client_of(site: Site, person: str | None = "ann", **options: object) -> Test
 @contextmanager
 def answered(site: Site) -> Iterator[Site]:
     """Over its socket, for a browser."""
-    server = uvicorn.Server(uvicorn.Config(site.app, log_level="error", lifespan="off", ws="none", access_log=False))
+    server = server_of(site)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [site.place.socket]})
     thread.start()
     try:

@@ -135,7 +135,7 @@ def test_a_server_that_is_gone_is_told(browser: Browser, dataset: Dataset) -> No
         with answered(site):
             page = browser.new_page()
             page.goto(site.links["you"])
-            page.goto(f"{site.place.url}/document/1")
+            page.goto(f"{site.url}/document/1")
         page.fill("#outputs-1-0", "lost?")
         page.locator("#said.wrong", has_text="Not saved: lbx does not answer").wait_for()
         assert page.input_value("#outputs-1-0") == "lost?"

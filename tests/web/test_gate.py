@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from sites import HOSTILE, SHOWN, client_of, site_of
@@ -36,6 +37,11 @@ def stumble(_request: Request) -> Response:
     raise ZeroDivisionError("secret")
 
 
+def root(site: Site) -> str:
+    """The path that all its pages lie below."""
+    return urlsplit(site.url).path
+
+
 @pytest.fixture
 def site() -> Iterator[Site]:
     SAVED.clear()
@@ -47,9 +53,10 @@ def site() -> Iterator[Site]:
 def test_a_link_becomes_a_cookie_that_scripts_cannot_read(site: Site) -> None:
     client = client_of(site, None)
     answer = client.get(site.links["bob"], follow_redirects=False)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{root(site)}/")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
+    assert f"Path={root(site)}/;" in cookie
     assert "SameSite=strict" in cookie
     assert site.links["bob"].partition("=")[2] not in cookie
     assert client.get("/").text == "bob"
@@ -59,8 +66,21 @@ def test_a_link_in_a_mail_lets_in_too(site: Site) -> None:
     """A browser does not send a strict cookie along a redirection that another site began."""
     client = client_of(site, None)
     answer = client.get(site.links["bob"], headers={"sec-fetch-site": "cross-site"}, follow_redirects=False)
-    assert (answer.status_code, answer.headers["refresh"]) == (200, "0; url=/")
+    assert (answer.status_code, answer.headers["refresh"]) == (200, f"0; url={root(site)}/")
     assert client.get("/").text == "bob"
+
+
+def test_the_path_of_the_pages_is_told_to_nobody(site: Site) -> None:
+    """Who knows it can have a browser send the cookie to another port of this host."""
+    client, known = client_of(site, None), client_of(site)
+    for path in ("/", "/refuse", "/x", "/static/lbx.js", "/static/", "/favicon.ico", "/?token=x", root(site)):
+        for one in (client, known):
+            answer = one.get(f"{site.place.url}{path}", follow_redirects=False)
+            assert root(site)[1:] not in answer.text + str(answer.headers)
+            assert answer.status_code in (403, 200 if path == "/static/lbx.js" else 404)
+    with site_of([]) as other:
+        assert root(other) != root(site)
+        assert len(root(site)) == 17, "12 bytes in base64"
 
 
 def test_links_are_long_and_differ(site: Site) -> None:
@@ -84,10 +104,11 @@ def test_nobody_gets_in_without_a_link(site: Site) -> None:
     for path in ("/", "/save", "/nothing"):
         assert client.get(path).status_code == 403
     assert client.post("/save", data={"a": "b"}).status_code == 403
-    assert client.get("/", headers={"cookie": f"lbx-{site.place.port}=x"}).status_code == 403
-    assert client.get("/static/lbx.css").status_code == 200
-    assert client.get("/static/../gate.py").status_code == 403
-    assert client_of(site).get("/static/%2e%2e/gate.py").status_code == 404
+    assert client.get("/", headers={"cookie": "lbx=x"}).status_code == 403
+    static = f"{site.place.url}/static"
+    assert client.get(f"{static}/lbx.css").status_code == 200
+    assert client.get(f"{static}/../gate.py").status_code == 403
+    assert client_of(site).get(f"{static}/%2e%2e/gate.py").status_code == 404
     assert SAVED == []
 
 
@@ -142,7 +163,8 @@ def test_a_form_is_saved_for_whom_it_is(site: Site) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/static/lbx.js", "/refuse", "/nothing", "/stumble", "/?token=x"])
 def test_every_answer_has_the_policy(site: Site, path: str) -> None:
-    headers = client_of(site, raise_server_exceptions=False).get(path).headers
+    client = client_of(site, raise_server_exceptions=False)
+    headers = client.get(f"{site.place.url}{path}" if path.startswith("/static/") else path).headers
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'self'; ")
     assert "unsafe" not in policy

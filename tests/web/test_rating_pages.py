@@ -34,7 +34,7 @@ def opened(path: Path, raters: Sequence[str] = ("ann", "bob"), **options: object
 
 
 def item_of(text: str) -> int:
-    found = re.search(r'action="/item/(\d+)"', text)
+    found = re.search(r'action="[^"]*/item/(\d+)"', text)
     assert found, text
     return int(found[1])
 
@@ -131,7 +131,7 @@ def test_skipping_leaves_open_and_goes_round(tmp_path: Path) -> None:
             for place in range(len(book.values("ann", item))):
                 text = press(client, item.number, f"rate-{place}-5")
         assert "All rated. Thank you." in text
-        assert client.get("/", follow_redirects=True).url.path == "/overview"
+        assert client.get("/", follow_redirects=True).url.path.endswith("/overview")
 
 
 def test_pairs(tmp_path: Path) -> None:

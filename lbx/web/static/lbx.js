@@ -199,7 +199,7 @@ function begin() {
   const field = one("#find");
   if (!field) return;
   const chosen = String(getSelection()).trim();
-  if (chosen) { field.value = chosen; find(); }
+  if (chosen) { field.value = chosen.slice(0, field.maxLength); find(); }
   field.focus();
   field.select();
 }
@@ -219,13 +219,12 @@ async function find() {
   clearTimeout(timer);
   asked?.abort();
   asked = new AbortController();
-  const field = one("#find"), key = one("#document").dataset.document;
+  const field = one("#find");
   sought = field.value;
   let hits = { total: 0, places: [] };
   try {
     if (sought.trim()) {
-      const answer = await fetch(`/documents/${encodeURIComponent(key)}/find?${new URLSearchParams({ q: sought })}`,
-        { signal: asked.signal });
+      const answer = await fetch(`${field.form.action}?${new URLSearchParams({ q: sought })}`, { signal: asked.signal });
       hits = await answer.json();
     }
   } catch (error) {

@@ -112,7 +112,7 @@ class AnnotationPages:
     # A document
 
     def _place(self, request: Request) -> int:
-        place = int(request.path_params["number"]) - 1
+        place: int = request.path_params["number"] - 1
         if not 0 <= place < len(self._dataset):
             raise UsageError(f"There is no document {place + 1}: the file has {len(self._dataset):,}.")
         return place
@@ -142,7 +142,7 @@ class AnnotationPages:
         )
 
     def _save(self, request: Request, fields: Mapping[str, str]) -> str:
-        place, pair = self._place(request), int(request.path_params["pair"])
+        place, pair = self._place(request), request.path_params["pair"]
         shape = number_in(fields.get("shape", ""), -1)
         if fields.get("do") == "remove":
             self._dataset.remove(place, pair, shape)

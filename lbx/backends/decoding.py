@@ -76,7 +76,7 @@ class Decoding:
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""
         self._made.append(token)
-        if token in self._eos_ids:
+        if token in self._eos_ids or self._block.ends_answer(self._made):
             self._end(self._put_off or _Ending(len(self._ids), len(self._ids), None, "stop"))
             return False
         self._ids.append(token)

@@ -128,7 +128,7 @@ file = "*Q4_K_M*.gguf"          # which GGUF file of the folder; of a split mode
 enabled = true                  # false: use it as a base model, whatever chat template it has
 # template_file = "chat.jinja"  # a Jinja file that replaces the model's own template, relative to this card
 # template = "..."              # or the template itself
-kwargs = { enable_thinking = true }     # more variables for the template
+kwargs = { enable_thinking = true }     # more variables for the template, e.g. reasoning_effort = "low"
 # reasoning = ["<think>", "</think>"]   # marks around the reasoning; default: found out from the model
 
 [sampling]                      # the makers' recommendation, for LongBench Pro and --sampling model; default: what the

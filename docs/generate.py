@@ -114,6 +114,7 @@ backend = "llamacpp"            # llamacpp (GGUF files), hf (config.json and saf
                                 # sentence_transformers or llamacpp_embedding
 context_window = 40960          # tokens that prompt and answer may take together; default: what the model says.
                                 # llama.cpp allocates the KV cache for all of it.
+# stop = ["\\nUser:"]            # ends an answer, beside the benchmark's own stop strings; in reasoning it ends nothing
 
 [weights]                       # exactly one of repo, bundle and path
 repo = "Qwen/Qwen3-8B-GGUF"     # a model repository of the hub, in the bundle by a recipe or by this card

@@ -51,7 +51,8 @@ class Decoding:
         self._watch = watch
         self._request = request
         self._tokenizer = tokenizer
-        self._eos_ids = frozenset(eos_ids)
+        controls = tokenizer.control_tokens if request.stop else {}  # never seen in a text
+        self._eos_ids = frozenset(eos_ids) | {controls[stop] for stop in request.stop if stop in controls}
         self._block = ReasoningBlock(tokenizer, opened=request.opens_reasoning)
         self._stop_tokens = stop_ids(request.stop_tokens, tokenizer)
         self._stop = Stops(request.stop, tokenizer, request.min_new_tokens, tokens=self._stop_tokens)

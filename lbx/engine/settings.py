@@ -28,6 +28,7 @@ class RunSettings:
         sampling: "official" takes each benchmark's own temperature, "model" the makers' recommendation.
         model_sampling: that recommendation, from the card's [sampling] table or the model's files; None where
             neither has any.
+        stop: the card's strings that end an answer, beside the benchmark's own.
         chat: False feeds every prompt as plain text.
         seed: from which every sampled answer's seed is derived.
         thinking: whether the model is to reason before it answers; None leaves that to its template and card.
@@ -51,6 +52,7 @@ class RunSettings:
     max_new_tokens: int | None = None
     sampling: str = "official"
     model_sampling: Sampling | None = None
+    stop: tuple[str, ...] = ()
     chat: bool = True
     seed: int = 0
     thinking: bool | None = None

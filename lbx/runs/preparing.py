@@ -93,7 +93,7 @@ def make_works(run: ResolvedRun, loaded: LoadedModel) -> list[Work]:
     recommended = loaded.card.sampling or loaded.backend.info.default_sampling
     works = []
     for settings in run.settings:
-        completed = replace(settings, model_sampling=recommended)
+        completed = replace(settings, model_sampling=recommended, stop=loaded.card.stop)
         _check_reasoning_budget(loaded, completed)
         works.append(_make_work(run, loaded, completed))
     return works
@@ -204,6 +204,7 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings) -> 
         max_prompt_tokens=settings.max_prompt_tokens,
         max_new_tokens=settings.max_new_tokens,
         thinking_tokens=settings.reasoning_budget(info.context_window),
+        stop=settings.stop,
         sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
     )
     return Work(

@@ -25,7 +25,7 @@ JUDGE_MARK = "lbx_judge"
 _MOST_BYTES = 1 << 26
 """A spec may name every sample of a bundle."""
 _FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
-_FOUND_OUT = ("model_sampling", "retriever", "summarizer")
+_FOUND_OUT = ("model_sampling", "stop", "retriever", "summarizer")
 _SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in _FOUND_OUT)
 
 

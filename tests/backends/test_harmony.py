@@ -112,6 +112,12 @@ def test_a_budget_that_ends_inside_the_analysis_leaves_no_answer(model):
         assert (said.reasoning_closed, said.finish_reason, said.output_tokens) == (False, "length", inside)
 
 
+def test_a_stop_string_that_is_a_control_token_ends_the_answer(model):
+    """Its text is never seen in an answer: the token itself must."""
+    said = say(model, "The ship<|constrain|>left", special=True, stop=("<|constrain|>",))
+    assert (said.text, said.finish_reason) == ("The ship", "stop")
+
+
 def test_a_tool_call_ends_without_an_answer(model):
     call = f"{ANALYSIS}fog{NEXT} to=functions.f<|channel|>commentary <|constrain|>json<|message|>{{}}<|call|>"
     said = say(model, call + "more", special=True)

@@ -114,6 +114,7 @@ backend = "llamacpp"            # llamacpp (GGUF files), hf (config.json and saf
                                 # sentence_transformers or llamacpp_embedding
 context_window = 40960          # tokens that prompt and answer may take together; default: what the model says.
                                 # llama.cpp allocates the KV cache for all of it.
+# stop = ["\\nUser:"]            # ends an answer, beside the benchmark's own stop strings; in reasoning it ends nothing
 
 [weights]                       # exactly one of repo, bundle and path
 repo = "Qwen/Qwen3-8B-GGUF"     # a model repository of the hub, in the bundle by a recipe or by this card
@@ -128,7 +129,7 @@ file = "*Q4_K_M*.gguf"          # which GGUF file of the folder; of a split mode
 enabled = true                  # false: use it as a base model, whatever chat template it has
 # template_file = "chat.jinja"  # a Jinja file that replaces the model's own template, relative to this card
 # template = "..."              # or the template itself
-kwargs = { enable_thinking = true }     # more variables for the template
+kwargs = { enable_thinking = true }     # more variables for the template, e.g. reasoning_effort = "low"
 # reasoning = ["<think>", "</think>"]   # marks around the reasoning; default: found out from the model
 
 [sampling]                      # the makers' recommendation, for LongBench Pro and --sampling model; default: what the

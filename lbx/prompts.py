@@ -79,6 +79,7 @@ class Prompter:
         thinking_tokens: a budget for the reasoning besides the answer's; 0 means one budget for both. Bare prompts
             (``Prompt.chat`` False) never get it: what makes a model think is in its template. Nor do prompts whose
             own budget is for both.
+        stop: strings that end every answer, beside the benchmark's own.
         sends_system: of a server that wraps prompts: whether it takes system messages.
     """
 
@@ -91,6 +92,7 @@ class Prompter:
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
         thinking_tokens: int = 0,
+        stop: Sequence[str] = (),
         sends_system: Callable[[], bool] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
@@ -100,6 +102,7 @@ class Prompter:
         self._max_prompt_tokens = max_prompt_tokens
         self._max_new_tokens = max_new_tokens
         self._thinking_tokens = thinking_tokens
+        self._stop = stop
         self._controls = frozenset(tokenizer.control_tokens.values())
 
     def request(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> Request:
@@ -127,7 +130,7 @@ class Prompter:
             key=key,
             token_ids=tuple(map(_IDS.setdefault, ids, ids)),
             max_new_tokens=budget.answer,
-            stop=prompt.stop,
+            stop=(*prompt.stop, *(stop for stop in self._stop if stop not in prompt.stop)),
             stop_tokens=prompt.stop_tokens,
             min_new_tokens=prompt.min_new_tokens,
             sampling=sampling,

@@ -3,19 +3,29 @@
 A block is opened by the prompt, or by an opening mark as the output's first words, or is told by its closing mark
 alone: everything before that was reasoning. Whatever follows the first closing mark is the answer, other marks
 included. An opening mark in the middle of an answer counts only when a closing mark follows.
+
+Harmony (gpt-oss) writes several messages, each behind a header that names its channel: the message of the final channel
+is the answer, and everything before it is reasoning. Headers are no part of either.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Marks(NamedTuple):
-    """What opens and what closes the reasoning, as text; control tokens stand in it by their texts."""
+    """What opens and what closes the reasoning, as text; control tokens stand in it by their texts.
+
+    Attributes:
+        header: of answers in several messages: what ends a message, what a header may begin with besides, and last what
+            ends the header. () for others.
+    """
 
     open: str
     close: str
+    header: tuple[str, ...] = ()
 
 
 THINK = Marks("<think>", "</think>")
@@ -24,8 +34,12 @@ KNOWN = (
     Marks("[THINK]", "[/THINK]"),  # Magistral
     Marks("<seed:think>", "</seed:think>"),  # Seed-OSS
     Marks("<|channel>thought", "<channel|>"),  # Gemma 4
-    # Harmony (gpt-oss): a model that skips the analysis goes to the final channel at once, so the close is short.
-    Marks("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    # Harmony: a model that skips the analysis goes to the final channel at once, so the close is short.
+    Marks(
+        "<|channel|>analysis<|message|>",
+        "<|channel|>final<|message|>",
+        ("<|end|>", "<|start|>", "<|channel|>", "<|message|>"),
+    ),
 )
 
 
@@ -38,7 +52,7 @@ def choose_marks(template: str | None, is_token: Callable[[str], bool], given: t
         given: by the model card.
     """
     if given is not None:
-        return Marks(*given)
+        return next((marks for marks in KNOWN if marks[:2] == given), Marks(*given))
     if template is not None:
         for marks in KNOWN:
             if marks.open in template or marks.close in template:
@@ -62,19 +76,44 @@ def split_reasoning(text: str, *, opened: bool = False, marks: Marks = THINK) ->
         reasoning: without blanks around it; None where there was none. A block that never closed is all reasoning and
             leaves the answer "".
         answer: the text after the first closing mark, without the blanks that follow it; text that stood before an
-            opening mark is kept in front. Text without a block comes back unchanged.
+            opening mark is kept in front. Text without a block comes back unchanged. Of several messages it is the
+            first one behind the mark.
     """
     start = opening_end(text, marks.open)
-    inside = opened or start > 0
+    inside = opened or start > 0 or begins_message(text, marks)
     at = text.find(marks.close, start)
     if at < 0:
-        return (text[start:].strip(), "") if inside else (None, text)
+        return (without_headers(text[start:], marks), "") if inside else (None, text)
     before = ""
-    if not inside:
+    if not inside and not marks.header:
         head, found, _ = text[:at].partition(marks.open)
         if found:
             before, start = head, len(head) + len(marks.open)
-    return text[start:at].strip(), before + text[at + len(marks.close) :].lstrip()
+    return without_headers(text[start:at], marks), before + answer_behind(text, at, marks)
+
+
+def answer_behind(text: str, at: int, marks: Marks) -> str:
+    """What follows the closing mark that stands at this place, without the blanks before it."""
+    answer = text[at + len(marks.close) :].lstrip()
+    return answer.partition(marks.header[0])[0] if marks.header else answer
+
+
+def begins_message(text: str, marks: Marks) -> bool:
+    """Whether the text's first words are a header that is not the closing mark: a message before the answer."""
+    words = text.lstrip()
+    return bool(marks.header) and words.startswith(marks.header[:-1]) and not words.startswith(marks.close)
+
+
+def without_headers(reasoning: str, marks: Marks) -> str:
+    """The words of the reasoning's messages, an empty line between them, without blanks around; a header that is cut
+    off goes, too.
+    """
+    if not marks.header:
+        return reasoning.strip()
+    begins = "|".join(map(re.escape, marks.header[:-1]))
+    header = f"(?:{begins}).*?(?:{re.escape(marks.header[-1])}|$)"
+    messages = (message.strip() for message in re.split(header, reasoning, flags=re.DOTALL))
+    return "\n\n".join(filter(None, messages))
 
 
 def opening_end(text: str, mark: str) -> int:

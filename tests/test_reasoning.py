@@ -51,6 +51,31 @@ def test_other_marks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("A a<|end|>N F b", "a", "b"),
+        ("A a<|end|>N A c<|end|>N F b<|return|>", "a\n\nc", "b<|return|>"),
+        ("C a<|end|>N A c<|end|>N F b<|end|>N F d", "a\n\nc", "b"),
+        (
+            "A a<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}",
+            "a\n\n{}",
+            "",
+        ),
+        ("A a<|end|>N<|chan", "a", ""),
+        ("F b", "", "b"),
+        ("b", None, "b"),
+    ],
+)
+def test_messages_of_channels(text: str, reasoning: str | None, answer: str) -> None:
+    for short, long in (
+        ("A ", "<|channel|>analysis<|message|>"), ("C ", "<|channel|>commentary<|message|>"),
+        ("F ", "<|channel|>final<|message|>"), ("N ", "<|start|>assistant"), ("N", "<|start|>assistant"),
+    ):  # fmt: skip
+        text = text.replace(short, long)
+    assert split_reasoning(text, marks=HARMONY) == (reasoning, answer)
+
+
+@pytest.mark.parametrize(
     ("template", "tokens", "given_marks", "expected"),
     [
         (None, (), None, THINK),
@@ -62,6 +87,7 @@ def test_other_marks() -> None:
         ("{{ messages }}", BRACKETS, None, BRACKETS),
         (None, ("[THINK]",), None, THINK),
         ("{{ '<think>' }}", THINK, ("<a>", "<b>"), Marks("<a>", "<b>")),
+        (None, (), HARMONY[:2], HARMONY),
     ],
 )
 def test_which_marks_apply(template, tokens, given_marks, expected) -> None:

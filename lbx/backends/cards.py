@@ -3,6 +3,7 @@
 name = "qwen3-8b"                 shown in reports; default: the card's file name
 backend = "llamacpp"              llamacpp, hf, scripted or endpoint
 context_window = 32768            tokens; default: what the model says
+stop = ["\\nUser:"]               strings that end an answer, beside the benchmark's own; they end no reasoning
 
 [weights]                         exactly one of path, bundle, repo
 repo = "Qwen/Qwen3-8B-GGUF"       a hub repository inside the bundle; revision = "..." where it holds several
@@ -40,7 +41,8 @@ from lbx.errors import UsageError
 from lbx.inputs import read_input
 from lbx.records import Sampling, sha256_text
 
-_KEYS = ("name", "backend", "context_window", "weights", "tokenizer", "chat", "sampling", "options")
+_TOP = ("name", "backend", "context_window", "stop")
+_TABLES = ("weights", "tokenizer", "chat", "sampling", "options")
 _PLACES = ("path", "bundle", "repo")
 _LIMIT = 16 << 20
 T = TypeVar("T")
@@ -108,6 +110,7 @@ class ModelCard:
         weights: where they are; of an endpoint, where its tokenizer is, ``NOTHING`` without one.
         options: of that backend.
         context_window: tokens, or None for what the model says.
+        stop: strings that end an answer, beside the benchmark's own; the text of a control token means that token.
         sampling: the model's recommended sampling, or None where the card has none.
         source: the card's file, or None for a model that was named directly.
         hash_weights: tell the weights from others by every byte, not by pieces.
@@ -118,6 +121,7 @@ class ModelCard:
     weights: Weights
     options: Options
     context_window: int | None = None
+    stop: tuple[str, ...] = ()
     chat: Chat = Chat()
     sampling: Sampling | None = None
     source: Path | None = None
@@ -157,7 +161,8 @@ def read_card(path: Path) -> ModelCard:
 def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     """The card that a TOML document describes; relative paths in it start at the folder of ``path``."""
     where = f"The model card {path}:"
-    check_keys(table, _KEYS, where)
+    check_keys(table, (*_TOP, *_TABLES), where)
+    _check_places(table, where)
     backend = typed(table.get("backend", ""), str, f"{where} backend")
     if backend not in KINDS:
         raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, KINDS))
@@ -178,15 +183,34 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
         weights=_tokenizer(table, path) if kind.remote else _weights_of_model(table, path),
         options=from_table(kind.options, options, f"{where} [options]"),
         context_window=window,
+        stop=_stop(table.get("stop", []), where),
         chat=_chat(typed(table.get("chat", {}), dict, f"{where} chat"), path),
         sampling=None if sampling is None else _sampling(typed(sampling, dict, f"{where} sampling"), where),
         source=path,
     )
 
 
+def _check_places(table: Mapping[str, Any], where: str) -> None:
+    """Refuse a key of the card that stands in a table: TOML takes every line for the table above it."""
+    for name in _TABLES:
+        inner = table.get(name)
+        if isinstance(inner, dict) and (key := next((key for key in _TOP if key in inner), None)):
+            raise UsageError(
+                f"{where} [{name}] has no setting {key!r}.",
+                fix=f"{key} stands at the top of a card, before its first table.",
+            )
+
+
+def _stop(given: object, where: str) -> tuple[str, ...]:
+    texts = typed(given, list, f"{where} stop")
+    if not all(isinstance(text, str) and text for text in texts):
+        raise UsageError(f"{where} stop = {texts} is not a list of texts.", fix='Write e.g. stop = ["\\nUser:"].')
+    return tuple(dict.fromkeys(texts))
+
+
 def _check_embedding(table: Mapping[str, Any], where: str) -> None:
     """Refuse what only means something for models that write text."""
-    for key in ("context_window", "chat", "sampling", "tokenizer"):
+    for key in ("context_window", "stop", "chat", "sampling", "tokenizer"):
         if key in table:
             raise UsageError(
                 f"{where} an embedding model has no {key}.",

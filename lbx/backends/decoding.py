@@ -51,7 +51,8 @@ class Decoding:
         self._watch = watch
         self._request = request
         self._tokenizer = tokenizer
-        self._eos_ids = frozenset(eos_ids)
+        controls = tokenizer.control_tokens if request.stop else {}  # never seen in a text
+        self._eos_ids = frozenset(eos_ids) | {controls[stop] for stop in request.stop if stop in controls}
         self._block = ReasoningBlock(tokenizer, opened=request.opens_reasoning)
         self._stop_tokens = stop_ids(request.stop_tokens, tokenizer)
         self._stop = Stops(request.stop, tokenizer, request.min_new_tokens, tokens=self._stop_tokens)
@@ -76,7 +77,7 @@ class Decoding:
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""
         self._made.append(token)
-        if token in self._eos_ids:
+        if token in self._eos_ids or self._block.ends_answer(self._made):
             self._end(self._put_off or _Ending(len(self._ids), len(self._ids), None, "stop"))
             return False
         self._ids.append(token)

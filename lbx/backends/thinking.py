@@ -7,7 +7,7 @@ from enum import Enum
 
 from lbx.backends.text import HALF, Tail
 from lbx.prompts import Tokenizer
-from lbx.reasoning import opening_end
+from lbx.reasoning import Marks, begins_message, opening_end, without_headers
 
 
 class Phase(Enum):
@@ -98,7 +98,10 @@ class ReasoningBlock:
         marks = tokenizer.reasoning_marks
         self._opening = Mark(marks.open, tokenizer, "\ud800")
         self._closing = Mark(marks.close, tokenizer, "\ud801")
-        self._text = MarkedText(tokenizer, (self._opening, self._closing))
+        header = [Mark(text, tokenizer, chr(0xD802 + number)) for number, text in enumerate(marks.header)]
+        self._text = MarkedText(tokenizer, (self._opening, self._closing, *header))
+        self._marks = Marks(self._opening.text, self._closing.text, tuple(mark.text for mark in header))
+        self._message_end = header[0] if header else None
         self._tail = Tail(() if self._closing.ids else (self._closing.text,), tokenizer)
         self._blank = 0  # so many leading tokens are known to be blank
         self._before = self._reasoning = ""
@@ -119,23 +122,32 @@ class ReasoningBlock:
         if self._closing.ends(ids) or self._tail.hit():
             self._close(ids)
 
+    def ends_answer(self, ids: Sequence[int]) -> bool:
+        """Whether the last of these tokens ends the message that is the answer; only where answers are messages."""
+        return self.closed and self._message_end is not None and self._message_end.ends(ids)
+
     def split(self, ids: Sequence[int]) -> tuple[str, str]:
         """(reasoning, the text before the block); only where a block was found."""
         if self.closed:
-            return self._text.plain(self._reasoning), self._text.plain(self._before)
+            return self._words(self._reasoning), self._text.plain(self._before)
         text = self._text.decode(ids)
-        return self._text.plain(text[opening_end(text, self._opening.text) :]), ""
+        return self._words(text[opening_end(text, self._opening.text) :]), ""
 
     def answer(self, ids: Sequence[int]) -> str:
         """The text behind the closing mark, blanks included; only where it is closed."""
         return self._text.plain(self._text.decode(ids)[self._answer_at :])
+
+    def _words(self, reasoning: str) -> str:
+        if header := self._marks.header:
+            reasoning = without_headers(reasoning.replace(self._opening.text, "".join(header[-2:])), self._marks)
+        return self._text.plain(reasoning)
 
     def _look_for_opening(self, ids: Sequence[int]) -> None:
         recent = ids[self._blank :]
         marks = (self._opening, self._closing)  # a closing mark alone makes a block, too
         begun = max(mark.begun(recent) for mark in marks)
         words = self._text.decode(recent[: len(recent) - begun]).lstrip()
-        if words.startswith(self._opening.text):
+        if words.startswith(self._opening.text) or begins_message(words, self._marks):
             self.phase, self.found = Phase.REASONING, True
         elif not words:
             self._blank = len(ids) - begun
@@ -149,7 +161,8 @@ class ReasoningBlock:
         if at < 0:
             return  # the tail alone made it look like one, or it overlaps the opening mark
         first = 0
-        if not self._opened_by_prompt and not start and (found := text.find(opening, 0, at)) >= 0:
+        alone = not self._opened_by_prompt and not start and not self._marks.header
+        if alone and (found := text.find(opening, 0, at)) >= 0:
             self._before, start = text[:found], found + len(opening)
             first = self._tokens_before(ids, found)
         self._reasoning = text[start:at]

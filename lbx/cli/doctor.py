@@ -52,6 +52,8 @@ Needs = Annotated[
 def doctor(as_json: AsJson = False, need: Needs = None) -> None:
     """Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.
 
+    What `lbx models` lists here stands at the end, with the format that a folder stores its weights in.
+
     Every CPU variant of llama.cpp that could run here is tried: whether it multiplies correctly, and how many tokens a
     second one thread of it multiplies with a billion weights in Q4_K.
 
@@ -72,6 +74,7 @@ def doctor(as_json: AsJson = False, need: Needs = None) -> None:
         "libraries": {name: _version(name) for name in _LIBRARIES},
         "llamacpp": _llamacpp(),
         "hf": _hf(),
+        "models": _models(),
     }
     facts["problems"] = _problems(facts, frozenset(need or ()))
     if as_json:
@@ -90,7 +93,8 @@ def _show(facts: dict[str, Any], indent: str = "") -> None:
             stdout().print(Text(f"{indent}{name}", "bold"))
             _show(value, indent + "  ")
         else:
-            stdout().print(f"{indent}{name.removesuffix('_bytes')}: {_said(name, value)}", highlight=False)
+            shown = name if isinstance(value, str) else name.removesuffix("_bytes")
+            stdout().print(f"{indent}{shown}: {_said(name, value)}", highlight=False)
 
 
 def _said(name: str, value: Any) -> str:
@@ -98,7 +102,7 @@ def _said(name: str, value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name.endswith("_bytes"):
+    if name.endswith("_bytes") and not isinstance(value, str):
         return f"{value / 1e9:.1f} GB"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
@@ -249,6 +253,16 @@ def _computed_in(torch: Any) -> dict[str, str]:
     features = processor_features(torch)
     by = {dtype: multiplied_by(dtype, features) for dtype in MULTIPLIED_BY}
     return {dtype: f"as it is ({name})" if name else "in float32" for dtype, name in by.items()}
+
+
+def _models() -> dict[str, str]:
+    """What `lbx models` lists here without a bundle: backend and format of each, or what is wrong with it."""
+    from lbx.backends.listing import list_models
+
+    try:
+        return {one.name: one.problem or f"{one.backend}, {one.state}" for one in list_models()}
+    except OSError:  # a folder that may not be read is no matter of health
+        return {}
 
 
 def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:

@@ -15,8 +15,6 @@ from lbx.units import size
 if TYPE_CHECKING:
     from lbx.backends.listing import Listed
 
-_THERE = {True: "there", False: "not there", None: "on a server"}
-
 
 def models(
     bundle: Annotated[
@@ -60,5 +58,4 @@ def models(
 def _row(one: Listed) -> tuple[str, ...]:
     window = "unknown" if one.context_window is None else f"{one.context_window:,}"
     backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
-    there = f"{_THERE[one.there]}, {one.stored_as}" if one.stored_as else _THERE[one.there]
-    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), there
+    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state

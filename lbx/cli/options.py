@@ -39,6 +39,12 @@ class OrdersOfPairs(StrEnum):
     GIVEN = "given"
 
 
+class Effort(StrEnum):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
 class SamplingSource(StrEnum):
     OFFICIAL = "official"
     MODEL = "model"
@@ -102,6 +108,14 @@ ThinkingTokens = Annotated[
         metavar="N",
         min=1,
         help="Token budget for reasoning, beside the answer's; implies --thinking.",
+    ),
+]
+ReasoningEffort = Annotated[
+    Effort | None,
+    _asked(
+        "--reasoning-effort",
+        metavar="LEVEL",
+        help="How much to reason: low, medium or high, where the model's chat template knows it; implies --thinking.",
     ),
 ]
 BothKinds = Annotated[

@@ -141,7 +141,7 @@ def finish(
         if outcome.unclosed:
             note(
                 f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "
-                "more (--thinking-tokens N), or ask without (--no-thinking)."
+                "more (--thinking-tokens N), or ask for less (--reasoning-effort low) or none (--no-thinking)."
             )
     if any(outcome.failures for outcome in outcomes.values()):
         note(f"Why they failed: lbx report {output} failures")

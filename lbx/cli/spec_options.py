@@ -55,6 +55,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "chat": (shown.Chat, True),
     "thinking": (shown.Thinking, None),
     "thinking_tokens": (shown.ThinkingTokens, None),
+    "reasoning_effort": (shown.ReasoningEffort, None),
     "both_kinds": (shown.BothKinds, False),
     "cot": (shown.Cot, False),
     "no_context": (shown.NoContext, False),
@@ -87,8 +88,8 @@ _OF_JUDGES: dict[str, tuple[Any, object]] = {
 } | {
     name: _OPTIONS[name]
     for name in (
-        "backend", "limit", "max_new_tokens", "sampling", "seed", "chat", "thinking", "thinking_tokens", "batching",
-        "workers", "threads", "hash_weights", "metadata",
+        "backend", "limit", "max_new_tokens", "sampling", "seed", "chat", "thinking", "thinking_tokens",
+        "reasoning_effort", "batching", "workers", "threads", "hash_weights", "metadata",
     )
 }  # fmt: skip
 """The same of ``JudgeSpec``."""

@@ -11,6 +11,8 @@ from lbx.records import Mode, Prompt, Sampling
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k, as LongBench Pro has it."""
 
+EFFORTS = ("low", "medium", "high")
+"""How much a model may be asked to reason."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
 
 
@@ -26,10 +28,12 @@ class RunSettings:
         sampling: "official" takes each benchmark's own temperature, "model" the makers' recommendation.
         model_sampling: that recommendation, from the card's [sampling] table or the model's files; None where
             neither has any.
+        stop: the card's strings that end an answer, beside the benchmark's own.
         chat: False feeds every prompt as plain text.
         seed: from which every sampled answer's seed is derived.
         thinking: whether the model is to reason before it answers; None leaves that to its template and card.
         thinking_tokens: a reasoning budget apart from the answer's; None means a default where thinking is True.
+        reasoning_effort: how much the model is to reason, one of ``EFFORTS``; None leaves that to template and card.
         cot, no_context: LongBench v2's other ways to ask.
         length_hint: False asks L-Eval's open questions without the reference's length.
         rag: how many retrieved chunks stand in place of the document; 0 means the document.
@@ -48,10 +52,12 @@ class RunSettings:
     max_new_tokens: int | None = None
     sampling: str = "official"
     model_sampling: Sampling | None = None
+    stop: tuple[str, ...] = ()
     chat: bool = True
     seed: int = 0
     thinking: bool | None = None
     thinking_tokens: int | None = None
+    reasoning_effort: str | None = None
     cot: bool = False
     no_context: bool = False
     length_hint: bool = True
@@ -75,6 +81,10 @@ class RunSettings:
 
         if self.thinking_tokens and self.thinking is False:
             raise UsageError("--thinking-tokens gives reasoning a budget, and --no-thinking forbids it.")
+        if self.reasoning_effort not in (None, *EFFORTS):
+            raise UsageError(f"--reasoning-effort is one of {', '.join(EFFORTS)}, not {self.reasoning_effort!r}.")
+        if self.reasoning_effort and self.thinking is False:
+            raise UsageError("--reasoning-effort says how much to reason, and --no-thinking forbids it.")
         if self.no_context and self.rag:
             raise UsageError(
                 "--no-context leaves nothing to retrieve from, and --rag retrieves.", fix="Drop one of them."
@@ -84,8 +94,8 @@ class RunSettings:
 
     @property
     def thinks(self) -> bool:
-        """Whether the model is asked to reason; a budget for it asks, too."""
-        return bool(self.thinking or self.thinking_tokens)
+        """Whether the model is asked to reason; a budget for it or how much asks, too."""
+        return bool(self.thinking or self.thinking_tokens or self.reasoning_effort)
 
     def mode(self, context_window: int) -> Mode:
         """The way to ask, as benchmarks take it."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.backends.base import AnsweringBackend
-from lbx.backends.options import ScriptedOptions
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.summaries import Summaries
 from lbx.engine.kinship import same_family, tokenizer_sha256
@@ -21,20 +20,18 @@ from lbx.engine.summarizing import settings_of_summaries, summaries_of
 from lbx.engine.work import Prepared, Work, not_shared
 from lbx.errors import UsageError
 from lbx.layout import Bundle
-from lbx.prompts import ChatTemplate, Prompter, knows_switch
+from lbx.prompts import Prompter
 from lbx.records import canonical_json, key_values, sha256_text
 from lbx.runs.judge_spec import JudgeSpec
 from lbx.runs.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
 from lbx.runs.resolved import ResolvedRun
 from lbx.runs.spec import RunSpec
+from lbx.runs.templates import has_reasoning_block, template_of
 from lbx.store import RunRow
 from lbx.store.same_runs import EARLIER, WHOLE, settings_earlier
 from lbx.version import __version__
 
 log = logging.getLogger("lbx")
-
-_SWITCHES = ("enable_thinking", "thinking")
-"""What chat templates call the switch between reasoning first and answering at once."""
 
 
 def resolve(spec: RunSpec) -> ResolvedRun:
@@ -96,7 +93,7 @@ def make_works(run: ResolvedRun, loaded: LoadedModel) -> list[Work]:
     recommended = loaded.card.sampling or loaded.backend.info.default_sampling
     works = []
     for settings in run.settings:
-        completed = replace(settings, model_sampling=recommended)
+        completed = replace(settings, model_sampling=recommended, stop=loaded.card.stop)
         _check_reasoning_budget(loaded, completed)
         works.append(_make_work(run, loaded, completed))
     return works
@@ -203,10 +200,11 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings) -> 
     prompter = Prompter(
         backend.tokenizer,
         context_window=info.context_window,
-        template=_template(loaded, settings),
+        template=template_of(loaded, settings),
         max_prompt_tokens=settings.max_prompt_tokens,
         max_new_tokens=settings.max_new_tokens,
         thinking_tokens=settings.reasoning_budget(info.context_window),
+        stop=settings.stop,
         sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
     )
     return Work(
@@ -219,64 +217,8 @@ def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings) -> 
         settings=settings,
         selection=run.selection,
         mode=replace(
-            settings.mode(info.context_window), reasoning_block=settings.thinks and _has_reasoning_block(loaded)
+            settings.mode(info.context_window), reasoning_block=settings.thinks and has_reasoning_block(loaded)
         ),
         chunks=run.chunks,
         document=run.document,
     )
-
-
-def _has_reasoning_block(loaded: LoadedModel) -> bool:
-    """Whether the model reasons in a block of its own: its template has a switch for it, or it knows the marks."""
-    tokenizer = loaded.backend.tokenizer
-    source = loaded.card.chat.choose(tokenizer.chat_template) or ""
-    close = tokenizer.reasoning_marks.close
-    return (
-        any(knows_switch(source, name) for name in _SWITCHES)
-        or close in source
-        or len(tokenizer.encode(close, special=True)) == 1
-    )
-
-
-def _template(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | None:
-    tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
-    asked = settings.thinks or settings.thinking is False
-    option = f"--{'' if settings.thinks else 'no-'}thinking"
-    if loaded.backend.info.wraps_prompts:
-        if asked:
-            log.info(
-                f"{option} does not reach the model: its server wraps prompts. "
-                "Variables of the server's chat template go into the card: kwargs under [chat]."
-            )
-        return None
-    source = chat.choose(tokenizer.chat_template) if settings.chat else None
-    if not source:
-        if settings.chat and chat.enabled and not isinstance(loaded.card.options, ScriptedOptions):
-            log.warning(
-                f"{loaded.card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
-                "trained to chat, name its template in a card (template_file under [chat]); --no-chat says that none "
-                "is meant."
-            )
-        if asked:
-            log.info(
-                f"{option} does not reach the model: prompts go to it without a chat template. It does as it was "
-                "trained."
-            )
-        return None
-    kwargs = {**chat.kwargs, **_thinking_switch(source, chat.kwargs, settings, option)}
-    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token, kwargs=kwargs)
-
-
-def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSettings, option: str) -> dict[str, bool]:
-    """The template's switch as the spec wants it; says so where that cannot work."""
-    known = [name for name in _SWITCHES if knows_switch(source, name)]
-    if settings.thinking is None and not settings.thinks:
-        if known and not any(name in given for name in known):
-            log.info(
-                "This model can reason before it answers, and its chat template decides whether it does: "
-                "say --thinking or --no-thinking."
-            )
-        return {}
-    if not known:
-        log.info(f"The model's chat template has no switch for {option}: the model does as it was trained.")
-    return dict.fromkeys(known, settings.thinks)

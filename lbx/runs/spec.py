@@ -25,7 +25,7 @@ JUDGE_MARK = "lbx_judge"
 _MOST_BYTES = 1 << 26
 """A spec may name every sample of a bundle."""
 _FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
-_FOUND_OUT = ("model_sampling", "retriever", "summarizer")
+_FOUND_OUT = ("model_sampling", "stop", "retriever", "summarizer")
 _SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in _FOUND_OUT)
 
 
@@ -40,8 +40,9 @@ class RunSpec:
         backend: "llamacpp", "hf" or "scripted", where the model leaves a choice.
         name: of the run in the results file; None makes one from model and settings.
         limit, documents, sample, ids: which samples; see ``SampleChoice``.
-        iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens, cot,
-            no_context, length_hint, rag, summaries, batching: how they are asked; see ``RunSettings``.
+        iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens,
+            reasoning_effort, cot, no_context, length_hint, rag, summaries, batching: how they are asked; see
+            ``RunSettings``.
         retriever, chunk_words, chunk_tokens: what finds the chunks of ``rag``; see ``Retrieval``.
         embedding: card of the embedding model for LongBench Pro's summaries.
         both_kinds: ask with reasoning and without, as two runs that read each document once.
@@ -71,6 +72,7 @@ class RunSpec:
     chat: bool = True
     thinking: bool | None = None
     thinking_tokens: int | None = None
+    reasoning_effort: str | None = None
     cot: bool = False
     no_context: bool = False
     length_hint: bool = True
@@ -121,7 +123,7 @@ class RunSpec:
                 fix="Ask with --thinking, then with --no-thinking: both read the same summaries.",
             )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
-        without = replace(self.settings, thinking=False, thinking_tokens=None)
+        without = replace(self.settings, thinking=False, thinking_tokens=None, reasoning_effort=None)
         settings = (replace(self, both_kinds=False, thinking=True).settings, without)
         return list(zip(names, settings, strict=True))
 

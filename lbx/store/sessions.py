@@ -15,7 +15,7 @@ from lbx.store.store import Store
 
 _ALIKE = ("batching", "context_window")
 """Settings that bear on speed, beside the backend's own."""
-_ASKED_ALIKE = ("thinking", "thinking_tokens", "max_new_tokens", "cot", "length_hint", "chat")
+_ASKED_ALIKE = ("thinking", "thinking_tokens", "reasoning_effort", "max_new_tokens", "cot", "length_hint", "chat")
 """Settings that bear on how long answers are."""
 _NOT_SPEED = (
     "settings_earlier",

@@ -24,6 +24,7 @@ MODE_OF_RUN = """nullif(concat_ws(' ',
                             AND r.settings->>'$."backend.api"' IS DISTINCT FROM 'chat') THEN 'no chat template' END,
                    CASE r.settings->>'thinking' WHEN 'true' THEN 'thinking' WHEN 'false' THEN 'no thinking'
                         ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
+                   'effort ' || (r.settings->>'reasoning_effort'),
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
                    CASE WHEN r.settings->>'length_hint' = 'false' THEN 'no length hint' END,

@@ -70,6 +70,11 @@ def test_chat_settings(card, tmp_path):
     assert off.settings("own") != card(GOOD).chat.settings("own")
 
 
+def test_stop_strings(card):
+    assert card('stop = ["\\nUser:", "<|im_end|>"]\n' + GOOD).stop == ("\nUser:", "<|im_end|>")
+    assert card(GOOD).stop == ()
+
+
 def test_numbers_may_be_whole(card):
     assert card(GOOD + "[sampling]\ntemperature = 1").sampling == Sampling(temperature=1.0)
 
@@ -85,6 +90,12 @@ def test_numbers_may_be_whole(card):
         ("context_window = true\n" + GOOD, "context_window must be a whole number, not True"),
         ("context_window = 0\n" + GOOD, "context_window = 0 is not a number of tokens"),
         ('name = " "\n' + GOOD, "name is empty"),
+        ('stop = "User:"\n' + GOOD, "stop must be a list, not 'User:'"),
+        ('stop = ["User:", ""]\n' + GOOD, "stop = ['User:', ''] is not a list of texts"),
+        ("stop = [3]\n" + GOOD, "stop = [3] is not a list of texts"),
+        (GOOD + '[options]\nstop = ["a"]', "[options] has no setting 'stop'. stop stands at the top of a card"),
+        (GOOD + '[chat]\nstop = ["a"]', "[chat] has no setting 'stop'. stop stands at the top of a card"),
+        (GOOD + "context_window = 5", "[weights] has no setting 'context_window'. context_window stands at the top"),
         ('backend = "hf"', "needs exactly one of path, bundle, repo; it has none"),
         (GOOD + 'repo = "a/b"', "it has path and repo"),
         (GOOD + 'revision = "main"', "revision goes with repo only"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from tiny import with_tokens
 
 from lbx.backends import load, resolve_model
 from lbx.backends.endings import named_ends
@@ -24,27 +23,6 @@ from lbx.backends.endings import named_ends
 )
 def test_names_that_end_and_names_that_do_not(tokens, ends):
     assert named_ends(tokens) == ends
-
-
-def with_tokens(tmp_path: Path, texts: list[str]) -> tuple[Path, Path]:
-    """The tiny model with further control tokens, in both formats; its end of sequence is ``</s>``."""
-    import torch
-    from tiny import export_gguf, make_tokenizer
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    tokenizer = make_tokenizer()
-    tokenizer.add_special_tokens({"extra_special_tokens": texts}, replace_extra_special_tokens=False)
-    torch.manual_seed(3)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
-            max_position_embeddings=256, bos_token_id=0, eos_token_id=1, tie_word_embeddings=False,
-        )
-    )  # fmt: skip
-    folder = tmp_path / "hf"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder, export_gguf(folder, tmp_path / "model.gguf", "f32")
 
 
 def test_both_backends_end_at_the_same_tokens(tmp_path):

@@ -22,7 +22,7 @@ import quantised_folders as folders  # noqa: E402
 from quantised_folders import Maker, compressed_settings, quantise_folder  # noqa: E402
 
 from lbx.backends import load, resolve_model  # noqa: E402
-from lbx.backends.hf.stored import dense_tensors, read_stored  # noqa: E402
+from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored  # noqa: E402
 from lbx.errors import BackendError  # noqa: E402
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
@@ -129,6 +129,11 @@ def wide(once: Callable[..., Path]) -> Path:
         return once("wide-hf", lambda folder: make_model(folder / "hf", width=128)) / "hf"
 
 
+def dense_tensors(stored: StoredModel) -> dict[str, torch.Tensor]:
+    with DenseTensors(stored, torch.float32) as tensors:
+        return {name: tensor[...] for name, tensor in tensors.items()}
+
+
 def logits(folder: Path) -> Any:
     backend = load(resolve_model(str(folder)))
     try:
@@ -146,7 +151,7 @@ def test_a_format_is_read_as_its_own_library_means_it(wide: Path, tmp_path: Path
     make, settings, title, rounding = CASES[name]
     folder = quantise_folder(wide, tmp_path / "m", make(), settings)
     stored = read_stored(folder)
-    ours, meant = dense_tensors(stored, torch.float32), load_file(tmp_path / "m-dense" / "model.safetensors")
+    ours, meant = dense_tensors(stored), load_file(tmp_path / "m-dense" / "model.safetensors")
     assert ours.keys() == meant.keys()
     assert len(stored.weights) == 14
     assert stored.title.startswith(title or name.removeprefix("compressed-tensors ").partition(",")[0].split(" ")[0])
@@ -179,7 +184,7 @@ def test_groups_of_modules_have_settings_of_their_own(wide: Path, tmp_path: Path
     save_file(stored, made[0] / "model.safetensors")
     found = read_stored(made[0])
     assert set(found.title.split(" and ")) == {"int8", "int4, packed"}
-    ours = dense_tensors(found, torch.float32)
+    ours = dense_tensors(found)
     assert ours.keys() == dense.keys()
     assert all(torch.equal(ours[name].float(), tensor) for name, tensor in dense.items())
 
@@ -216,7 +221,7 @@ def test_experts_are_read(
     folder = quantise_folder(source, tmp_path / "m", make(), settings)
     stored = read_stored(folder)
     assert weights in (None, len(stored.weights))
-    ours, meant = dense_tensors(stored, torch.float32), load_file(tmp_path / "m-dense" / "model.safetensors")
+    ours, meant = dense_tensors(stored), load_file(tmp_path / "m-dense" / "model.safetensors")
     assert ours.keys() == meant.keys()
     assert all(torch.equal(ours[name].float(), tensor) for name, tensor in meant.items())
     assert torch.equal(logits(folder)[0], logits(tmp_path / "m-dense")[0])

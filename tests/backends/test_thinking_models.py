@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
 import pytest
+from forced import say
 from tiny import CHAT
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.engine.batching import DecodeBatch
 from lbx.engine.completing import complete
 from lbx.prompts import ChatTemplate, Prompter
 from lbx.reasoning import THINK, Marks, split_reasoning
@@ -18,32 +17,6 @@ from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
 
 KEY = SampleKey("made", "up", "0")
 HARMONY = ("<|user|>plan<|assistant|>", "<|user|>say<|assistant|>")
-
-
-class Forced:
-    """The real model's memory, but the likeliest token is always the one that the script wants."""
-
-    def __init__(self, backend, script):
-        self._memory = backend.sequences()
-        self._script = [*script, min(backend.info.settings["eos_ids"])]
-
-    def __getattr__(self, name):
-        return getattr(self._memory, name)
-
-    def extend(self, items):
-        (logits,) = self._memory.extend(items)
-        if logits is not None:
-            logits[self._script.pop(0)] = np.abs(logits).max() + 1
-        return [logits]
-
-
-def say(backend, text, *, special=False, **changes):
-    """The completion of a model that says just this text."""
-    script = backend.tokenizer.encode(text, special=special)
-    request = Request(KEY, (0, 9, 8), **({"max_new_tokens": 60} | changes))
-    memory = Forced(backend, script)
-    ((_, said),) = DecodeBatch(memory, [request], backend.tokenizer, set(backend.info.settings["eos_ids"])).run()
-    return said
 
 
 def written(tiny_hf, tiny_gguf, tmp_path, kind: str, chat: str):

@@ -87,3 +87,23 @@ def make_gguf(folder: Path, out: Path) -> Path:
     tool = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", CHAT]
     subprocess.run([*tool, str(plain), str(out)], check=True, capture_output=True)
     return out
+
+
+def with_tokens(tmp_path: Path, texts: list[str]) -> tuple[Path, Path]:
+    """The tiny model with further control tokens, in both formats; its end of sequence is ``</s>``."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"extra_special_tokens": texts}, replace_extra_special_tokens=False)
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+            max_position_embeddings=256, bos_token_id=0, eos_token_id=1, tie_word_embeddings=False,
+        )
+    )  # fmt: skip
+    folder = tmp_path / "hf"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder, export_gguf(folder, tmp_path / "model.gguf", "f32")

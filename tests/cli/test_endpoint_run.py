@@ -76,6 +76,7 @@ def test_without_a_tokenizer_nothing_can_be_cut(
     card, results = make_card(tmp_path, servers[0].url, None), tmp_path / "results.duckdb"
     command = ("run", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en", "-o", results, "--limit", 2)
     fails(lbx(*command, "--max-prompt-tokens", 50), 2, "--max-prompt-tokens", "[tokenizer]")
+    fails(lbx(*command, "--reasoning-effort", "low"), 2, "does not reach the model", "kwargs under [chat]")
     done = lbx(*command, "--no-thinking")
     assert done.returncode == 0, done.stderr
     assert "its server wraps prompts" in " ".join(done.stderr.split())

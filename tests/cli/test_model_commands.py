@@ -110,18 +110,21 @@ def test_a_name_that_is_none(lbx: Lbx, folder: Path, name: str, words: tuple[str
     fails(lbx("run", "-b", "long", "-m", name, "-t", "needle", "-o", "r.duckdb", cwd=folder), 2, *words)
 
 
+@pytest.mark.parametrize("kind", ["hf", "llamacpp"])
 def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
-    lbx: Lbx, bundle: Path, tmp_path: Path
+    kind: str, lbx: Lbx, bundle: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Asked raw, a model that was trained to chat scores as if it knew nothing; nothing else would show it."""
-    pytest.importorskip("torch", reason="needs lbx[hf]")
-    asked = ("--bundle", bundle, "--model", DEMO, "--tasks", "needle/single_en", "--limit", "1")
+    pytest.importorskip("torch" if kind == "hf" else "llama_cpp", reason="needs lbx[llama,hf]")
+    place = DEMO if kind == "hf" else request.getfixturevalue("demo_gguf")
+    asked = ("--bundle", bundle, "--model", place, "--tasks", "needle/single_en", "--limit", "1")
     results = tmp_path / "r.duckdb"
     done = lbx("run", *asked, "-o", results)
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stderr.split())
-    assert told.index("hf has no chat template: prompts go to it as they are") < told.index("of 1 task")
-    assert "hf has no chat template" in " ".join(lbx("prompts", *asked).stderr.split())
+    name = Path(place).stem
+    assert told.index(f"{name} has no chat template: prompts go to it as they are") < told.index("of 1 task")
+    assert f"{name} has no chat template" in " ".join(lbx("prompts", *asked).stderr.split())
     (row,) = json.loads(lbx("report", results, "task_scores", "--format", "json").stdout)
     assert row["mode"] == "no chat template"
     meant = lbx("run", *asked, "--no-chat", "-o", tmp_path / "meant.duckdb")

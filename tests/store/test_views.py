@@ -156,6 +156,7 @@ def test_marks_are_of_the_metric_version_that_is_shown(store: Store) -> None:
         ({"thinking": True, "thinking_tokens": 512}, "thinking"),
         ({"thinking_tokens": 512}, "thinking"),
         ({"thinking": False}, "no thinking"),
+        ({"thinking_tokens": 512, "reasoning_effort": "low"}, "thinking effort low"),
         ({"cot": True}, "cot"),
         ({"no_context": True}, "no context"),
         ({"rag": 4, "retriever": "bm25"}, "rag 4"),

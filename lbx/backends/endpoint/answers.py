@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.errors import BackendError
 from lbx.prompts import Tokenizer
-from lbx.reasoning import Marks, opening_end, split_reasoning
+from lbx.reasoning import Marks, answer_behind, opening_end, split_reasoning
 from lbx.records import Completion, Request
 
 LLAMA = ("llama-server", "llama-cpp-python")
@@ -175,8 +175,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
 
 def _behind(text: str, marks: Marks) -> str:
     """What follows the closing mark in a text that has one."""
-    at = text.find(marks.close, opening_end(text, marks.open))
-    return text[at + len(marks.close) :].lstrip()
+    return answer_behind(text, text.find(marks.close, opening_end(text, marks.open)), marks)
 
 
 def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:

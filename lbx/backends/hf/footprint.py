@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lbx.backends.memory import available_bytes
@@ -9,21 +12,43 @@ from lbx.errors import DoesNotFitError
 
 _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
 """Marks of caches whose size per token does not follow from heads and head size."""
+_TRIM, _MMAP = -1, -3
+"""glibc's names of two thresholds: free bytes at the heap's end that it keeps, and bytes of a block beside the heap."""
+_LARGEST = 32 << 20
+"""What glibc raises the latter to by itself, as blocks of that size are freed; the former to twice of it."""
 
 
-def refuse_too_large(name: str, needed: float, free: int | None, place: str) -> None:
+def refuse_too_large(name: str, needed: float, free: int | None, place: str, fix: str = "") -> None:
     """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:
-        needed: bytes of the weights as they are computed.
+        needed: bytes that loading takes there at its most.
         free: bytes; None: unknown, and nothing is refused.
         place: of the memory, for the message: "RAM", "cuda:0".
     """
     if free is not None and needed > free:
         raise DoesNotFitError(
             f"The weights of {name} take {needed / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {place} are free.",
-            fix="Use a smaller dtype, a smaller model, or a machine with more memory.",
+            fix=fix or "Use a smaller dtype, a smaller model, or a machine with more memory.",
         )
+
+
+@contextmanager
+def freed_at_once() -> Iterator[None]:
+    """While weights are loaded, blocks that are freed go back to the system.
+
+    In its heap glibc keeps them: what weights are made of, in number formats or experts, as much as the model again.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        yield
+        return
+    mallopt(_MMAP, 256 << 10)
+    try:
+        yield
+    finally:
+        mallopt(_MMAP, _LARGEST)
+        mallopt(_TRIM, 2 * _LARGEST)
 
 
 def free_bytes(torch: Any, device: Any) -> int | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.backends.hf.completeness import check_complete
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
-from lbx.backends.hf.footprint import free_bytes, refuse_too_large
+from lbx.backends.hf.footprint import free_bytes, freed_at_once, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
 from lbx.backends.hf.rope import stretch
-from lbx.backends.hf.stored import StoredModel, dense_tensors, read_stored
+from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored
+from lbx.backends.memory import available_bytes
 from lbx.backends.options import AUTO, HfOptions
 from lbx.errors import BackendError
 
@@ -47,10 +49,9 @@ def load_model(
     dtype = choose_dtype(torch, options.dtype, device, folder)
     stored = read_stored(folder)
     _refuse_twice(stored, options, name)
-    needed = stored.dense_bytes(_BYTES[options.quantization or dtype.name])
-    refuse_too_large(name, needed, _free(torch, device, options), str(device))
+    _refuse_too_large(torch, name, stored, options, dtype=dtype.name, device=device)
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
-    with warnings_if(debug):
+    with warnings_if(debug), freed_at_once():
         model = _from_files(torch, transformers, name, stored, options, dtype=dtype.name, device=device)
     _refuse_left_over(torch, model, name)
     if not options.device_map and not options.quantization:
@@ -90,6 +91,30 @@ def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
     return free_bytes(torch, device)
 
 
+def _refuse_too_large(
+    torch: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
+) -> None:
+    """Look for room where the weights come to lie, and in RAM for those that are made dense or pass through it."""
+    dense, unpacking = stored.dense_bytes(_BYTES[options.quantization or dtype]), stored.unpacking_bytes
+    if device.type != "cuda":
+        refuse_too_large(name, dense + unpacking, free_bytes(torch, device), str(device))
+        return
+    refuse_too_large(name, dense, _free(torch, device, options), str(device))
+    straight = options.device_map or options.quantization or _goes_straight(device)
+    refuse_too_large(
+        name,
+        unpacking if straight else dense + unpacking,
+        available_bytes(),
+        "RAM",
+        fix="" if straight else "Install accelerate beside lbx: the weights then go to the GPU without a copy in RAM.",
+    )
+
+
+def _goes_straight(device: Any) -> bool:
+    """Whether weights go to a GPU tensor by tensor, without a whole copy in RAM."""
+    return device.type == "cuda" and find_spec("accelerate") is not None
+
+
 def _refuse_without_libraries(options: HfOptions) -> None:
     needed = {"accelerate": options.device_map or options.quantization, "bitsandbytes": options.quantization}
     for library, option in needed.items():
@@ -114,8 +139,8 @@ def _from_files(
         )
     if options.device_map:
         more["device_map"] = options.device_map
-    elif options.quantization or (device.type == "cuda" and find_spec("accelerate") is not None):
-        more["device_map"] = {"": str(device)}  # straight there, without a whole copy in RAM
+    elif options.quantization or _goes_straight(device):
+        more["device_map"] = {"": str(device)}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         # None lets each part's class say what it supports; left alone, config.json's own choice would hold.
@@ -127,18 +152,19 @@ def _from_files(
             kind, config = _concrete(kind, config)
             for part in (config, config.get_text_config(decoder=True)):
                 part.__dict__.pop("quantization_config", None)
-            more["state_dict"] = dense_tensors(stored, number)
-        model, report = kind.from_pretrained(
-            None if stored.weights else folder,
-            config=config,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=number,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # check_complete names them; transformers' own exception does not
-            **more,
-        )
+        with DenseTensors(stored, number) if stored.weights else nullcontext() as tensors:
+            model, report = kind.from_pretrained(
+                None if stored.weights else folder,
+                config=config,
+                state_dict=tensors,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=number,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # check_complete names them; transformers' own exception does not
+                **more,
+            )
     except BackendError:
         raise
     except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"

@@ -6,19 +6,20 @@ without a word.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from lbx.backends.hf.dequantise import StoredWeight, UnreadableError
 from lbx.backends.hf.few_bits import Shape
-from lbx.backends.hf.library import first_line
+from lbx.backends.hf.library import first_line, out_of_memory
 from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
 from lbx.backends.hf.quantised import FORMATS, Format, require_parts
 from lbx.errors import BackendError
@@ -109,10 +110,14 @@ class StoredModel:
         return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
 
     def dense_bytes(self, bytes_per_number: float) -> float:
-        """What loading takes at its most: all weights dense, and what one of them takes while it is made so."""
-        made = [math.prod(one.shape) for one in self.weights]
-        numbers = sum(tensor.numbers for tensor in self.plain.values()) + sum(made)
-        return numbers * bytes_per_number + _WHILE_MADE * max(made, default=0)
+        """What all weights take when they are dense."""
+        made = sum(math.prod(one.shape) for one in self.weights)
+        return (sum(tensor.numbers for tensor in self.plain.values()) + made) * bytes_per_number
+
+    @property
+    def unpacking_bytes(self) -> int:
+        """What the largest weight takes of RAM while it is made dense; 0 where nothing is quantised."""
+        return _WHILE_MADE * max((math.prod(one.shape) for one in self.weights), default=0)
 
 
 class _Settings(dict[str, Any]):
@@ -299,37 +304,57 @@ def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings:
             )
 
 
-def dense_tensors(stored: StoredModel, dtype: Any) -> dict[str, Any]:
-    """All tensors of a folder by their names, its quantised weights dense in a ``torch.dtype``.
+class DenseTensors:
+    """A folder's tensors for ``from_pretrained``: each is read, or made dense, when transformers takes it.
 
-    Raises:
-        BackendError: a weight's numbers deny its shape.
+    So a model is never held twice, whether transformers moves its tensors to a GPU or merges experts of them. As a
+    context: the files are open in it, and what went wrong with a weight is raised at its end.
     """
-    from safetensors import safe_open
 
-    with ExitStack() as stack:
-        files = {
-            file: stack.enter_context(safe_open(stored.folder / file, "pt"))
-            for file in sorted({tensor.file for tensor in stored.tensors.values()})
+    def __init__(self, stored: StoredModel, dtype: Any) -> None:
+        self._stored, self._dtype = stored, dtype
+        self._open = ExitStack()
+        self._one_at_a_time = Lock()
+        self._error: Exception | None = None
+
+    def __enter__(self) -> dict[str, Any]:
+        """{name: what gives the tensor for ``[...]``}: a weight in the ``torch.dtype``, others as they are."""
+        from safetensors import safe_open
+
+        tensors = self._stored.tensors
+        self._files = {
+            file: self._open.enter_context(safe_open(self._stored.folder / file, "pt"))
+            for file in sorted({tensor.file for tensor in tensors.values()})
         }
+        plain = {name: self._files[tensors[name].file].get_slice(name) for name in self._stored.plain}
+        return plain | {one.weight.name: _Later(partial(self._dense, one)) for one in self._stored.weights}
 
-        def get(name: str) -> Any:
-            return files[stored.tensors[name].file].get_tensor(name)
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Raises BackendError: a weight's numbers deny its shape; or that there is no memory for one."""
+        self._open.close()
+        if self._error is not None:
+            raise self._error  # transformers tells of another one, or of none
 
-        found = {name: get(name) for name in stored.plain}
-        for one in stored.weights:
+    def _dense(self, one: DenseWeight) -> Any:
+        with self._one_at_a_time:  # transformers takes several at once
+            if self._error is not None:
+                raise self._error
             try:
-                found[one.weight.name] = one.read(get).to(dtype)
-                _give_back()
+                return one.read(self._get).to(self._dtype)
             except (UnreadableError, ValueError, TypeError, KeyError, IndexError, RuntimeError) as exc:
-                raise BackendError(
-                    f"{stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}.", fix=_FIX
-                ) from exc
-    return found
+                why = f"{self._stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}."
+                self._error = exc if out_of_memory(exc) else BackendError(why, fix=_FIX)
+                raise self._error from exc
+
+    def _get(self, name: str) -> Any:
+        return self._files[self._stored.tensors[name].file].get_tensor(name)
 
 
-def _give_back() -> None:
-    """Let the system have what was freed: glibc keeps blocks of many megabytes, half as much as the model in all."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+class _Later:
+    """A tensor that is made when it is taken: transformers does so by ``tensor[...]``."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._make()[place]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,12 @@ from typing import Any
 from lbx.backends.text import encodable
 from lbx.errors import BackendError
 from lbx.reasoning import choose_marks
+
+_PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
+"""Control tokens of gpt-oss's messages. llama.cpp makes tokens of these names the user's, whatever the file says, so as
+to print them: it would take a text that spells one for the token, and show it in answers."""
+_PRINTED_PARTS = re.compile("(?<=<[|])(?=(?:start|end|message|channel|constrain)[|]>)")
+"""Where to cut such a text so that no piece spells one: these vocabularies' splitters begin a word here, too."""
 
 
 class LlamaTokenizer:
@@ -29,7 +36,7 @@ class LlamaTokenizer:
         self._open_vocab: Any = llama_cpp.llama_model_get_vocab(model)
         self.size: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.chat_template = chat_template
-        self._pieces: dict[int, bytes] = {}
+        self._pieces = dict.fromkeys(self._printed.values(), b"")
         prefix = metadata(llama_cpp, model, "tokenizer.ggml.add_space_prefix")
         sentencepiece = llama_cpp.llama_vocab_type(self._vocab) in (
             llama_cpp.LLAMA_VOCAB_TYPE_SPM,
@@ -72,7 +79,17 @@ class LlamaTokenizer:
     def control_tokens(self) -> Mapping[str, int]:
         marks = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
         attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
-        return {text: i for i in range(self.size) if attribute(vocab, i) & marks and (text := self._text(i))}
+        marked = {text: i for i in range(self.size) if attribute(vocab, i) & marks and (text := self._text(i))}
+        return {**marked, **self._printed}
+
+    @cached_property
+    def _printed(self) -> Mapping[str, int]:
+        """Control tokens that llama.cpp prints."""
+        if self._lib.llama_vocab_type(self._vocab) != self._lib.LLAMA_VOCAB_TYPE_BPE:
+            return {}
+        printed, attribute = self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED, self._lib.llama_vocab_get_attr
+        tokens = ((text, tokenize(self._lib, self._vocab, text, ends=False, special=True)) for text in _PRINTED)
+        return {text: ids[0] for text, ids in tokens if len(ids) == 1 and attribute(self._vocab, ids[0]) & printed}
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
@@ -83,7 +100,9 @@ class LlamaTokenizer:
         return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        return tokenize(self._lib, self._vocab, text, ends=False, special=special) if text else []
+        pieces = _PRINTED_PARTS.split(text) if self._printed and not special else (text,)
+        parts = (tokenize(self._lib, self._vocab, piece, ends=False, special=special) for piece in pieces if piece)
+        return [token for part in parts for token in part]
 
     def decode(self, ids: Sequence[int]) -> str:
         # llama_detokenize would also "clean up" spaces before punctuation for some vocabularies: that changes text.

@@ -1,0 +1,156 @@
+"""The chat template of a run, with its variables for reasoning as the spec wants them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lbx.backends.options import ScriptedOptions
+from lbx.engine.settings import EFFORTS, RunSettings
+from lbx.errors import BackendError, UsageError
+from lbx.prompts import ChatTemplate, knows_switch
+from lbx.runs.loading import LoadedModel
+
+log = logging.getLogger("lbx")
+
+_SWITCHES = ("enable_thinking", "thinking")
+"""What chat templates call the switch between reasoning first and answering at once."""
+_EFFORTS = ("reasoning_effort", "thinking_effort")
+"""What they call the variable that says how much to reason."""
+_NO_LEVEL = "\ue004"
+"""A level that no template knows."""
+
+
+def has_reasoning_block(loaded: LoadedModel) -> bool:
+    """Whether the model reasons in a block of its own: its template has a variable for it, or it knows the marks."""
+    tokenizer = loaded.backend.tokenizer
+    source = loaded.card.chat.choose(tokenizer.chat_template) or ""
+    close = tokenizer.reasoning_marks.close
+    return (
+        any(knows_switch(source, name) for name in (*_SWITCHES, *_EFFORTS))
+        or close in source
+        or len(tokenizer.encode(close, special=True)) == 1
+    )
+
+
+def template_of(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | None:
+    """The template that wraps a run's prompts; None where they go to the model as they are, or a server wraps them.
+
+    Says what of the settings does not reach the model.
+
+    Raises:
+        UsageError: a reasoning effort is asked for, and the template does not know it.
+    """
+    tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
+    if loaded.backend.info.wraps_prompts:
+        _say_unreached(
+            settings,
+            "its server wraps prompts",
+            "Variables of the server's chat template go into the card: kwargs under [chat].",
+        )
+        return None
+    source = chat.choose(tokenizer.chat_template) if settings.chat else None
+    if not source:
+        if settings.chat and chat.enabled and not isinstance(loaded.card.options, ScriptedOptions):
+            log.warning(
+                f"{loaded.card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
+                "trained to chat, name its template in a card (template_file under [chat]); --no-chat says that none "
+                "is meant."
+            )
+        _say_unreached(
+            settings, "prompts go to it without a chat template", "Without the option it does as it was trained."
+        )
+        return None
+
+    def with_variables(variables: Mapping[str, Any]) -> ChatTemplate:
+        ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+        return ChatTemplate(source, **ends, kwargs={**chat.kwargs, **variables})
+
+    switch = _thinking_switch(source, chat.kwargs, settings)
+    effort = _effort(source, chat.kwargs, settings, lambda level: with_variables({**switch, **level}))
+    return with_variables({**switch, **effort})
+
+
+def _say_unreached(settings: RunSettings, why: str, instead: str) -> None:
+    if settings.reasoning_effort:
+        raise UsageError(f"{_effort_option(settings)} does not reach the model: {why}.", fix=instead)
+    if settings.thinks or settings.thinking is False:
+        log.info(f"{_thinking_option(settings)} does not reach the model: {why}. {instead}")
+
+
+def _thinking_option(settings: RunSettings) -> str:
+    return f"--{'' if settings.thinks else 'no-'}thinking"
+
+
+def _effort_option(settings: RunSettings) -> str:
+    return f"--reasoning-effort {settings.reasoning_effort}"
+
+
+def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSettings) -> dict[str, bool]:
+    """The template's switch as the spec wants it; says so where that cannot work."""
+    known = [name for name in _SWITCHES if knows_switch(source, name)]
+    if settings.thinking is None and not settings.thinks:
+        if known and not any(name in given for name in known):
+            log.info(
+                "This model can reason before it answers, and its chat template decides whether it does: "
+                "say --thinking or --no-thinking."
+            )
+        return {}
+    if not known and any(knows_switch(source, name) for name in _EFFORTS):
+        if not settings.thinks:
+            log.warning(
+                "The model's chat template has no switch for --no-thinking: it says how much to reason, not whether, "
+                "and models like gpt-oss always do. Ask for the least (--reasoning-effort low) in place of "
+                "--no-thinking."
+            )
+    elif not known:
+        option = _thinking_option(settings)
+        log.info(f"The model's chat template has no switch for {option}: the model does as it was trained.")
+    return dict.fromkeys(known, settings.thinks)
+
+
+def _effort(
+    source: str,
+    given: Mapping[str, Any],
+    settings: RunSettings,
+    with_level: Callable[[Mapping[str, str]], ChatTemplate],
+) -> dict[str, str]:
+    """The template's variable for how much to reason, as the spec wants it.
+
+    Raises:
+        UsageError: the template has none, or treats this level as any other word.
+    """
+    names = [name for name in _EFFORTS if knows_switch(source, name)]
+    if settings.reasoning_effort and not names:
+        switch = any(knows_switch(source, name) for name in _SWITCHES)
+        raise UsageError(
+            f"The model's chat template does not know {_EFFORTS[0]}: {_effort_option(settings)} would do nothing.",
+            fix="It knows --thinking and --no-thinking."
+            if switch
+            else "Leave it out: the model does as it was trained.",
+        )
+    if not names or (not settings.reasoning_effort and settings.thinking is False):
+        return {}
+
+    def prompt(level: str) -> str | None:
+        try:
+            return with_level(dict.fromkeys(names, level)).render("")
+        except BackendError:  # it refuses the level by name
+            return None
+
+    unknown = prompt(_NO_LEVEL)
+    known = [level for level in EFFORTS if prompt(level) not in (None, unknown)]
+    if not settings.reasoning_effort:
+        if known and not any(name in given for name in names):
+            log.info(
+                f"This model's chat template decides how much it reasons: say --reasoning-effort {' or '.join(known)}."
+            )
+        return {}
+    if settings.reasoning_effort not in known:
+        raise UsageError(
+            f"The model's chat template does not know {_effort_option(settings)}; it knows "
+            f"{' and '.join(known) or 'no level that lbx does'}.",
+            fix=f'Levels of its own go into the model card: kwargs = {{ {names[0]} = "..." }} under [chat].',
+        )
+    return dict.fromkeys(names, settings.reasoning_effort)

@@ -1,0 +1,135 @@
+"""``--reasoning-effort``: what of it reaches the model, is refused, and is kept; beside the switch for thinking."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Lbx, fails
+
+from lbx.engine.settings import RunSettings
+from lbx.errors import UsageError
+from lbx.runs.spec import RunSpec
+
+MESSAGES = "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant"
+# As gpt-oss's: any word is taken, and the marks of its channels stand in it.
+CHANNELS = (
+    "{% macro opening() %}{% if reasoning_effort is not defined %}{% set reasoning_effort = 'medium' %}{% endif %}"
+    "Reasoning: {{ reasoning_effort }}{% endmacro %}<|start|>system<|message|>{{ opening() }}<|end|>"
+    f"{MESSAGES}{{% if false %}}<|channel|>analysis<|message|><|channel|>final<|message|>{{% endif %}}"
+)
+# A switch, and levels that are checked; medium says nothing.
+CHECKED = (
+    "{% set level = reasoning_effort | default('xhigh') %}{% if enable_thinking is undefined or enable_thinking %}"
+    "{% if level not in ('xhigh', 'medium', 'low') %}{{ raise_exception('no such level: ' ~ level) }}{% endif %}"
+    "{% if level != 'medium' %}Effort {{ level }}.{% endif %}{% endif %}" + MESSAGES
+)
+# Levels that are compared: any other word is passed over.
+COMPARED = "{% if thinking_effort == 'high' %}Long.{% elif thinking_effort == 'low' %}Short.{% endif %}" + MESSAGES
+SWITCH = "{% if enable_thinking %}<think>{% endif %}" + MESSAGES
+SAID = "<|channel|>analysis<|message|>The fog, then the ship.<|end|><|start|>assistant<|channel|>final<|message|>(B)"
+
+
+@pytest.fixture
+def card(tmp_path: Path):
+    def write(template: str = "", *, said: str = SAID, more: str = "") -> Path:
+        (tmp_path / "answers.jsonl").write_text(json.dumps({"*": said}))
+        chat = f"\n[chat]\ntemplate = {json.dumps(template)}\n{more}\n" if template else ""
+        (tmp_path / "m.toml").write_text(f'backend = "scripted"\n[weights]\npath = "answers.jsonl"\n{chat}')
+        return tmp_path / "m.toml"
+
+    return write
+
+
+def asked(lbx: Lbx, bundle: Path, card: Path, *more: object, command: str = "run") -> tuple[int, str]:
+    done = lbx(command, "-b", bundle, "-m", card, "-t", "needle", "--limit", 1, *more)
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_run_from_effort_to_answer(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
+    out = tmp_path / "r.duckdb"
+    for more in ([], ["--reasoning-effort", "low"], ["--reasoning-effort", "high"]):
+        code, said = asked(lbx, bundle, card(CHANNELS), "-o", out, *more)
+        assert code == 0, said
+        assert ("say --reasoning-effort low or medium or high" in said) is (not more)
+    rows = json.loads(
+        lbx("sql", out, "SELECT settings->>'reasoning_effort' AS effort, output, reasoning, reasoning_closed, run_id, "
+            "prompt_sha256 FROM generations JOIN runs USING (run_id)", "-f", "json").stdout
+    )  # fmt: skip
+    assert {row["effort"] for row in rows} == {None, "low", "high"}
+    told = {(row["output"], row["reasoning"], row["reasoning_closed"]) for row in rows if row["effort"]}
+    assert told == {("(B)", "The fog, then the ship.", True)}
+    assert len({row["run_id"] for row in rows}) == 3, "two efforts are two runs"
+    modes = lbx("sql", out, "SELECT DISTINCT mode FROM leaderboard ORDER BY 1", "-f", "csv").stdout.split("\n")
+    assert {"thinking effort high", "thinking effort low"} <= set(modes)
+
+
+def test_what_is_cut_off_inside_the_analysis_has_no_answer(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
+    out = tmp_path / "r.duckdb"
+    code, said = asked(lbx, bundle, card(CHANNELS), "-o", out, "--reasoning-effort", "low", "--thinking-tokens", 40)
+    assert code == 0, said
+    assert "budget ran out inside the reasoning" in said
+    assert "--reasoning-effort low" in said
+    query = "SELECT DISTINCT output, reasoning, reasoning_closed, finish_reason FROM generations"
+    (row,) = json.loads(lbx("sql", out, query, "-f", "json").stdout)
+    assert row == {"output": "", "reasoning": "The fog, t", "reasoning_closed": False, "finish_reason": "length"}
+
+
+@pytest.mark.parametrize("command", ["prompts", "plan"])
+def test_other_commands_take_it(lbx: Lbx, bundle: Path, card, command: str) -> None:
+    code, said = asked(lbx, bundle, card(CHANNELS), "--reasoning-effort", "high", command=command)
+    assert code == 0, said
+    assert command == "plan" or "Reasoning: high<|end|>" in said
+
+
+def test_the_option_is_stronger_than_the_card(lbx: Lbx, bundle: Path, card) -> None:
+    file = card(CHANNELS, more='kwargs = { reasoning_effort = "low" }')
+    assert "Reasoning: low<" in asked(lbx, bundle, file, command="prompts")[1]
+    assert "Reasoning: high<" in asked(lbx, bundle, file, "--reasoning-effort", "high", command="prompts")[1]
+
+
+def test_levels_that_a_template_checks_or_passes_over(lbx: Lbx, bundle: Path, card) -> None:
+    low = ("--reasoning-effort", "low")
+    assert "Effort low." in asked(lbx, bundle, card(CHECKED), *low, command="prompts")[1]
+    assert "Effort" not in asked(lbx, bundle, card(CHECKED), "--reasoning-effort", "medium", command="prompts")[1]
+    assert "Short.<" in asked(lbx, bundle, card(COMPARED), *low, command="prompts")[1]
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "words"),
+    [
+        (CHECKED, ["--reasoning-effort", "high"], ["--reasoning-effort high", "it knows low and medium", "kwargs"]),
+        (COMPARED, ["--reasoning-effort", "medium"], ["it knows low and high", "thinking_effort"]),
+        (
+            SWITCH,
+            ["--reasoning-effort", "low"],
+            ["does not know reasoning_effort", "knows --thinking and --no-thinking"],
+        ),
+        (MESSAGES, ["--reasoning-effort", "low"], ["does not know reasoning_effort", "Leave it out"]),
+        ("", ["--reasoning-effort", "low"], ["does not reach the model", "without a chat template"]),
+        (CHANNELS, ["--reasoning-effort", "low", "--no-chat"], ["does not reach the model"]),
+        (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking forbids it"]),
+        (CHANNELS, ["--reasoning-effort", "most"], ["low", "medium", "high"]),
+    ],
+)
+def test_what_would_do_nothing_is_refused(lbx: Lbx, bundle: Path, card, tmp_path, template, options, words) -> None:
+    out = tmp_path / "r.duckdb"
+    fails(lbx("run", "-b", bundle, "-m", card(template), "-t", "needle", "-o", out, *options), 2, *words)
+    assert not out.exists()
+
+
+def test_without_reasoning_a_template_of_channels_names_the_least(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
+    code, said = asked(lbx, bundle, card(CHANNELS), "-o", tmp_path / "r.duckdb", "--no-thinking")
+    assert code == 0
+    assert "no switch for --no-thinking" in said
+    assert "--reasoning-effort low" in said
+
+
+def test_a_spec_has_it() -> None:
+    spec = RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="low", both_kinds=True)
+    assert RunSpec.from_json(spec.to_json(), "run.json") == spec
+    assert [(one.thinking, one.reasoning_effort) for _, one in spec.kinds] == [(True, "low"), (False, None)]
+    assert RunSettings(reasoning_effort="low").reasoning_budget(65536) == 8192
+    with pytest.raises(UsageError, match="--reasoning-effort is one of low, medium, high, not 'most'"):
+        RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="most")

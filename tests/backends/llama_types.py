@@ -19,6 +19,7 @@ import numpy as np
 
 from lbx.backends.llama.formats import PLAIN, QUANTISED
 from lbx.backends.llama.library import library
+from lbx.backends.llama.trial import Traits
 
 WIDTH, VOCABULARY = 256, 512
 TYPES = PLAIN | QUANTISED
@@ -28,20 +29,6 @@ _LEAST, _MOST = 2.0**-60, 2.0**36
 _ORDINARY_ROWS = 16
 _SEARCHED = {16, 17, 19, 22, 29}
 """Types whose quantisation first makes tables to search in, for up to 20 seconds: IQ1 and IQ2."""
-
-
-class Traits(ctypes.Structure):
-    """ggml's struct ggml_type_traits."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("block", ctypes.c_int64),
-        ("interleaved", ctypes.c_int64),
-        ("size", ctypes.c_size_t),
-        ("quantised", ctypes.c_bool),
-        ("to_float", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)),
-        ("from_float", ctypes.c_void_p),
-    )
 
 
 def traits(number: int) -> Traits:

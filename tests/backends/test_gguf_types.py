@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -27,7 +30,6 @@ from llama_types import (  # noqa: E402
     WITHOUT_REFERENCE,
     block_of,
     numbers_of,
-    quantised,
     stored,
     traits,
     write_transparent,
@@ -37,15 +39,12 @@ from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  #
 from lbx.backends.listing import list_models  # noqa: E402
 from lbx.backends.llama import trial  # noqa: E402
 from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, tensor_types  # noqa: E402
-from lbx.backends.llama.library import libraries, library, log  # noqa: E402
+from lbx.backends.llama.library import libraries, library, log, variants_tried  # noqa: E402
 from lbx.backends.sequence_memory import Extend  # noqa: E402
 from lbx.errors import BackendError  # noqa: E402
 
 ULP = 2.0**-24
 """Of a float32's size: the most that rounding it once moves it."""
-BEYOND = 43
-"""The first number that is no type of this llama.cpp."""
-
 every_type = pytest.mark.parametrize("number", TYPES, ids=TYPES.get)
 
 
@@ -68,15 +67,15 @@ def logits(path: Path, tokens: range, together: int, **options) -> np.ndarray:
 
 
 def test_the_table_is_that_of_the_installed_llama_cpp(tmp_path):
-    """Newer ones may know more: then the table gets rows, and BEYOND is moved."""
+    """Newer ones may know more: then the table gets rows, and the trial's BEYOND is moved."""
     path = write_transparent(
         tmp_path / "m.gguf", {"output": np.zeros((VOCABULARY, 4 * WIDTH), np.uint8)}, {"output": 9999}
     )
     log.clear()
     llama_cpp = library()
     assert not llama_cpp.llama_model_load_from_file(bytes(path), llama_cpp.llama_model_default_params())
-    assert f"should be in [0, {BEYOND})" in log.said()
-    known = {number: traits(number) for number in range(BEYOND)}
+    assert f"should be in [0, {trial.BEYOND})" in log.said()
+    known = {number: traits(number) for number in range(trial.BEYOND)}
     read = {number: known[number].name.decode().upper() for number in known if number == 0 or known[number].to_float}
     assert read == TYPES
     assert {number for number in known if known[number].quantised and number in read} == TYPES.keys() - PLAIN.keys()
@@ -130,24 +129,50 @@ def test_products_are_those_of_the_numbers(number, repack, tmp_path):
         assert (off <= bound[tokens]).all(), f"{(off / bound[tokens]).max():.3g} times the bound, {together} together"
 
 
-@every_type
-def test_products_by_experts_in_every_buffer(number, monkeypatch):
-    """By the trial's own parts. Its activations are no whole numbers: the mean error is what 8 bits of them leave."""
+def test_the_trial_of_the_variant_in_use_multiplies_every_type():
+    """By experts, too, and in every buffer."""
+    chosen, _ = variants_tried()
+    library, _ = libraries()
+    command = [sys.executable, "-P", trial.__file__, "check", library, *filter(None, [chosen.file])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *products, outcome = done.stdout.splitlines()
+    assert json.loads(outcome)["wrong"] == ""
+    for kind in ("", " by experts"):
+        tried = {re.sub(r" in .*", "", line) for line in products if re.search(rf" in CPU{kind}, ", line)}
+        assert tried == set(TYPES.values())
 
-    def make(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-        blocks = quantised(number, rng.standard_normal((8, columns)).astype(np.float32))
-        blocks = np.tile(blocks, (rows // 8, 1))
-        blocks = rng.permutation(blocks.reshape(rows, -1)).reshape(blocks.shape)
-        return blocks.tobytes(), numbers_of(number, blocks).astype(np.float64).reshape(rows, columns)
 
-    monkeypatch.setattr(trial, "FORMATS", [trial.WeightFormat(number, TYPES[number], make)])
-    monkeypatch.setattr(trial, "TOKENS", (1, 34))
-    monkeypatch.setattr(trial, "THREADS", (2,))
-    ggml = trial.Ggml(str(libraries()[0]))
-    ggml.use(None)  # the variant that lbx registered
-    off = dict(trial.errors(ggml))
-    assert any("by experts" in what for what in off)
-    assert max(off.values()) < trial.LARGEST_ERROR, off
+OF_TO_FLOAT = """
+import ctypes, json, sys
+from lbx.backends.llama import trial
+def addresses():
+    known = [ggml.get_type_traits(number).contents for number in range(trial.BEYOND)]
+    return [ctypes.cast(one.to_float, ctypes.c_void_p).value or 0 for one in known]
+ggml = trial.Ggml(sys.argv[1])
+before = addresses()
+ggml.use(sys.argv[2])
+assert addresses() == before
+ranges = [(line.split()[0].split("-"), line.split()[-1]) for line in open("/proc/self/maps")]
+print(json.dumps([[file for (low, high), file in ranges if int(low, 16) <= one < int(high, 16)] for one in before]))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.parametrize("first", [False, True], ids=["loaded", "linked in"])
+def test_what_the_trial_decodes_with_is_not_of_the_variant(first):
+    """Where the variant is loaded when llama.cpp asks for it; and before all others, where its functions go first:
+    as near as this wheel comes to one with the CPU's code linked in."""
+    chosen, _ = variants_tried()
+    if not chosen.file:
+        pytest.skip("this llama-cpp-python was built for one machine: it has no CPU variants")
+    library, _ = libraries()
+    environment = {"LD_PRELOAD": chosen.file, "LD_LIBRARY_PATH": str(library.parent)} if first else {}
+    command = [sys.executable, "-c", OF_TO_FLOAT, library, chosen.file]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    files = json.loads(done.stdout.splitlines()[-1])
+    assert [{Path(file).name.partition(".")[0] for file in one} for one in files] == [
+        {"libggml-base"} if number in TYPES and number else set() for number in range(trial.BEYOND)
+    ]
 
 
 @pytest.mark.parametrize("number", [*TYPES][1:], ids=TYPES.get)
@@ -168,7 +193,7 @@ def test_any_bytes_are_the_numbers_of_the_reference(number):
 NOT_READ = {
     **{number: f"{name}, and llama.cpp computes with no weights of that type" for number, name in NO_WEIGHTS.items()},
     **{number: f"{name}, which llama.cpp no longer reads" for number, name in (REMOVED | REARRANGED).items()},
-    **{number: f"type {number}, which this version of llama.cpp does not know" for number in (BEYOND, 2**32 - 1)},
+    **{number: f"type {number}, which this version of llama.cpp does not know" for number in (trial.BEYOND, 2**32 - 1)},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -160,6 +161,12 @@ def test_variants_that_do_not_compute_rightly_are_passed_over(sound, tiny_gguf, 
     shutil.copy(sound, folder)
     expected = {}
     for name, functions, said in (
+        (
+            "zen5",
+            {"ggml_vec_dot_q3_K_q8_K": DOES_NOTHING},
+            r"multiplies wrongly \(Q3_K in CPU, 1 tokens, 1 threads: .*\)",
+        ),
+        ("zen6", {"ggml_vec_dot_iq3_xxs_q8_K": DOES_NOTHING}, r"multiplies wrongly \(IQ3_XXS in CPU, .*\)"),
         ("zen7", CRASHES, r"died \(SIGILL\) of Q6_K in CPU, 1 tokens, 1 threads"),
         ("zen8", WRONG, r"multiplies wrongly \(Q6_K in CPU, 1 tokens, 1 threads: error .*\)"),
         ("zen9", {"ggml_backend_init": ILLEGAL}, r"died \(SIGILL\) of its first product"),
@@ -171,7 +178,7 @@ def test_variants_that_do_not_compute_rightly_are_passed_over(sound, tiny_gguf, 
     for name, said in expected.items():
         assert re.search(f"{name} {said}", hardware["variants_refused"])
         assert any(name in note and hardware["variant"] in note for note in notes)
-    assert len(list(memory.iterdir())) == 4
+    assert len(list(memory.iterdir())) == 1 + len(expected)
     monkeypatch.setattr(under_test, "_tried", lambda *_: pytest.fail("it is remembered"))
     chosen, refused = choose(libraries()[0], sorted(folder.iterdir()))
     assert chosen.file == hardware["file"]
@@ -227,13 +234,28 @@ def test_a_trial_that_says_nothing_of_the_code_is_not_remembered(sound, memory, 
     assert not memory.exists()
 
 
-@pytest.mark.parametrize("kind", trial.FORMATS, ids=lambda kind: kind.name)
-def test_formats_are_decoded_as_the_reference_does(kind):
-    gguf = pytest.importorskip("gguf", reason="needs lbx[dev]")
-    data, values = kind.make(np.random.default_rng(7), 8, 512)
-    blocks = np.frombuffer(data, dtype=np.uint8).reshape(8, -1)
-    decoded = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType(kind.number)).reshape(8, 512)
-    assert np.allclose(decoded, values, rtol=1e-5, atol=1e-3)
+def test_what_another_script_found_out_is_not_taken_over(sound, memory, tmp_path, monkeypatch):
+    library, _ = libraries()
+    outcomes = [next(trials(library, [sound])).variant]
+    script = tmp_path / "trial.py"
+    script.write_text(Path(trial.__file__).read_text() + "# of another version\n")
+    monkeypatch.setattr(under_test, "_TRIAL", script)
+    monkeypatch.setattr(under_test, "_tried", lambda *_: (under_test.Trial("tried again", "", "", 0.0), True))
+    outcomes += [next(trials(library, [sound])).variant]
+    assert outcomes == [under_test.VARIANT.fullmatch(sound.name)[1], "tried again"]
+
+
+def test_a_product_that_is_left_out_is_wrong(sound, monkeypatch):
+    """Even where the memory holds the right one, from the pass before on one thread."""
+    monkeypatch.setattr(trial, "TOKENS", (1,))
+    ggml = trial.Ggml(str(libraries()[0]))
+    weights = ggml.weights()[:1]
+    ggml.use(None)  # the variant that lbx registered
+    compute, passes = ggml.backend_graph_compute, itertools.cycle([True, False])
+    ggml.backend_graph_compute = lambda *graph: compute(*graph) if next(passes) else 0
+    off = dict(trial.errors(ggml, weights))
+    assert {what for what in off if off[what] < trial.LARGEST_ERROR} == {what for what in off if "1 threads" in what}
+    assert all(np.isnan(error) for what, error in off.items() if "2 threads" in what)
 
 
 # --- .ci/llama-wheel.sh

@@ -6,9 +6,14 @@
 
 It imports nothing of lbx: the script that builds the wheel runs it, too, before anything is installed.
 
-What is multiplied: matrices in every format of ``blocks``, made of random blocks and decoded here by numpy, so that
-nothing of ggml checks itself; plainly and by experts; one token and several; on one thread and on several; in every
-kind of buffer that llama.cpp would put such weights into (rearranged for AMX or for wide vectors, and plain).
+What is multiplied: matrices in every type of weights that llama.cpp computes with, made of random blocks; plainly and
+by experts; one token and several; on one thread and on several; in every kind of buffer that llama.cpp would put such
+weights into (rearranged for AMX or for wide vectors, and plain).
+
+What numpy multiplies is what ggml's ``to_float`` decodes the blocks to. It lies in libggml-base, of which no variant
+replaces a function, and is compiled for no processor in particular. Here it needs no second decoder to guard it: one
+that is broken differs from right kernels, so that all variants are refused. tests/backends/test_gguf_types.py shows
+where it lies and that it is gguf-py's, to the bit.
 """
 
 from __future__ import annotations
@@ -16,22 +21,27 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 LARGEST_ERROR = 5e-4
-"""Mean squared error over the mean square. Activations are rounded to 8 bits, so that right kernels give up to 1e-4."""
+"""Mean squared error over the mean square. Activations are rounded to 8 bits, and right kernels give up to 1.1e-4."""
 
 ROWS, COLUMNS = 64, 512  # a multiple of every kernel's tile; two blocks of a K-quant
 EXPERTS, USED = 4, 2
 TOKENS = (1, 3, 34)
 THREADS = (1, 2)
 _TIMED_S = 0.1
+_DRAWN = 1 << 20  # numbers: enough that each type has hundreds of ordinary blocks among them
+_LEAST, _MOST = 0.5, 8.0  # of an ordinary block's largest number
+BEYOND = 43
+"""The first number that is no type of llama.cpp 0.3.36 (as llama-cpp-python counts)."""
 _F32, _I32 = 0, 26  # enum ggml_type
 _CPU = 0  # enum ggml_backend_dev_type
 
@@ -45,88 +55,47 @@ class Size(NamedTuple):
     experts: int = 0
 
 
-class WeightFormat(NamedTuple):
-    """A format of weights: ggml's number and name of it, and ``make(rng, rows, columns) -> (bytes, values)``."""
+class Weights(NamedTuple):
+    """Blocks in ggml's type of this number and name.
+
+    Attributes:
+        data: (blocks, bytes of one) in uint8.
+        values: what they stand for: (blocks, numbers of one) in float32.
+    """
 
     number: int
     name: str
-    make: Callable[[np.random.Generator, int, int], tuple[bytes, np.ndarray]]
+    data: np.ndarray
+    values: np.ndarray
 
 
-def _halves(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.uniform(0.5, 1.5, shape).astype(np.float16)
+class Traits(ctypes.Structure):
+    """ggml's struct ggml_type_traits: numbers and bytes of a block, and the function that decodes blocks."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("block", ctypes.c_int64),
+        ("interleaved", ctypes.c_int64),
+        ("size", ctypes.c_size_t),
+        ("quantised", ctypes.c_bool),
+        ("to_float", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)),
+        ("from_float", ctypes.c_void_p),
+    )
 
 
-def _packed(*parts: np.ndarray) -> bytes:
-    """Blocks, of which each part holds some bytes: (blocks, anything) each, in the order of the block's fields."""
-    return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=1).tobytes()
-
-
-def _nibbles(quants: np.ndarray) -> np.ndarray:
-    """(blocks, bytes) -> (blocks, 2 * bytes): all low halves, then all high ones."""
-    return np.concatenate([quants & 15, quants >> 4], axis=1).astype(np.float64)
-
-
-def _f16(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-    values = rng.standard_normal((rows, columns)).astype(np.float16)
-    return values.tobytes(), values.astype(np.float64)
-
-
-def _q8_0(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-    blocks = rows * columns // 32
-    scale, quants = _halves(rng, blocks, 1), rng.integers(-127, 128, (blocks, 32), dtype=np.int8)
-    return _packed(scale, quants), (scale.astype(np.float64) * quants).reshape(rows, columns)
-
-
-def _q4_0(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-    blocks = rows * columns // 32
-    scale, quants = _halves(rng, blocks, 1), rng.integers(0, 256, (blocks, 16), dtype=np.uint8)
-    return _packed(scale, quants), (scale.astype(np.float64) * (_nibbles(quants) - 8)).reshape(rows, columns)
-
-
-def _q4_1(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-    blocks = rows * columns // 32
-    scale, quants = _halves(rng, blocks, 1), rng.integers(0, 256, (blocks, 16), dtype=np.uint8)
-    least = (scale * -7.5).astype(np.float16)
-    values = scale.astype(np.float64) * _nibbles(quants) + least
-    return _packed(scale, least, quants), values.reshape(rows, columns)
-
-
-def _q4_k(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-    blocks = rows * columns // 256
-    scale, least = _halves(rng, blocks, 1), (_halves(rng, blocks, 1) * 4).astype(np.float16)
-    packed = rng.integers(0, 256, (blocks, 12), dtype=np.uint8)
-    quants = rng.integers(0, 256, (blocks, 4, 32), dtype=np.uint8)
-    # Six bits each for eight scales and eight minima: the first four lie plain, the others in what those leave.
-    low, middle, high = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], axis=1).astype(np.float64)
-    minima = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], axis=1).astype(np.float64)
-    numbers = np.stack([quants & 15, quants >> 4], axis=2).reshape(blocks, 8, 32).astype(np.float64)
-    values = scale[:, :, None].astype(np.float64) * scales[:, :, None] * numbers
-    values -= least[:, :, None].astype(np.float64) * minima[:, :, None]
-    return _packed(scale, least, packed, quants.reshape(blocks, 128)), values.reshape(rows, columns)
-
-
-def _q6_k(rng: np.random.Generator, rows: int, columns: int) -> tuple[bytes, np.ndarray]:
-    blocks = rows * columns // 256
-    low = rng.integers(0, 256, (blocks, 2, 2, 32), dtype=np.uint8)
-    high = rng.integers(0, 256, (blocks, 2, 1, 32), dtype=np.uint8)
-    scales, scale = rng.integers(-63, 64, (blocks, 16), dtype=np.int8), _halves(rng, blocks, 1)
-    four = np.concatenate([low & 15, low >> 4], axis=2)  # four times 32 numbers of each half of the block
-    two = (high >> np.array([0, 2, 4, 6], dtype=np.uint8)[:, None]) & 3
-    numbers = (four | (two << 4)).astype(np.float64).reshape(blocks, 16, 16) - 32
-    values = scale[:, :, None].astype(np.float64) * scales[:, :, None] * numbers
-    return _packed(low.reshape(blocks, 128), high.reshape(blocks, 64), scales, scale), values.reshape(rows, columns)
-
-
-FORMATS = (
-    WeightFormat(1, "F16", _f16),
-    WeightFormat(8, "Q8_0", _q8_0),
-    WeightFormat(2, "Q4_0", _q4_0),
-    WeightFormat(3, "Q4_1", _q4_1),
-    WeightFormat(12, "Q4_K", _q4_k),
-    WeightFormat(14, "Q6_K", _q6_k),
-)
+def _random_weights(number: int, traits: Traits) -> Weights:
+    """As many as the largest matrix of the trial takes: random bytes, where these are numbers of ordinary sizes."""
+    rng, name = np.random.default_rng(number), traits.name.decode().upper()
+    data = rng.integers(0, 256, (_DRAWN // traits.block, traits.size), dtype=np.uint8)
+    values = data.view(np.float32) if number == _F32 else np.zeros((len(data), traits.block), np.float32)
+    if number != _F32:
+        traits.to_float(data.ctypes.data, values.ctypes.data, values.size)
+    largest = np.abs(values).max(axis=1)
+    ordinary = np.flatnonzero((largest >= _LEAST) & (largest < _MOST))  # which a NaN is not
+    if not len(ordinary):
+        raise RuntimeError(f"libggml-base decodes {name} to no ordinary numbers")
+    chosen = rng.choice(ordinary, EXPERTS * ROWS * COLUMNS // traits.block)
+    return Weights(number, name, data[chosen], values[chosen])
 
 
 class _InitParams(ctypes.Structure):
@@ -141,6 +110,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ggml_new_tensor_3d": (_POINTER, [_POINTER, _NUMBER, _LONG, _LONG, _LONG]),
     "ggml_mul_mat": (_POINTER, [_POINTER, _POINTER, _POINTER]),
     "ggml_mul_mat_id": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER]),
+    "ggml_get_type_traits": (ctypes.POINTER(Traits), [_NUMBER]),
     "ggml_new_graph": (_POINTER, [_POINTER]),
     "ggml_build_forward_expand": (None, [_POINTER, _POINTER]),
     "ggml_backend_load": (_POINTER, [ctypes.c_char_p]),
@@ -181,6 +151,11 @@ class Ggml:
             raise RuntimeError("it has no CPU device")
         self.backend = self.backend_dev_init(self.device, None)
 
+    def weights(self) -> list[Weights]:
+        """Of every type that ggml decodes: it has others for activations and indices."""
+        known = [(number, self.get_type_traits(number).contents) for number in range(BEYOND)]
+        return [_random_weights(number, traits) for number, traits in known if traits.to_float or number == _F32]
+
     def set_threads(self, threads: int) -> None:
         address = self._address("ggml_backend_set_n_threads")
         ctypes.CFUNCTYPE(None, _POINTER, _NUMBER)(address)(self.backend, threads)
@@ -204,19 +179,20 @@ class Ggml:
 class Product:
     """Weights in a buffer, activations beside them, and the graph that multiplies the two."""
 
-    def __init__(self, ggml: Ggml, buffer_type: Any, kind: WeightFormat, size: Size) -> None:
-        self._ggml, self._kind, self._size = ggml, kind, size
+    def __init__(self, ggml: Ggml, buffer_type: Any, weights: Weights, size: Size) -> None:
+        self._ggml, self._weights, self._size = ggml, weights, size
         rows, columns, tokens, experts = size
+        self._shape = tokens, USED if experts else 1, rows
         self._contexts = there, here = ggml.context(), ggml.context()
-        self._weights = ggml.new_tensor_3d(there, kind.number, columns, rows, experts or 1)
+        self._matrix = ggml.new_tensor_3d(there, weights.number, columns, rows, experts or 1)
         self._chosen = None
         if experts:
             self._inputs = ggml.new_tensor_3d(here, _F32, columns, 1, tokens)
             self._chosen = ggml.new_tensor_2d(here, _I32, USED, tokens)
-            self._result = ggml.mul_mat_id(here, self._weights, self._inputs, self._chosen)
+            self._result = ggml.mul_mat_id(here, self._matrix, self._inputs, self._chosen)
         else:
             self._inputs = ggml.new_tensor_2d(here, _F32, columns, tokens)
-            self._result = ggml.mul_mat(here, self._weights, self._inputs)
+            self._result = ggml.mul_mat(here, self._matrix, self._inputs)
         self._graph = ggml.new_graph(here)
         ggml.build_forward_expand(self._graph, self._result)
         self._buffers = [
@@ -228,26 +204,29 @@ class Product:
     def fill(self) -> np.ndarray:
         """Put random numbers in; returns the product as numpy has it: (tokens, experts used or 1, rows)."""
         rows, columns, tokens, experts = self._size
-        rng = np.random.default_rng([tokens, experts])
-        data, values = self._kind.make(rng, rows * (experts or 1), columns)
+        rng, shape = np.random.default_rng([tokens, experts]), (experts or 1, rows, columns)
+        _, _, data, values = self._weights
         activations = rng.standard_normal((tokens, columns)).astype(np.float32)
-        self._set(self._weights, data)
-        self._set(self._inputs, activations.tobytes())
-        tables, exact = values.reshape(experts or 1, rows, columns), activations.astype(np.float64)
+        self._set(self._matrix, np.resize(data, (math.prod(shape) // values.shape[1], data.shape[1])))
+        self._set(self._inputs, activations)
         ids = np.zeros((tokens, 1), dtype=np.int32)
         if experts:
             ids = np.stack([rng.permutation(experts)[:USED] for _ in range(tokens)]).astype(np.int32)
-            self._set(self._chosen, ids.tobytes())
-        product: np.ndarray = (tables[ids] @ exact[:, None, :, None])[..., 0]
-        return product
+            self._set(self._chosen, ids)
+        tables = np.resize(values, shape).astype(np.float64)
+        products: np.ndarray = activations.astype(np.float64) @ tables.swapaxes(1, 2)
+        return products[ids, np.arange(tokens)[:, None]]
+
+    def clear(self) -> None:
+        """What the next pass leaves out is no number then, rather than what the memory held."""
+        self._set(self._result, np.full(self._shape, np.nan, dtype=np.float32))
 
     def compute(self) -> None:
         if code := self._ggml.backend_graph_compute(self._ggml.backend, self._graph):
             raise RuntimeError(f"its graph ends with status {code}")
 
     def result(self) -> np.ndarray:
-        used = USED if self._size.experts else 1
-        out = np.empty((self._size.tokens, used, self._size.rows), dtype=np.float32)
+        out = np.empty(self._shape, dtype=np.float32)
         self._ggml.backend_tensor_get(self._result, out.ctypes.data, 0, out.nbytes)
         return out.astype(np.float64)
 
@@ -257,33 +236,34 @@ class Product:
         for context in self._contexts:
             self._ggml.free(context)
 
-    def _set(self, tensor: Any, data: bytes) -> None:
-        self._ggml.backend_tensor_set(tensor, data, 0, len(data))
+    def _set(self, tensor: Any, data: np.ndarray) -> None:
+        self._ggml.backend_tensor_set(tensor, data.tobytes(), 0, data.nbytes)
 
 
-def errors(ggml: Ggml) -> Iterator[tuple[str, float]]:
+def errors(ggml: Ggml, stored: Iterable[Weights]) -> Iterator[tuple[str, float]]:
     """Each product in words, and its error. Prints beforehand what it computes: that may be its last line."""
     sizes = [Size(ROWS, COLUMNS, tokens, experts) for experts in (0, EXPERTS) for tokens in TOKENS]
-    for kind, buffer_type, size in itertools.product(FORMATS, ggml.buffer_types(), sizes):
-        product = Product(ggml, buffer_type, kind, size)
+    for weights, buffer_type, size in itertools.product(stored, ggml.buffer_types(), sizes):
+        product = Product(ggml, buffer_type, weights, size)
         if product.supported:
             wanted = product.fill()
-            place = f"{kind.name} in {ggml.backend_buft_name(buffer_type).decode()}"
+            place = f"{weights.name} in {ggml.backend_buft_name(buffer_type).decode()}"
             for threads in THREADS:
                 how = f"{' by experts' if size.experts else ''}, {size.tokens} tokens, {threads} threads"
                 print(place + how, flush=True)
                 ggml.set_threads(threads)
+                product.clear()
                 product.compute()
                 yield place + how, float(np.mean((product.result() - wanted) ** 2) / np.mean(wanted**2))
         product.close()
 
 
-def tokens_per_second(ggml: Ggml) -> float:
-    """Tokens that one thread multiplies with 10^9 weights in Q4_K in a second, in the first buffer that takes them."""
-    kind, size = next(one for one in FORMATS if one.name == "Q4_K"), Size(2048, 2048, 64)
+def tokens_per_second(ggml: Ggml, weights: Weights) -> float:
+    """Tokens that one thread multiplies with 10^9 weights in a second, in the first buffer that takes them."""
+    size = Size(2048, 2048, 64)
     ggml.set_threads(1)
     for buffer_type in ggml.buffer_types():
-        product, passes = Product(ggml, buffer_type, kind, size), 0
+        product, passes = Product(ggml, buffer_type, weights, size), 0
         if product.supported:
             product.fill()
             product.compute()
@@ -311,11 +291,12 @@ def scores(files: list[str]) -> dict[str, int]:
 def check(library: str, variant: str | None) -> dict[str, Any]:
     """{"products", "worst" error, "wrong": what was wrong or "", "tokens_per_s"}"""
     ggml = Ggml(library)
+    stored = ggml.weights()  # before there is a variant
     ggml.use(variant)
-    found = dict(errors(ggml))
+    found = dict(errors(ggml, stored))
     # A NaN is no number below the bound.
     wrong = [f"{what}: error {error:.1e}" for what, error in found.items() if not error < LARGEST_ERROR]
-    speed = 0.0 if wrong else tokens_per_second(ggml)
+    speed = 0.0 if wrong else tokens_per_second(ggml, next(one for one in stored if one.name == "Q4_K"))
     return {"products": len(found), "worst": max(found.values()), "wrong": "; ".join(wrong[:2]), "tokens_per_s": speed}
 
 

@@ -156,7 +156,8 @@ def _tried(library: Path, file: Path | None) -> tuple[Trial, bool]:
 def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
     """None where it does not come to an end."""
     command = python_command(str(_TRIAL), job, *map(str, paths))
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # on busy cores waiting threads would spin for seconds
+    # On busy cores waiting threads would spin for seconds, llama.cpp's and numpy's.
+    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
     try:
         return run_tool(
             command,

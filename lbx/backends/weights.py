@@ -13,6 +13,7 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
+from lbx.commands import as_command
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
 
@@ -178,7 +179,7 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     return UsageError(
         f"{cause}.",
         fix=f"Did you mean {' or '.join(names[name] for name in near)}?" if near else "See what can be named.",
-        command="lbx models" + (f" --bundle {bundle.root}" if bundle is not None else ""),
+        command=as_command("lbx", "models", *(("--bundle", bundle.root) if bundle else ())),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.predictions import PredictionFormat, file_part
+from lbx.commands import as_command
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
@@ -145,7 +146,7 @@ def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _M
             f"The run {run['run_id']!r} in {store.path} has scores or settings that this lbx does not make "
             f"({type(exc).__name__}: {exc}).",
             fix="Score it again, then export.",
-            command=f"lbx score {store.path}",
+            command=as_command("lbx", "score", store.path),
         ) from exc
     if not made:
         raise UsageError(
@@ -178,7 +179,7 @@ def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
     if form.name in held:
         return UsageError(
             f"The run {run_id!r} has no answer to {form.name} that goes into a file: all failed, or are left out.",
-            fix=f"`lbx report {store.path} failures` says why they failed.",
+            fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` says why they failed.",
         )
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",

@@ -11,7 +11,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import PurePath
 
+from lbx.commands import as_command
 from lbx.report.charts import symbol_styles
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
@@ -154,7 +156,7 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
         "tasks": packed.tasks,
         "marks": list(answers.MARKS),
         "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
-        "lost": f"(not in this page; `lbx show {one_line(source.file)} ID --full` prints it)",
+        "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
     }
     blocks = [_data("names", json.dumps(names).replace("<", "\\u003c"))]
     blocks += [_data(f"column-{name}", column) for name, column in packed.columns.items()]

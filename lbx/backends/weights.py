@@ -16,6 +16,7 @@ from lbx.backends.tables import nearest
 from lbx.commands import as_command
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
+from lbx.paths import expanded
 
 CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -100,7 +101,7 @@ def refuse_generation(card: ModelCard) -> None:
 
 
 def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
-    path = Path(text).expanduser()
+    path = expanded(Path(text))
     if path.suffix == ".toml" and path.is_file():
         return read_card(path)
     named = CARDS / f"{text}.toml"
@@ -162,7 +163,7 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
 def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     from lbx.backends.listing import holds_weights, is_card, list_models  # which reads cards and weights by this module
 
-    path = Path(text).expanduser()
+    path = expanded(Path(text))
     a_file = path.suffix in _FILES
     if "/" in text or a_file:
         cause = f"There is no file {text}"

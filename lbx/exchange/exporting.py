@@ -21,6 +21,7 @@ from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.inputs import read_input
 from lbx.paths import inside, part_of
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 _LARGEST_GROWN = 1 << 26
@@ -49,6 +50,7 @@ class _Made:
     left_out: Mapping[str, int]
 
 
+@refusing_odd_values
 def export(
     store: Store,
     format_name: str,
@@ -138,16 +140,8 @@ def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _M
     predictions = _predictions(store, form, run)
     if not predictions.files:
         return predictions
-    try:
-        scored = scored_run(store, form, run)
-        made = {place: [text] for place, text in family.result_files(scored).items()}
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        raise StoreError(
-            f"The run {run['run_id']!r} in {store.path} has scores or settings that this lbx does not make "
-            f"({type(exc).__name__}: {exc}).",
-            fix="Score it again, then export.",
-            command=as_command("lbx", "score", store.path),
-        ) from exc
+    scored = scored_run(store, form, run)
+    made = {place: [text] for place, text in family.result_files(scored).items()}
     if not made:
         raise UsageError(
             f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run has "

@@ -25,6 +25,7 @@ from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 from lbx.version import __version__
 from lbx.visible import one_line
@@ -56,6 +57,7 @@ ORDER = (
 """The reports of a whole page, in its order; those that lbx does not have are left out."""
 
 
+@refusing_odd_values
 def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = (), chars: int = CHARS) -> list[str]:
     """The page of a results file in pieces, together under 5 MB whatever is in the file.
 

@@ -19,6 +19,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from lbx.commands import as_command
 from lbx.errors import BundleError
 from lbx.inputs import read_input
 
@@ -55,13 +56,13 @@ class Bundle:
             raise BundleError(
                 f"There is no bundle folder at {root}: it is a file.",
                 fix="If it is an archive, unpack it first.",
-                command=f"lbx unpack {root} --to DIR",
+                command=as_command("lbx", "unpack", root, "--to", "DIR"),
             )
         if not root.is_dir():
             raise BundleError(
                 f"There is no bundle folder at {root}.",
                 fix="Unpack an archive first.",
-                command=f"lbx unpack NAME.tar --to {root}",
+                command=as_command("lbx", "unpack", "NAME.tar", "--to", root),
             )
         if not (root / TAG_MANIFEST).is_file() or not (root / BUNDLE_JSON).is_file():
             raise BundleError(

@@ -28,6 +28,14 @@ def inside(folder: Path, name: str) -> Path:
     return folder / PurePosixPath(name)
 
 
+def expanded(path: Path) -> Path:
+    """With the home folder for ``~``, and as it is where nobody has that name."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def part_of(path: Path) -> Path:
     """Where a file is written until it is whole. What lies there, perhaps a link to elsewhere, goes."""
     part = path.with_name(f".{path.name}.part")

@@ -39,6 +39,7 @@ from lbx.backends.sampling import RANGES, out_of_range
 from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.errors import UsageError
 from lbx.inputs import read_input
+from lbx.paths import expanded
 from lbx.records import Sampling, sha256_text
 
 _TOP = ("name", "backend", "context_window", "stop")
@@ -254,7 +255,7 @@ def _weights(table: Mapping[str, Any], card: Path, name: str = "weights") -> Wei
     if values.get("revision") and not values.get("repo"):
         raise UsageError(f"{where} revision goes with repo only.")
     return Weights(
-        path=card.parent / Path(values["path"]).expanduser() if values.get("path") else None,
+        path=card.parent / expanded(Path(values["path"])) if values.get("path") else None,
         bundle=values.get("bundle", ""),
         repo=values.get("repo", ""),
         revision=values.get("revision") or None,

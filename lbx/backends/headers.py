@@ -26,6 +26,8 @@ _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 _MOST_DIMENSIONS = 8
 _ALIGNMENT = "general.alignment", 32
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
+MOST_TOKENS = 1 << 28
+"""Of a context window. The longest of today's is ten million; what says more is damaged."""
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -143,7 +145,7 @@ def _of_config(config: object) -> int | None:
         return None
     for name in _WINDOWS:
         if type(value := config.get(name)) is int and value > 0:
-            return value
+            return value if value <= MOST_TOKENS else None
     return _of_config(config.get("text_config"))
 
 
@@ -151,7 +153,7 @@ def _of_gguf(file: BinaryIO) -> int | None:
     _, keys = _gguf_counts(file)
     for key, value in _gguf_values(file, keys):
         if key.endswith(".context_length") and isinstance(value, int):
-            return value
+            return value if 0 < value <= MOST_TOKENS else None
     return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard
+from lbx.commands import as_command
 from lbx.errors import BackendError
 
 
@@ -29,5 +30,5 @@ def not_installed(card: ModelCard, why: str) -> BackendError:
     return BackendError(
         f"The backend {card.backend} needs a library that is not installed ({why}).",
         fix=f"Install lbx[{extra}].",
-        command=f"pip install 'lbx[{extra}]'",
+        command=as_command("pip", "install", f"lbx[{extra}]"),
     )

@@ -13,8 +13,10 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
+from lbx.commands import as_command
 from lbx.errors import BackendError, UsageError
 from lbx.layout import Bundle
+from lbx.paths import expanded
 
 CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -99,7 +101,7 @@ def refuse_generation(card: ModelCard) -> None:
 
 
 def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
-    path = Path(text).expanduser()
+    path = expanded(Path(text))
     if path.suffix == ".toml" and path.is_file():
         return read_card(path)
     named = CARDS / f"{text}.toml"
@@ -161,7 +163,7 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
 def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     from lbx.backends.listing import holds_weights, is_card, list_models  # which reads cards and weights by this module
 
-    path = Path(text).expanduser()
+    path = expanded(Path(text))
     a_file = path.suffix in _FILES
     if "/" in text or a_file:
         cause = f"There is no file {text}"
@@ -178,7 +180,7 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     return UsageError(
         f"{cause}.",
         fix=f"Did you mean {' or '.join(names[name] for name in near)}?" if near else "See what can be named.",
-        command="lbx models" + (f" --bundle {bundle.root}" if bundle is not None else ""),
+        command=as_command("lbx", "models", *(("--bundle", bundle.root) if bundle else ())),
     )
 
 

@@ -16,6 +16,7 @@ from lbx.benchmarks.lveval import LVEval
 from lbx.benchmarks.needle import Needle
 from lbx.benchmarks.own import own_benchmark, own_names
 from lbx.benchmarks.summaries import Summaries
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.records import Task
@@ -74,7 +75,9 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
         for task in _meant(bundle, name):
             chosen.setdefault(task.full_name, task)
     if not chosen and not names:
-        raise UsageError("No task is named.", fix='Name some, or "all".', command=f"lbx tasks --bundle {bundle.root}")
+        raise UsageError(
+            "No task is named.", fix='Name some, or "all".', command=as_command("lbx", "tasks", "--bundle", bundle.root)
+        )
     if not chosen:
         raise UsageError(
             f"The bundle at {bundle.root} holds no benchmark's data.",
@@ -134,7 +137,7 @@ def _meant(bundle: Bundle, name: str) -> list[Task]:
         raise UsageError(
             f"The bundle at {bundle.root} does not hold the data of {name}.",
             fix="Bundle it on a connected machine.",
-            command=f"lbx bundle {family.recipe}",
+            command=as_command("lbx", "bundle", family.recipe),
         )
     return found
 
@@ -150,5 +153,5 @@ def _unknown(bundle: Bundle, name: str) -> UsageError:
     return UsageError(
         f'There is no task "{name}".',
         fix=f"Did you mean {' or '.join(near)}?" if near else "",
-        command=f"lbx tasks --bundle {bundle.root}",
+        command=as_command("lbx", "tasks", "--bundle", bundle.root),
     )

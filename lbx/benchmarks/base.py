@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from lbx.benchmarks.predictions import PredictionFormat
 from lbx.benchmarks.results import ScoredRun
+from lbx.commands import as_command
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
@@ -75,7 +76,7 @@ class Benchmark(ABC):
         return BundleError(
             f"The bundle at {bundle.root} does not hold {what}.",
             fix="Bundle it on a connected machine.",
-            command=f"lbx bundle {self.recipe}",
+            command=as_command("lbx", "bundle", self.recipe),
         )
 
     def official_file(self, bundle: Bundle, place: str) -> Path:

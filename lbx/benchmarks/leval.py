@@ -57,6 +57,7 @@ from lbx.benchmarks.leval_tasks import (
 )
 from lbx.benchmarks.results import ScoredRun, joined_tables
 from lbx.benchmarks.sources import JsonLines, Source, find
+from lbx.commands import as_command
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 from lbx.metrics import exam
@@ -151,7 +152,7 @@ class LEval(Benchmark):
             raise BundleError(
                 f"The bundle at {bundle.root} does not hold {place}, without which L-Eval cannot be asked with --rag.",
                 fix="Bundle it on a connected machine, beside L-Eval's data.",
-                command=f"lbx bundle {self.recipe} {RULES.recipe}",
+                command=as_command("lbx", "bundle", self.recipe, RULES.recipe),
             )
         return super().official_file(bundle, place)
 

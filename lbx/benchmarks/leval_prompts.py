@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from lbx.benchmarks.files import damaged, read_jsonl, read_text
 from lbx.benchmarks.leval_tasks import KINDS, OPEN
-from lbx.benchmarks.literals import parse_python, texts_given, values_given
+from lbx.benchmarks.literals import parse_python, texts_given, unparsed, values_given
 from lbx.benchmarks.templates import fill_format
 from lbx.records import Prompt, Sample, Truncation
 
@@ -168,7 +168,7 @@ def _branches(text: str, where: str) -> tuple[_Branch, ...]:
 def _read_branches(body: Sequence[ast.stmt], where: str) -> Iterator[_Branch]:
     match body:
         case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=said, orelse=other), *_]:
-            if (name := ast.unparse(value)) not in ("file_name", "args.metric"):
+            if (name := unparsed(value)) not in ("file_name", "args.metric"):
                 raise damaged(f"{where}, line {value.lineno}", f"{name} decides the system message")
             yield _Branch(text, name, _assigned(said, where))
             yield from _read_branches(other, where)

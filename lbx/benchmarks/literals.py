@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,32 @@ def text_of(node: ast.expr) -> str | None:
         case ast.Constant(str(text)):
             return text
         case ast.FormattedValue(value):
-            return f"\0{ast.unparse(value)}\0"
+            return f"\0{unparsed(value)}\0"
         case ast.JoinedStr(values):
             return "".join(text_of(value) or "" for value in values)
-        case ast.BinOp(left, ast.Add(), right) if (first := text_of(left)) is not None and (
-            second := text_of(right)
-        ) is not None:
-            return first + second
+        case ast.BinOp(_, ast.Add()):
+            parts = [text_of(part) for part in _summands(node)]
+            return None if None in parts else "".join(map(str, parts))
     return None
+
+
+def _summands(node: ast.expr) -> Iterator[ast.expr]:
+    """What a sum adds up, from left to right, however many there are."""
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case ast.BinOp(left, ast.Add(), right):
+                waiting += [right, left]
+            case other:
+                yield other
+
+
+def unparsed(node: ast.expr) -> str:
+    """An expression as text; "..." for one so deep that no prompt of an author has it."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return "..."
 
 
 def parse_python(text: str, where: str) -> ast.Module:

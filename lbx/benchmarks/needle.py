@@ -26,6 +26,7 @@ from typing import Any
 from lbx.benchmarks.aggregates import task_score
 from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
+from lbx.commands import as_command
 from lbx.errors import BundleError, UsageError
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
@@ -229,7 +230,7 @@ class Needle(Benchmark):
             raise UsageError(
                 f'The needle benchmark has no task "{task}" in this bundle.',
                 fix=f"It has {names}.",
-                command=f"lbx tasks --bundle {bundle.root}",
+                command=as_command("lbx", "tasks", "--bundle", bundle.root),
             )
         for length in settings.lengths:
             for index in range(settings.samples_per_cell):

@@ -26,6 +26,7 @@ from lbx.benchmarks.own_definition import (
 )
 from lbx.benchmarks.own_predictions import OwnFormat
 from lbx.benchmarks.templates import fill_format
+from lbx.commands import as_command
 from lbx.errors import BundleError, LbxError, UsageError
 from lbx.layout import Bundle
 from lbx.metrics.named import METRICS, VERSION, Asked
@@ -139,7 +140,7 @@ class OwnBenchmark(Benchmark):
             raise BundleError(
                 f"The bundle at {bundle.root} holds no task {self.name}/{name}.",
                 fix="Name a bundle that it came with.",
-                command=f"lbx tasks --bundle {bundle.root}",
+                command=as_command("lbx", "tasks", "--bundle", bundle.root),
             )
         return task
 
@@ -188,7 +189,11 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
     Raises:
         UsageError: something is wrong; says what, and where.
     """
-    with _told(UsageError, "Correct it: docs/own-benchmark.md explains every field.", f"lbx bundle {path} --dry-run"):
+    with _told(
+        UsageError,
+        "Correct it: docs/own-benchmark.md explains every field.",
+        as_command("lbx", "bundle", path, "--dry-run"),
+    ):
         definition = read_definition(path, reserved)
         for task in definition.tasks:
             data = path.parent / task.data
@@ -208,4 +213,4 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
 
 def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
     fix = "Correct the file where the bundle is made, and make the bundle again."
-    return _told(BundleError, fix, f"lbx verify {bundle.root}")
+    return _told(BundleError, fix, as_command("lbx", "verify", bundle.root))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.inputs import read_input
 
@@ -96,7 +97,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
     if data.startswith(_GZIP):
-        raise UsageError(f"{path} is packed with gzip.", fix="Unpack it first.", command=f"gunzip {path}")
+        raise UsageError(f"{path} is packed with gzip.", fix="Unpack it first.", command=as_command("gunzip", path))
     if not data.strip():
         raise wrong(str(path), "the file is empty")
     return data
@@ -122,7 +123,7 @@ def split(
         raise UsageError(
             f"{path} is one JSON array, and this format has one object on each line.",
             fix="Write it line by line first.",
-            command=f"jq -c '.[]' {path} > {path.stem}.jsonl",
+            command=f"{as_command('jq', '-c', '.[]', path)} > {as_command(Path(f'{path.stem}.jsonl'))}",
         )
     # No string in JSON holds a bare carriage return, so that one alone can only end a line, as it does in Python.
     separator = "\n" if "\n" in text else "\r"

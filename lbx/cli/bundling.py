@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lbx.cli.options import AsJson
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
+from lbx.commands import as_command
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,9 +163,10 @@ def _show_made(made: CreateResult, *, as_json: bool) -> None:
     for volume in made.volumes[1:]:
         answer(f"{volume}")
     beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")
-    believed = "--trust KEYS" if made.signature else "--allow-unsigned"
-    base = " --base DIR" if made.held_files else ""
-    note(f"Carry it across together with {beside}, then: lbx unpack {made.archive.name} --to DIR {believed}{base}")
+    believed = ["--trust", "KEYS"] if made.signature else ["--allow-unsigned"]
+    base = ["--base", "DIR"] if made.held_files else []
+    unpack = as_command("lbx", "unpack", Path(made.archive.name), "--to", "DIR", *believed, *base)
+    note(f"Carry it across together with {beside}, then: {unpack}")
 
 
 def _show_request(made: RequestResult, *, as_json: bool) -> None:
@@ -176,4 +178,5 @@ def _show_request(made: RequestResult, *, as_json: bool) -> None:
         table.add_row(line.source, line.revision[:12], line.state, line.held_commit[:12])
     stdout().print(table)
     answer(f"{made.file}: {len(made.asked)} sources" + (f", on the base {made.base}" if made.base else ""))
-    note(f"It holds names, sizes and hashes only. Carry it out, then: lbx bundle {made.file.name} -o DIR")
+    answering = as_command("lbx", "bundle", Path(made.file.name), "-o", "DIR")
+    note(f"It holds names, sizes and hashes only. Carry it out, then: {answering}")

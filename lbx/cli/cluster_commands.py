@@ -16,6 +16,7 @@ from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryEmpty, RetryFai
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
+from lbx.commands import as_command
 from lbx.errors import LbxError, UsageError
 from lbx.processes import find_tool, python_command
 
@@ -173,7 +174,7 @@ def submit_slurm(
         answer_json(json.dumps(told | {"shards": len(plan.shards), "runs": plan.runs}))
         return
     answer(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
-    note(f"To follow them: lbx status {folder.root}")
+    note(f"To follow them: {as_command('lbx', 'status', folder.root)}")
 
 
 @submit.command("kubernetes")
@@ -240,7 +241,10 @@ def submit_kubernetes(
     file.write_text(text + "\n", "utf-8")
     folder.remember(Submitted("kubernetes"))
     answer(f"{len(plan.shards)} shards are planned in {folder.root}; nothing was submitted")
-    note(f"Next: kubectl apply -f {file}; at the end: lbx merge {folder.root}. lbx has not seen this run on a cluster.")
+    note(
+        f"Next: {as_command('kubectl', 'apply', '-f', file)}; at the end: {as_command('lbx', 'merge', folder.root)}. "
+        "lbx has not seen this run on a cluster."
+    )
 
 
 def _planned(
@@ -369,7 +373,7 @@ def merge(
         output = output or folder.results
         if not files:
             raise UsageError(
-                f"No shard of {folder.root} has written anything yet.", fix=f"See lbx status {folder.root}."
+                f"No shard of {folder.root} has written anything yet.", command=as_command("lbx", "status", folder.root)
             )
     else:
         files = sources

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, stdout
+from lbx.paths import expanded
 from lbx.processes import cores
 from lbx.version import __version__
 
@@ -153,7 +154,7 @@ def _places() -> dict[str, dict[str, Any]]:
     except OSError:  # none of the candidates can be written
         scratch = None
     home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
-    places = {"temporary files": scratch, "this folder": Path.cwd(), "hub cache": Path(home).expanduser()}
+    places = {"temporary files": scratch, "this folder": Path.cwd(), "hub cache": expanded(Path(home))}
     return {name: _place(path) for name, path in places.items()}
 
 

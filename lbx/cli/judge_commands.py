@@ -26,6 +26,7 @@ from lbx.cli.output import RunBar, answer, note, show_table
 from lbx.cli.run_commands import finish, left_in
 from lbx.cli.spec_options import takes_judge
 from lbx.cli.stopping import saying
+from lbx.commands import as_command
 
 if TYPE_CHECKING:
     from lbx.report.fitness import Fitness
@@ -67,7 +68,8 @@ def judge(
     made = with_baselines(calibrating(told) if calibrate else judge_spec(told), place)
     if save_spec is not None:
         made.settled().write(save_spec)
-        note(f"Nothing was asked. To ask it in shards: lbx submit slurm --spec {save_spec} --shards N -o DIR")
+        shards = as_command("lbx", "submit", "slurm", "--spec", save_spec, "--shards", "N", "-o", "DIR")
+        note(f"Nothing was asked. To ask it in shards: {shards}")
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
         outcomes = run(

@@ -13,6 +13,7 @@ import typer
 from lbx.cli.options import Host, Others, Port, Results, Seed, Uds
 from lbx.cli.output import note
 from lbx.cli.sites import check_web, open_site
+from lbx.commands import as_command
 from lbx.errors import StoreError, UsageError
 from lbx.visible import one_line
 
@@ -108,7 +109,9 @@ def rate(
         _collect(results, journals or [])
         return
     if journals:
-        raise UsageError("--journal is for --collect.", command=f"lbx rate {results} --collect --journal FILE")
+        raise UsageError(
+            "--journal is for --collect.", command=as_command("lbx", "rate", results, "--collect", "--journal", "FILE")
+        )
     if scale and kind is RatingKind.PAIR:
         raise UsageError("--scale is for --kind score: of two answers the better one is chosen.", fix="Leave it out.")
     check_web()
@@ -178,7 +181,7 @@ def _keep(results: Path, journal: Journal) -> None:
         moved = collected(results, journal)
     except StoreError as error:
         note(f"Every rating is safe in {journal.path}, and not yet in the results file: {error.cause}")
-        note(f"Move them later: lbx rate {results} --collect")
+        note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")
     else:
         note(f"Moved into {results}: {moved:,} ratings and revisions." if moved else "Nothing new was rated.")
 
@@ -189,6 +192,9 @@ def _collect(results: Path, journals: Sequence[Path]) -> None:
     found = collect(results, journals)
     if found.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {found.torn}.")
+    for path, raters in found.spoke_for.items():
+        who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
+        note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
     note(f"Moved into {results}: {found.ratings:,} ratings and revisions.")
 
 

@@ -11,6 +11,7 @@ import typer
 from lbx.cli import report_options as options
 from lbx.cli.options import OnlyRuns, ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.paths import part_of
 from lbx.report.board_shapes import BOARDS
@@ -107,7 +108,7 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
         raise UsageError(
             f"The report {view} reads a results file." if view else "Which results file? None is named.",
             fix="Only published figures need none: `lbx report reference`.",
-            command=f"lbx report RESULTS {view or ''}".rstrip(),
+            command=as_command("lbx", "report", "RESULTS", *([view] if view else [])),
         )
     return results, view
 

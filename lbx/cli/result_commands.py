@@ -14,6 +14,7 @@ from lbx.cli.judge_files import JUDGE_FORMATS, import_judge, score_import
 from lbx.cli.options import AsJson, Embedding, Metadata, OnlyRuns, Results, Threads, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
+from lbx.commands import as_command
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def export(
         export_ratings(results, output, set_id, rater, bundle=bundle, documents=documents, force=force, as_json=as_json)
         return
     if not runs:
-        listed = f"lbx sql {results} 'SELECT run_id, model FROM runs'"  # noqa: S608 (shown, not run)
+        listed = as_command("lbx", "sql", results, "SELECT run_id, model FROM runs")
         raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
     if official and file_format in JUDGE_FORMATS:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")

@@ -28,6 +28,7 @@ from lbx.cli.options import (
 from lbx.cli.output import RunBar, answer, answer_json, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import saying
+from lbx.commands import as_command
 from lbx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,5 +145,5 @@ def finish(
                 "more (--thinking-tokens N), or ask for less (--reasoning-effort low) or none (--no-thinking)."
             )
     if any(outcome.failures for outcome in outcomes.values()):
-        note(f"Why they failed: lbx report {output} failures")
+        note(f"Why they failed: {as_command('lbx', 'report', output, 'failures')}")
         raise typer.Exit(_EXIT_SOME_FAILED)

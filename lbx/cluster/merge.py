@@ -12,6 +12,7 @@ from typing import Any
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import Judging
 from lbx.benchmarks.summaries import Summaries
+from lbx.commands import as_command
 from lbx.database import files_of
 from lbx.engine.adding_up import add_up, add_up_completed
 from lbx.engine.planning.shards import ShardPlan
@@ -118,7 +119,8 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
             _close_runs(store, merged)
             merged.rows = merging.rows
             merged.notes += [
-                f"{journal_of(path)} has ratings that were not taken in; lbx rate {path} --collect moves them."
+                f"{journal_of(path)} has ratings that were not taken in; "
+                f"{as_command('lbx', 'rate', path, '--collect')} moves them."
                 for path in (*sources, output)
                 if journal_of(path).exists()
             ]
@@ -149,7 +151,8 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
             if name != Judging.name and (behind := _behind(store, run, name)):  # a text may hold no verdict
                 merged.notes.append(
                     f"{run}: {behind:,} answers of {name} have no score of metric version "
-                    f"{BENCHMARKS[name].metric_version}; lbx score {merged.output} --run {run} adds it."
+                    f"{BENCHMARKS[name].metric_version}; "
+                    f"{as_command('lbx', 'score', merged.output, '--run', run)} adds it."
                 )
     store.completed |= merging.completed
     add_up_completed(store, BENCHMARKS)

@@ -13,6 +13,7 @@ from lbx.benchmarks.judging import NAME as JUDGE
 from lbx.records import GroupScore, ScoredSample, TaskScore
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
 
 
@@ -55,6 +56,7 @@ def failed_rows(store: Store, run_id: str, benchmark: Benchmark, task: str) -> l
     return [scored_row(benchmark, task, row, {}) for row in store.samples(run_id, benchmark.name, task, failed=True)]
 
 
+@refusing_odd_values
 def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     """Write a run's numbers of one benchmark, task by task and over tasks, from the scores in the results file."""
     scores: dict[tuple[str, str, int], dict[str, float]] = {}
@@ -83,6 +85,7 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     adding.write_groups(tasks)
 
 
+@refusing_odd_values
 def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
     """Make anew what is made of samples of which the file knows more now: another run has told their documents, say."""
     tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]

@@ -20,6 +20,7 @@ from lbx.benchmarks.summaries import Summaries
 from lbx.errors import UsageError
 from lbx.records import Sample
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import stored_sample
 
 MARKS = ("LLM", "human")
@@ -110,6 +111,7 @@ class Found:
     empty: Counter[str] = field(default_factory=Counter)
 
 
+@refusing_odd_values
 def read_answers(store: Store, run_id: str) -> Answered:
     """What a run has answered."""
     found = Answered(run_id)

@@ -10,6 +10,7 @@ from typing import Any
 from lbx.prompts import Tokenizer
 from lbx.records import canonical_json, sha256_text
 from lbx.store import RunRow, Store
+from lbx.store.odd_values import refusing_odd_values
 
 _PROBE = (
     "The quick brown fox, aged 1,234.5 years, doesn't re-read naïve façades… \n\n\tdef f(x):\n        return x**2\n"
@@ -34,6 +35,7 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
     return sha256_text(canonical_json(tokenizer.encode(_PROBE, special=False)))
 
 
+@refusing_odd_values
 def judged_models(store: Store, run_ids: Sequence[str]) -> list[Judged]:
     """The models of runs in a results file."""
     found = []

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from lbx.commands import as_command
 from lbx.engine.selection import EVERYTHING, Selection
 from lbx.errors import BundleError, UsageError
 from lbx.records import Chunk, Sample
@@ -161,7 +162,7 @@ def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
         raise BundleError(
             f"The bundle at {bundle.root} does not hold {rules.tokenizer}, whose tokenizer measures these chunks.",
             fix="Bundle it on a connected machine, or measure them in words (--chunk-words N).",
-            command=f"lbx bundle {rules.recipe}",
+            command=as_command("lbx", "bundle", rules.recipe),
         )
     tokenizer = ChunkTokenizer(folder / "tokenizer.json")
     way = partial(split_between_words, tokenizer=tokenizer) if rules.between_words else tokenizer.split

@@ -12,6 +12,7 @@ from lbx.engine.scoring_pool import ScoringInput, ScoringPool
 from lbx.engine.similarity import Similarities
 from lbx.records import Sample, SampleKey, Score
 from lbx.store import ScoreRow, Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import set_metric_version
 
 Progress = Callable[[int, int], None]
@@ -45,6 +46,7 @@ class Rescoring:
     workers: int = 0
 
 
+@refusing_odd_values
 def rescore(
     store: Store,
     wanted: Rescoring,
@@ -94,6 +96,7 @@ def rescore(
     return done
 
 
+@refusing_odd_values
 def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     """Score a run's earlier answers where an older lbx has: a task's numbers are made of one metric version.
 

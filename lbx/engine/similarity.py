@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.records import Compared, sha256_text
 from lbx.store import Store
@@ -88,7 +89,7 @@ def _only_model(store: Store, texts: Sequence[str]) -> str | None:
         raise UsageError(
             f"{store.path} holds embeddings of several models: {', '.join(models)}.",
             fix="Say which counts with --embedding, by its card or by one of these names, before anything else.",
-            command=f"lbx score {store.path} --embedding NAME",
+            command=as_command("lbx", "score", store.path, "--embedding", "NAME"),
         )
     return models[0] if models else None
 

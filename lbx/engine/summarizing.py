@@ -12,6 +12,7 @@ from functools import partial
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.summaries import Summaries, join
+from lbx.commands import as_command
 from lbx.engine.selection import Selection
 from lbx.engine.settings import RunSettings
 from lbx.errors import BackendError
@@ -62,7 +63,8 @@ def stored(store: Store, run_id: str, summaries: Summaries, bundle: Bundle) -> C
     if missing:
         raise BackendError(
             f"{missing:,} summaries failed, and no question on their documents can be asked.",
-            fix=f"`lbx report {store.path} failures` says why; repeat the command with --retry-failed.",
+            fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` says why; repeat the command with "
+            "--retry-failed.",
         )
     return partial(_in_place, texts)
 

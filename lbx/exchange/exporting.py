@@ -14,12 +14,14 @@ from typing import Any
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.predictions import PredictionFormat, file_part
+from lbx.commands import as_command
 from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.inputs import read_input
 from lbx.paths import inside, part_of
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 _LARGEST_GROWN = 1 << 26
@@ -48,6 +50,7 @@ class _Made:
     left_out: Mapping[str, int]
 
 
+@refusing_odd_values
 def export(
     store: Store,
     format_name: str,
@@ -137,16 +140,8 @@ def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _M
     predictions = _predictions(store, form, run)
     if not predictions.files:
         return predictions
-    try:
-        scored = scored_run(store, form, run)
-        made = {place: [text] for place, text in family.result_files(scored).items()}
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        raise StoreError(
-            f"The run {run['run_id']!r} in {store.path} has scores or settings that this lbx does not make "
-            f"({type(exc).__name__}: {exc}).",
-            fix="Score it again, then export.",
-            command=f"lbx score {store.path}",
-        ) from exc
+    scored = scored_run(store, form, run)
+    made = {place: [text] for place, text in family.result_files(scored).items()}
     if not made:
         raise UsageError(
             f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run has "
@@ -178,7 +173,7 @@ def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
     if form.name in held:
         return UsageError(
             f"The run {run_id!r} has no answer to {form.name} that goes into a file: all failed, or are left out.",
-            fix=f"`lbx report {store.path} failures` says why they failed.",
+            fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` says why they failed.",
         )
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",

@@ -22,6 +22,7 @@ from lbx.exchange.judge_lines import LEVAL, NO_ANSWER, JudgedPair, number_lines,
 from lbx.exchange.naming import format_named
 from lbx.layout import Bundle
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 _WHOSE = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
@@ -43,6 +44,7 @@ _ROUNDS = f"""
 """  # noqa: S608 (our own names)
 
 
+@refusing_odd_values
 def export_judgements(
     store: Store,
     form: str,

@@ -16,6 +16,7 @@ from lbx.exchange.exporting import Exported, write_files
 from lbx.layout import Bundle
 from lbx.records import Mode, Sample
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 METRICS: Mapping[str, tuple[str, ...]] = {
@@ -26,6 +27,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
 """What the official runners call it, and which marks of questions they mean."""
 
 
+@refusing_odd_values
 def export_judged(
     store: Store, metric: str, runs: list[str], bundle: Bundle, directory: Path, *, force: bool = False
 ) -> Exported:

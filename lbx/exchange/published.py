@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lbx.benchmarks.leval import LEval
 from lbx.benchmarks.leval_tasks import published_run_id
+from lbx.commands import as_command
 from lbx.errors import BundleError
 from lbx.exchange.importing import Understood, write_predictions
 from lbx.exchange.judged import match_judged, read_judged
@@ -67,7 +68,7 @@ def _files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
         raise BundleError(
             f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
             fix=f"It holds those of {', '.join(known)}." if known else "Bundle L-Eval on a connected machine.",
-            command="" if known else f"lbx bundle {LEval.recipe}",
+            command="" if known else as_command("lbx", "bundle", LEval.recipe),
         )
     places = {part: bundle.file(f"{_PLACES[length_hint]}/{part}/{name}{_ENDING}") for part in (*_HALVES, _WHOLE)}
     halves = [path for part in _HALVES if (path := places[part])]

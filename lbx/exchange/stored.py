@@ -9,6 +9,7 @@ from typing import Any
 
 from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
 from lbx.benchmarks.results import Judged, ScoredLine, ScoredRun
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.records import ScoredSample
 from lbx.store import Store
@@ -72,7 +73,7 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         raise UsageError(
             f"No answer of the run {run['run_id']!r} to {form.name} has a score.",
             fix="Score it first.",
-            command=f"lbx score {store.path}",
+            command=as_command("lbx", "score", store.path),
         )
     file = form.file_name(label, "") if made else settings["files"][0]["name"]
     return ScoredRun(

@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lbx.errors import StoreError, UsageError
-from lbx.people.journal import Journal, row_of
+from lbx.people.journal import Journal
+from lbx.people.rating_lines import row_of
 from lbx.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet
+from lbx.store.ratings import LATEST
 from lbx.store.rows import RatingRow
 
 _MOST_COMMENT = 20_000
@@ -68,7 +70,7 @@ class Book:
         self._last = datetime.min.replace(tzinfo=UTC)
         try:
             rows = sorted(map(row_of, held), key=lambda one: (one.created_at, one.revision))
-        except (TypeError, ValueError) as exc:
+        except ValueError as exc:
             raise StoreError(
                 f"The results file holds ratings of {rating_set.set_id} that lbx did not write.",
                 fix="Rate in a results file that nothing but lbx has written to.",
@@ -76,6 +78,11 @@ class Book:
         for row in rows:
             self._enter([row])
         self._read(list(journal.records))
+        if self._last >= LATEST - timedelta(days=1):  # what is said next must come later
+            raise StoreError(
+                f"There is a rating of {rating_set.set_id} that is dated {self._last:%Y-%m-%d}.",
+                fix="Somebody planted it, or rated on a machine with a wrong clock. Delete it, then rate on.",
+            )
         self._queues = {rater: self._queue(rater) for rater in raters}
 
     def _read(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -172,7 +179,7 @@ class Book:
             for key, before in done[-1]:
                 last = self._said[key][-1]
                 value = before or replace(last, score=None, verdict=None, comment=None, seconds=None)
-                rows.append(replace(value, revision=last.revision + 1, created_at=now))
+                rows.append(replace(value, revision=len(self._said[key]), created_at=now))
             self._save(rows, undo=True)
             return self._items[rows[0].item], rows[0].shown_at or 0
 
@@ -209,7 +216,8 @@ class Book:
             text = (comment.strip() or None) if comment is not None else (last.comment if last else None)
             if held == (score, verdict, text):
                 continue
-            revision = last.revision + 1 if last else 0
+            # Not the last one's and one more: a file from elsewhere may have given that the largest number there is.
+            revision = len(self._said.get(key, ()))
             rows.append(
                 RatingRow(self.set.set_id, *key, revision, score, verdict, shown_at, text, seconds, created_at=now)
             )

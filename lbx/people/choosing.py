@@ -13,6 +13,7 @@ from lbx.errors import UsageError
 from lbx.layout import Bundle
 from lbx.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
 from lbx.records import sha256_text
+from lbx.store.odd_values import refusing_odd_values
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -28,6 +29,7 @@ _NO_ANSWERS = ("judge", "document_summaries")
 """Benchmarks whose texts are work of lbx, not answers."""
 
 
+@refusing_odd_values
 def rating_set(
     store: Store,
     runs: Sequence[str],

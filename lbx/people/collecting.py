@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lbx.errors import StoreError
-from lbx.people.journal import Journal, journal_of, read_journal, row_of
+from lbx.people.journal import Journal, journal_of, read_journal
+from lbx.people.rating_lines import is_on_scale, line_of
 from lbx.store import Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
@@ -22,10 +23,12 @@ class Collected:
     Attributes:
         ratings: rows that the file did not have.
         torn: where the piece of a line that a kill left was put; None without one.
+        spoke_for: of each journal from elsewhere, {rater: lines}. Nothing shows that they are that rater's own.
     """
 
     ratings: int
     torn: Path | None = None
+    spoke_for: Mapping[Path, Mapping[str, int]] = field(default_factory=dict)
 
 
 def collect(results: Path, others: Sequence[Path] = ()) -> Collected:
@@ -37,12 +40,17 @@ def collect(results: Path, others: Sequence[Path] = ()) -> Collected:
     Raises:
         StoreError: the file or the journal is in use, or damaged.
     """
-    elsewhere = [record for other in others for record in read_journal(other)]
+    read = {other: read_journal(other) for other in others}
+    elsewhere = [record for records in read.values() for record in records]
+    spoke_for = {
+        other: Counter(row["rater"] for record in records for row in record.get("ratings", ())[:1])
+        for other, records in read.items()
+    }
     path = journal_of(results)
     if not path.exists():
-        return Collected(_moved(results, elsewhere))
+        return Collected(_moved(results, elsewhere), spoke_for=spoke_for)
     with Journal(path) as journal:
-        return Collected(collected(results, journal, elsewhere), journal.torn)
+        return Collected(collected(results, journal, elsewhere), journal.torn, spoke_for)
 
 
 def collected(results: Path, journal: Journal, elsewhere: Iterable[Mapping[str, Any]] = ()) -> int:
@@ -57,21 +65,22 @@ def _moved(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
     items: list[RatingItemRow] = []
     ratings: list[RatingRow] = []
     for record in records:
-        try:
-            if "set" in record:
-                row = _row(RatingSetRow, record["set"])
-                sets[row.set_id] = row
-                items += [_row(RatingItemRow, item) for item in record["items"]]
-            ratings += [row_of(row) for row in record.get("ratings", ())]
-        except (KeyError, TypeError, ValueError) as exc:
+        line = line_of(record)
+        if line.set:
+            sets[line.set.set_id] = line.set
+            items += line.items
+        ratings += line.ratings
+    for row in ratings:
+        if row.set_id not in sets:
+            raise StoreError(f"A journal does not say what its set {row.set_id} is: its first lines are missing.")
+        if not is_on_scale(row, sets[row.set_id]):
             raise StoreError(
-                "A journal has a line that this lbx does not know.", fix="Use the lbx that wrote it."
-            ) from exc
-    used = {row.set_id for row in ratings}
-    if missing := used - sets.keys():
-        raise StoreError(f"A journal does not say what its set {sorted(missing)[0]} is: its first lines are missing.")
+                f"A journal has a rating of {row.rater!r} that is not on the scale of {row.set_id}: {row.score:g}.",
+                fix="lbx never writes such a line: leave that journal out.",
+            )
     if not ratings:
         return 0
+    used = {row.set_id for row in ratings}
     with Store(results) as store:
         return write_ratings(
             store,
@@ -79,11 +88,3 @@ def _moved(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
             list({(row.set_id, row.item): row for row in items if row.set_id in used}.values()),
             ratings,
         )
-
-
-def _row(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    known = {column.name for column in fields(kind)}
-    kept = {name: value for name, value in values.items() if name in known}
-    if "created_at" in kept:
-        kept["created_at"] = datetime.fromisoformat(kept["created_at"]).replace(tzinfo=UTC)
-    return kind(**kept)

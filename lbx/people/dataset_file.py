@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.inputs import open_input
 from lbx.people.pairs import Line
@@ -63,7 +63,7 @@ def _checked(path: Path, number: int, data: bytes) -> int:
         line = Line(data.decode())
         if number == 1 and line.raw.lstrip("\ufeff \t\r").startswith("["):
             why = "it begins a JSON array, and a dataset has an object on each line"
-            command = f"jq -c '.[]' {shlex.quote(str(path))} > {shlex.quote(f'{path.stem}.lines.jsonl')}"
+            command = f"{as_command('jq', '-c', '.[]', path)} > {as_command(Path(f'{path.stem}.lines.jsonl'))}"
             raise UsageError(f"{path}, line 1: {why}.", fix=_CORRECT, command=command)
         return len(line.pairs())
     except UnicodeDecodeError as exc:

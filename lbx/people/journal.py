@@ -9,29 +9,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
-import math
 import os
 import stat
 import threading
 from collections.abc import Mapping
-from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from lbx.errors import StoreError
 from lbx.paths import sync_folder
-from lbx.people.sets import VERDICTS
-from lbx.store.rows import RatingRow, as_json
+from lbx.people.rating_lines import line_of, record_of
+from lbx.store.rows import as_json
 
 _OWN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 """A link in a shared folder might lead what people say into a file of somebody's choice."""
-_COLUMNS = {column.name for column in fields(RatingRow)}
-_TEXTS = ("set_id", "rater", "run_id", "against_run_id")
-_COUNTS = ("item", "iteration", "against_iteration", "revision")
-_MOST = 2**31
 
 
 def journal_of(results: Path) -> Path:
@@ -86,11 +78,18 @@ class Journal:
         self.torn = torn
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line. When this returns, it is on the disk.
+        """Add a line. When this returns, it is on the disk, and will be read again.
 
         Raises:
             StoreError: it is not, and no piece of it.
         """
+        try:
+            line_of(record)
+        except ValueError as exc:
+            raise StoreError(
+                "This cannot be saved: a number or a date in it is beyond all bounds.",
+                fix="Nothing of it was saved; all before it was. Look at this machine's clock.",
+            ) from exc
         line = as_json(record).encode() + b"\n"
         with self._lock:
             try:
@@ -175,7 +174,7 @@ def _write(file: int, line: bytes) -> None:
 def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(held.splitlines(), 1):
-        record = _record(line)
+        record = record_of(line)
         if record is None:
             raise StoreError(
                 f"Line {number} of {path} is no line that lbx wrote: the file is damaged.",
@@ -183,36 +182,3 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
             )
         found.append(record)
     return found
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-        if not record.keys() & {"set", "ratings"}:
-            return None
-        for row in record.get("ratings", ()):
-            row_of(row)
-        if "set" in record and not isinstance(record["set"]["set_id"], str):
-            return None
-        return record if all(isinstance(item["item"], int) for item in record.get("items", ())) else None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def row_of(values: Mapping[str, Any]) -> RatingRow:
-    """A row as a journal or a table has it. Raises TypeError, ValueError, KeyError: it is none."""
-    created = values["created_at"]
-    time = created if isinstance(created, datetime) else datetime.fromisoformat(created)
-    kept = {name: value for name, value in values.items() if name in _COLUMNS}
-    row = RatingRow(**{**kept, "created_at": (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)})
-    counts = [getattr(row, name) for name in _COUNTS] + ([] if row.shown_at is None else [row.shown_at])
-    texts = [*(getattr(row, name) for name in _TEXTS), row.comment or ""]
-    numbers = [one for one in (row.score, row.seconds) if one is not None]
-    if not (
-        all(type(one) is int and 0 <= one < _MOST for one in counts)
-        and all(type(one) is str for one in texts)
-        and row.verdict in (None, *VERDICTS)
-        and all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
-    ):
-        raise ValueError("no rating")
-    return row

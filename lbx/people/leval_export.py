@@ -15,11 +15,13 @@ from lbx.people.leval_files import RatedDocument, fields, official_files, page_o
 from lbx.people.leval_ratings import PAGE_ROW, bundled
 from lbx.records import sha256_text
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import stored_sample
 
 _GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
 
 
+@refusing_odd_values
 def export_ratings(
     store: Store, set_id: str | None, rater: str | None, *, bundle: Bundle | None = None, documents: Path | None = None
 ) -> dict[str, str]:

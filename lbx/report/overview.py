@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lbx.commands import as_command
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
@@ -191,9 +191,9 @@ def _opinions(store: Store) -> list[str]:
 
 def _more(results: Path, board: Table, opinions: Sequence[str]) -> Sheet:
     """The commands that show more."""
-    file = shlex.quote(str(results))
+    report = as_command("lbx", "report", results)
     views = ["task_scores", "paper", "board", "guards", "failures", "length_curve"]
     runs = dict.fromkeys(row["run_id"] for row in board.dicts())
     views += [*(["comparison"] if len(runs) > 1 else []), *opinions]
-    notes = [f"More: lbx report {file} {' | '.join(views)}", f"A page: lbx report {file} --format html -o report.html"]
+    notes = [f"More: {report} {' | '.join(views)}", f"A page: {report} --format html -o report.html"]
     return Sheet("", [], [], notes)

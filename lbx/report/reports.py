@@ -12,6 +12,7 @@ from lbx.report.board_shapes import BOARDS
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES
 from lbx.report.shapes import ALL, Report, Wanted
+from lbx.store.odd_values import refusing_odd_values
 
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
     from pathlib import Path
@@ -38,6 +39,7 @@ def summary() -> str:
     return ", ".join([*(name for name in REPORTS if name not in BOARDS), f"{BOARD} (or one table of it)"])
 
 
+@refusing_odd_values
 def read(store: Store | None, name: str, wanted: Wanted = ALL, among: Collection[str] = ()) -> Table:
     """One report's rows, and what the runs that they name are called; ``reference`` can do without a store.
 
@@ -85,6 +87,7 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
     return f"{rows}{where} ORDER BY {report.order}", [*runs] * len(report.run_columns)
 
 
+@refusing_odd_values
 def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
     from lbx.report.cells import INTERVAL_COLUMNS

@@ -15,6 +15,7 @@ from lbx.backends import resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
+from lbx.commands import as_command
 from lbx.engine.executors import Executor, LocalExecutor
 from lbx.engine.jobs import JobSize
 from lbx.engine.offline import offline
@@ -310,7 +311,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, l
     halves = ", ".join(of_embedding(run.tasks))
     if not halves:
         return
-    command = f"lbx score {output} --embedding CARD --bundle {run.bundle.root}"
+    command = as_command("lbx", "score", output, "--embedding", "CARD", "--bundle", run.bundle.root)
     if run.spec.embedding is None:
         log.info(f"{halves}: scored in part, without an embedding model. To add it: {command}")
         return

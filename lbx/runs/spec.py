@@ -16,6 +16,7 @@ from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
+from lbx.paths import expanded
 from lbx.records import key_values
 from lbx.retrieval import BM25
 
@@ -203,7 +204,7 @@ class RunSpec:
 
 def full_path(model: str) -> str:
     """Where the card, file or folder lies that ``resolve_model`` takes a name for; the name itself, where none does."""
-    path, card = Path(model).expanduser(), CARDS / f"{model}.toml"
+    path, card = expanded(Path(model)), CARDS / f"{model}.toml"
     found = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
     return str(found.absolute()) if found.exists() else model
 

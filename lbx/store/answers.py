@@ -9,6 +9,7 @@ from typing import Any
 
 from lbx.errors import UsageError
 from lbx.records import SampleKey
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import Table
 from lbx.store.store import Store
 
@@ -133,6 +134,7 @@ def count_answers(store: Store, choice: Choice) -> int:
     return int(store.query(f"SELECT count(*) {found}", parameters).rows[0][0])
 
 
+@refusing_odd_values
 def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
     """The answer at a place of the list, from 0, or None behind its end."""
     found, parameters = choice.found()
@@ -182,6 +184,7 @@ def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], 
     return judged, rated
 
 
+@refusing_odd_values
 def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
     """Each run's answers to one sample.
 

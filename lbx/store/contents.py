@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 
 from lbx.errors import StoreError
+from lbx.store.columns import refuse_other_columns
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.views import VIEWS
 
@@ -39,6 +40,7 @@ def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: P
             f"{path} holds {what}, which lbx never makes: whoever made the file may want more than to be read.",
             fix="Do not trust it. Keep what you add in a file of your own, and attach this one there.",
         )
+    refuse_other_columns(connection, database, path)
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int | None:

@@ -8,6 +8,7 @@ come together from two places.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,9 @@ from lbx.store import opinions
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, Table
 from lbx.store.store import Store
+
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""When anybody can have rated: at or after the one, before the other."""
 
 TABLES = ("rating_sets", "rating_items", "ratings")
 _KEYS = {"rating_sets": ("set_id",), "rating_items": ("set_id", "item")}
@@ -97,10 +101,19 @@ def _refuse_other(
 
 def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[object]) -> None:
     connection.execute(f"CREATE OR REPLACE TEMP TABLE lbx_said AS {rows}", list(parameters))
+    odd = connection.execute(
+        "SELECT rater, set_id, created_at::VARCHAR FROM lbx_said WHERE created_at < ? OR created_at >= ? LIMIT 1",
+        [time.replace(tzinfo=None) for time in (EARLIEST, LATEST)],
+    ).fetchone()
+    if odd:
+        raise StoreError(
+            "A rating of {!r} in the set {} is dated {}, when nobody can have rated.".format(*odd),
+            fix="lbx never writes such a row: leave that file out.",
+        )
     # The union holds every old row of these questions, so that new numbers replace all old ones.
     connection.execute(
         f"""
-        INSERT OR REPLACE INTO ratings BY NAME
+        CREATE OR REPLACE TEMP TABLE lbx_numbered AS
         SELECT * EXCLUDE (had, said), row_number() OVER (PARTITION BY {_SAID_OF} ORDER BY created_at, had) - 1
                    AS revision
         FROM (
@@ -113,7 +126,13 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
         )
         """
     )
-    connection.execute("DROP TABLE lbx_said")
+    connection.execute("INSERT OR REPLACE INTO ratings BY NAME FROM lbx_numbered")
+    # But those behind a gap, which lbx leaves none of: the last of them would count.
+    connection.execute(
+        f"DELETE FROM ratings WHERE ({_SAID_OF}) IN (SELECT ({_SAID_OF}) FROM lbx_said) "
+        f"AND ({_SAID_OF}, revision) NOT IN (SELECT ({_SAID_OF}, revision) FROM lbx_numbered)"
+    )
+    connection.execute("DROP TABLE lbx_said; DROP TABLE lbx_numbered")
 
 
 def _count(connection: duckdb.DuckDBPyConnection) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import RunRow, as_json, identity, unequal
 from lbx.store.store import Store
 
@@ -75,6 +76,7 @@ def settings_earlier(run: RunRow) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None or name not in (*earlier, WHOLE)}
 
 
+@refusing_odd_values
 def take_up(store: Store, run: RunRow, names: Sequence[str], earlier: str = "") -> tuple[RunRow, list[str]]:
     """The run under the name that it has in the file, or that it gets there.
 

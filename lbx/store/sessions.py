@@ -10,6 +10,7 @@ from typing import Any
 
 from lbx.errors import UsageError
 from lbx.store.inserting import insert
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import RunRow, SessionRow
 from lbx.store.store import Store
 
@@ -104,6 +105,7 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
     raise UsageError(f"{path} {said}.", fix=f"Name one with --run: {', '.join(found)}.")
 
 
+@refusing_odd_values
 def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     """The newest sessions that ran the same model with the same options, on the same hardware and as many workers."""
     table = store.query(
@@ -133,6 +135,7 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     return History(sessions, **totals, wall_s=wall_s, prefill=prefill, decode=decode)
 
 
+@refusing_odd_values
 def answer_lengths(store: Store, run: RunRow) -> dict[str, float]:
     """{task: mean tokens of an answer} of this model, asked in this way."""
     table = store.query(

@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from lbx.commands import as_command
 from lbx.database import RESULTS, attach, files_of
 from lbx.errors import StoreError
 from lbx.records import SampleKey
@@ -172,7 +173,7 @@ class Store:
             raise StoreError(
                 f"{self.path} was written by an older lbx (tables version {version} of {len(MIGRATIONS)}).",
                 fix="Bring it up to date once; nothing in it is lost.",
-                command=f"lbx score {self.path}",
+                command=as_command("lbx", "score", self.path),
             )
         elif not todays:
             self._make_views(self._connection, "TEMP ")  # the file's own may be an older lbx's

@@ -8,6 +8,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from lbx.commands import as_command
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -33,7 +35,7 @@ class Place:
     def tunnel(self) -> str:
         """What brings it to another machine's browser."""
         there = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
-        return f"ssh -L {self.port}:{there} {_user()}@{socket.gethostname()}"
+        return as_command("ssh", "-L", f"{self.port}:{there}", f"{_user()}@{socket.gethostname()}")
 
     def answers_to(self, header: str) -> bool:
         """Whether a request's Host is this place, not a name that somebody made to point here.

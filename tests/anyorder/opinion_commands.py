@@ -16,7 +16,8 @@ from lbx.errors import UsageError
 from lbx.people.book import Book, Said
 from lbx.people.choosing import rating_set
 from lbx.people.collecting import collected
-from lbx.people.journal import Journal, journal_of, row_of
+from lbx.people.journal import Journal, journal_of
+from lbx.people.rating_lines import row_of
 from lbx.store import Store
 from lbx.store.ratings import ratings_of
 

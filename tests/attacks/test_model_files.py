@@ -68,6 +68,11 @@ CONFIGS: dict[str, dict[str, object]] = {
     "experts": {"num_local_experts": 10**12},
     "heads": {"num_attention_heads": 10**15},
     "a backbone's": {"vision_config": {"depth": 10**10}},
+    "a window of a million million": {"max_position_embeddings": 10**12},
+    "a window that no register holds": {"max_position_embeddings": 2**70},
+    "an endless window": {"max_position_embeddings": float("inf")},
+    "a window inside": {"text_config": {"n_positions": 2**70}},
+    "a sliding window": {"sliding_window": 2**70},
 }
 
 
@@ -184,6 +189,7 @@ def test_a_gguf_that_promises_too_much_is_refused(
     spoilt = [
         gguf_with(demo_gguf, tmp_path / "layers.gguf", b"llama.block_count", 10**9),
         gguf_with(demo_gguf, tmp_path / "heads.gguf", b"llama.attention.head_count", 4 * 10**9),
+        gguf_with(demo_gguf, tmp_path / "window.gguf", b"llama.context_length", 4 * 10**9),
     ]
     for name, data in {
         "tensors": good[:8] + struct.pack("<Q", 1 << 60) + good[16:],

@@ -66,7 +66,11 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     rate_all(path, "ann", 4)
     rate_all(other, "bob", 2)
     done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
-    assert (done.returncode, done.stderr) == (0, f"Moved into {path}: 36 ratings and revisions.\n")
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"{journal_of(other)} speaks for bob (17); nothing shows that these people wrote it.\n"
+        f"Moved into {path}: 36 ratings and revisions.\n"
+    )
     fails(Lbx()("rate", path, "--collect", "--journal", tmp_path / "none"), 1, "cannot be read")
     with journal_of(path).open("wb") as file:
         file.write(b'{"ratings"')

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.headers import MOST_TOKENS
 from lbx.errors import BackendError
 from lbx.inputs import read_input
 
@@ -15,6 +16,7 @@ _LIMIT = 64 << 20
 _COUNTED = re.compile(r"layer|head|expert|block|depth")
 _MOST = 100_000
 """Layers, heads or experts; libraries make a list of so many before they look for the first weight."""
+_LENGTHS = re.compile(r"position_embeddings$|^n_positions$|^n_ctx$|^max_seq_len$|^seq_length$|^sliding_window$")
 
 _ADAPTER = "adapter_config.json"
 _DAMAGED = "Do not trust this model; compare its files with their source's (for a bundle: lbx verify)."
@@ -33,7 +35,7 @@ def refuse_unsound(folder: Path) -> None:
             fix="Merge it into the weights (peft: merge_and_unload), and name the folder with the merged model.",
         )
     for key, value in _numbers(_read(folder / "config.json")):
-        if _COUNTED.search(key) and value > _MOST:
+        if (_COUNTED.search(key) and value > _MOST) or (_LENGTHS.search(key) and value > MOST_TOKENS):
             raise BackendError(f"{folder / 'config.json'} says {key} = {value:,}, which no model has.", fix=_DAMAGED)
     for path in sorted(folder.glob("*.index.json")):
         index = _read(path)

@@ -16,6 +16,7 @@ from lbx.backends.hf.rope import stretch
 from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import AUTO, HfOptions
+from lbx.commands import as_command
 from lbx.errors import BackendError
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
@@ -123,7 +124,7 @@ def _refuse_without_libraries(options: HfOptions) -> None:
                 f"{'quantization' if options.quantization else 'device_map'} = {option!r} needs the package "
                 f"{library}, which is not installed.",
                 fix=f"Install {library} beside lbx, or take the option out of the model card.",
-                command=f"pip install {library}",
+                command=as_command("pip", "install", library),
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
+from lbx.backends.headers import MOST_TOKENS
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize, pass_size
 from lbx.backends.llama.library import log
 from lbx.backends.llama.tokenizer import metadata
@@ -68,6 +69,11 @@ def window_of(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions
         BackendError: the card asks for more than that, without saying how the positions are to be stretched.
     """
     trained: int = llama_cpp.llama_model_n_ctx_train(model)
+    if trained > MOST_TOKENS:
+        raise BackendError(
+            f"The model file of {card.name} says that it was trained for a context of {trained:,} tokens.",
+            fix="Do not trust this file; compare it with its source's (for a bundle: lbx verify).",
+        )
     window = card.context_window or trained
     stretched = options.rope_scaling or options.rope_freq_base or options.rope_freq_scale
     if window > trained and not stretched and not options.extend_context:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lbx.errors import BackendError
+from lbx.paths import expanded
 from lbx.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
 
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
@@ -178,7 +179,7 @@ def _memory(kind: str, *parts: bytes) -> Path:
     for part in (*parts, f"{_processor()}{platform.machine()}{platform.release()}".encode()):
         digest.update(part)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "lbx" / kind / f"{digest.hexdigest()[:24]}.json"
+    return expanded(Path(base)) / "lbx" / kind / f"{digest.hexdigest()[:24]}.json"
 
 
 def _processor() -> str:

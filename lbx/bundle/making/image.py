@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from lbx.commands import as_command
 from lbx.errors import UsageError
 
 _INDEX_LIMIT = 4 << 20
@@ -40,7 +41,7 @@ def read_image(path: Path) -> list[dict[str, str]]:
         raise UsageError(
             f"{path} is not an OCI archive ({type(exc).__name__}: {exc}).",
             fix="Save the image in that format.",
-            command=f"podman save --format oci-archive -o {path} IMAGE",
+            command=as_command("podman", "save", "--format", "oci-archive", "-o", path, "IMAGE"),
         ) from exc
     if not images or not all(isinstance(image["digest"], str) for image in images):
         raise UsageError(f"{path} holds no image.", fix="Save it again.")

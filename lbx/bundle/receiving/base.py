@@ -15,6 +15,7 @@ from lbx.bundle.disk import BLOCK, read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally
+from lbx.commands import as_command
 from lbx.errors import BundleError
 from lbx.layout import BUNDLE_JSON, MANIFEST, Bundle
 
@@ -96,7 +97,7 @@ class Base:
             raise BundleError(
                 f"{source} has changed since {self._asked} was bundled; {self._delta} cannot build on it.",
                 fix="Unpack the base again, from its own archive.",
-                command=f"lbx verify {self.root}",
+                command=as_command("lbx", "verify", self.root),
             )
 
 

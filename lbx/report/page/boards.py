@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lbx.commands import as_command
 from lbx.report.board_charts import drawn
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
@@ -47,7 +48,13 @@ def _board(source: Source, name: str, found: Table, published: dict[str, int]) -
         for mark, cells in zip(marks, made.rows, strict=True)
     ]
     title, unit = _parts_of(name)
-    shown = table(title, made.columns, body, marks=runs, more=f"`lbx report FILE {name} -f csv` has all.")
+    shown = table(
+        title,
+        made.columns,
+        body,
+        marks=runs,
+        more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
+    )
     pictures = drawn(name, rows, lambda row: who[id(row)])
     small = name in ("board_longbench_relative", "board_longbench_e", "board_longbench_pro_tries")
     drawings = [charts(pictures)] if small and pictures else [figure(*one) for one in pictures]

@@ -11,7 +11,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import PurePath
 
+from lbx.commands import as_command
 from lbx.report.charts import symbol_styles
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
@@ -23,6 +25,7 @@ from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted
 from lbx.store import Store
+from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 from lbx.version import __version__
 from lbx.visible import one_line
@@ -54,6 +57,7 @@ ORDER = (
 """The reports of a whole page, in its order; those that lbx does not have are left out."""
 
 
+@refusing_odd_values
 def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = (), chars: int = CHARS) -> list[str]:
     """The page of a results file in pieces, together under 5 MB whatever is in the file.
 
@@ -154,7 +158,7 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
         "tasks": packed.tasks,
         "marks": list(answers.MARKS),
         "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
-        "lost": f"(not in this page; `lbx show {one_line(source.file)} ID --full` prints it)",
+        "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
     }
     blocks = [_data("names", json.dumps(names).replace("<", "\\u003c"))]
     blocks += [_data(f"column-{name}", column) for name, column in packed.columns.items()]

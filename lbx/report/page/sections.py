@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from lbx.commands import as_command
 from lbx.errors import UsageError
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
@@ -96,7 +97,13 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in named:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
-    shown = table(title, made.columns, body, marks=marks, more=f"`lbx report FILE {name} -f csv` has all.")
+    shown = table(
+        title,
+        made.columns,
+        body,
+        marks=marks,
+        more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
+    )
     return Html(shown + _notes(made.notes))
 
 

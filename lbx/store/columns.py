@@ -1,0 +1,122 @@
+"""What the columns of a results file hold: each its own type, and JSON of the form that lbx writes there.
+
+A file may come from anybody. Whatever reads it afterwards, SQL or Python, can take it at its word: it was looked
+through here when it was opened, and nobody writes to it meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import duckdb
+
+from lbx.errors import StoreError
+from lbx.store.migrations import MIGRATIONS
+
+_TYPE = r"((?:VARCHAR|JSON|INTEGER|BIGINT|DOUBLE|BOOLEAN|TIMESTAMP|BLOB)\b(?:\[\])?)"
+
+
+def _columns() -> Iterator[tuple[tuple[str, str], str]]:
+    steps = "".join(MIGRATIONS)
+    for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)\n\);", steps, re.DOTALL):
+        yield from (((table, name), kind) for name, kind in re.findall(rf'"?(\w+)"? {_TYPE}', body))
+    for table, name, kind in re.findall(rf'ALTER TABLE (\w+) ADD COLUMN "?(\w+)"? {_TYPE}', steps):
+        yield (table, name), kind
+
+
+TYPES: Mapping[tuple[str, str], str] = dict(_columns())
+"""{(table, column): its type}"""
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "runs": ("run_id",),
+    "samples": ("benchmark", "task", "sample_id"),
+    "generations": ("run_id", "benchmark", "task", "sample_id", "iteration"),
+    "sessions": ("run_id", "session"),
+    "rating_sets": ("set_id",),
+    "rating_items": ("set_id", "item"),
+}
+"""What names a row of the tables that have columns of JSON."""
+
+_OBJECT = "json_type({0}) = 'OBJECT'"
+_WITHIN = "len(list_filter(json_type({0}, '{1}'), lambda kind: kind NOT IN ({2}))) = 0"
+_COUNTS = f"{_OBJECT} AND {_WITHIN.format('{0}', '$.*', repr('UBIGINT'))}"
+_LIST = f"json_type({{0}}) = 'ARRAY' AND {_WITHIN}"
+_TEXTS = _LIST.format("{0}", "$[*]", repr("VARCHAR"))
+_STEPS = " AND ".join(
+    (
+        _LIST.format("{0}", "$[*]", repr("OBJECT")),
+        _WITHIN.format("{0}", "$[*].output", "'VARCHAR', 'NULL'"),
+        _WITHIN.format("{0}", "$[*].output_tokens", "'UBIGINT', 'NULL'"),
+    )
+)
+_FORMS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("settings", "hardware", "metadata", "meta", "spec"), ("an object", _OBJECT)),
+    **dict.fromkeys(("benchmark_versions", "task_samples", "unscored_samples"), ("an object of counts", _COUNTS)),
+    **dict.fromkeys(("references", "runs"), ("a list of texts", _TEXTS)),
+    "steps": ("a list of objects with texts", _STEPS),
+}
+"""{column of JSON: its form in words, and as a condition}. A column of one name has one form, whatever its table."""
+
+_DEEPEST, _MOST_DIGITS = 100, 4000
+_MANY_DIGITS = "[0-9]{1000}" * (_MOST_DIGITS // 1000)
+_PERHAPS = f"""
+    length({{text}}) - length(translate({{text}}, '[{{{{', '')) > {_DEEPEST}
+    OR (length({{text}}) >= {_MOST_DIGITS} AND regexp_matches({{text}}, '{{digits}}'))
+"""
+"""What may be nested too deeply, or hold a number too long, for Python: brackets and digits of texts count along."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
+    """Raise StoreError where a column of lbx's own, in an attached file, holds what lbx never writes there."""
+    names = {table for table, _ in TYPES}
+    held = connection.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main' ORDER BY ALL",
+        [database],
+    ).fetchall()
+    places = {table: f"{database}.main.{table}" for (table,) in held if table in names}
+    for table, place in places.items():
+        for column, kind in connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {place})").fetchall():
+            if kind != TYPES.get((table, column), kind):
+                wanted = TYPES[table, column]
+                raise _other(path, f"the column {column} of the table {table} is of type {kind}, and not {wanted}")
+            if kind == "JSON" and column in _FORMS:
+                _refuse_other_json(connection, place, table, column, path)
+
+
+def _refuse_other_json(connection: duckdb.DuckDBPyConnection, place: str, table: str, column: str, path: Path) -> None:
+    (words, form), name = _FORMS[column], f'"{column}"'
+    key = ", ".join(_KEYS.get(table, ("'?'",)))
+    odd, perhaps = f"NOT ({form.format(name)})", _PERHAPS.format(text=f"{name}::VARCHAR", digits=_MANY_DIGITS)
+    rows = connection.execute(
+        f"SELECT {odd}, {name}::VARCHAR, {key} FROM {place} WHERE {name} IS NOT NULL AND ({odd} OR {perhaps})"
+    )
+    while row := rows.fetchone():
+        is_odd, text, *of = row
+        problem = f"is not {words}" if is_odd else _problem(text)
+        if problem:
+            raise _other(path, f"{column} of the row {'/'.join(map(str, of))} in the table {table} {problem}")
+
+
+def _problem(text: str) -> str:
+    depth = deepest = 0
+    for character in re.sub(r"[^\[\]{}]", "", _STRING.sub("", text)):
+        depth += 1 if character in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST:
+        return "is nested too deeply"
+    try:
+        json.loads(text)
+    except ValueError:
+        return "holds a number that is too long"
+    return ""
+
+
+def _other(path: Path, what: str) -> StoreError:
+    return StoreError(
+        f"{path} holds what lbx never writes: {what}.",
+        fix="Do not trust the file; whoever made it can say how. Nothing of it was read.",
+    )

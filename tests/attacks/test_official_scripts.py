@@ -1,0 +1,77 @@
+"""Authors' Python files, of which lbx reads the literals, and names of homes: deep, endless, nobody's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from results_parts import lbx, refused
+
+from lbx.backends.headers import context_window
+from lbx.benchmarks.literals import read_literals, texts_given
+from lbx.errors import BundleError
+from lbx.paths import expanded
+
+Verdict = Callable[[str], None]
+
+
+def test_a_sum_of_many_is_read(verdict: Verdict) -> None:
+    text = "a = " + " + ".join(f"'{at}'" for at in range(1200))
+    assert texts_given(text, "x.py", "a") == ["".join(map(str, range(1200)))]
+    verdict("survived")
+
+
+DEEP = {
+    "a deep f-string": "a = f'{" + "(" * 150 + "x" + ")" * 150 + ".b" * 1200 + "}'",
+    "a sum in an f-string": "a = f'{" + " + ".join(["x"] * 1200) + "}'",
+    "a deep list": "a = " + "[" * 80 + "]" * 80,
+    "signs": "a = " + "-" * 1200 + "1",
+    "brackets to the right": "a = 'x'" + " + ('x'" * 90 + ")" * 90,
+    "attributes": "a = x" + ".y" * 1200,
+}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_deep_python_is_read_or_refused(tmp_path: Path, what: str, verdict: Verdict) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(DEEP[what])
+    for read in (lambda: texts_given(DEEP[what], "x.py", "a"), lambda: read_literals(path, ("a",))):
+        try:
+            read()
+        except BundleError as exc:
+            assert "x.py" in exc.cause
+    verdict("survived")
+
+
+@given(st.lists(st.tuples(st.text(max_size=4), st.booleans()), min_size=1, max_size=12))
+def test_any_sum_of_texts_is_what_python_makes_of_it(parts: list[tuple[str, bool]]) -> None:
+    source = ""
+    for text, bracketed in parts:
+        source = f"{text!r}" if not source else f"({source}) + {text!r}" if bracketed else f"{text!r} + ({source})"
+    assert texts_given(f"a = {source}", "x.py", "a") == [eval(source)]
+
+
+@pytest.mark.parametrize("value", [10**12, 2**70, -1, 0, 1.5, "5", True])
+def test_a_window_that_no_model_has_is_not_listed(tmp_path: Path, value: object, verdict: Verdict) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": value}))
+    assert context_window(tmp_path) is None
+    verdict("refused")
+
+
+def test_nobody_s_home_is_a_name_like_any_other(tmp_path: Path, verdict: Verdict) -> None:
+    name = "~nobody-of-that-name/x.toml"
+    assert expanded(Path(name)) == Path(name)
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"lbx_run": 1, "bundle": str(tmp_path), "model": name, "tasks": ["all"]}))
+    (tmp_path / "bundle").mkdir()
+    refused(lbx("run", "--spec", spec, "-o", tmp_path / "r.duckdb"))
+    refused(lbx("run", "-b", tmp_path, "-m", name, "-t", "all", "-o", tmp_path / "r.duckdb"))
+    refused(lbx("run", "-b", tmp_path, "-m", name, "-t", "all", "--ids", f"@{name}", "-o", tmp_path / "r.duckdb"))
+    card = tmp_path / "card.toml"
+    card.write_text(f'backend = "hf"\n[weights]\npath = "{name}"\n')
+    refused(lbx("run", "-b", tmp_path, "-m", card, "-t", "all", "-o", tmp_path / "r.duckdb"))
+    verdict("refused")

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lbx.inputs import require_file
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -33,11 +35,13 @@ _BATCH = 64
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that a database is made of, as far as they are there; each is worth nothing without the others.
+    """The files that a database is made of, as far as they are there; each is worth nothing without the others."""
+    return [part for part in parts_of(path) if part.is_file()]
 
-    Where ``path`` is a link they lie where it leads: DuckDB is told that place.
-    """
-    return [part for suffix in _PARTS if (part := Path(f"{path.resolve()}{suffix}")).is_file()]
+
+def parts_of(path: Path) -> list[Path]:
+    """Where the files lie that a database may be made of. Where ``path`` is a link, that is where it leads."""
+    return [Path(f"{path.resolve()}{suffix}") for suffix in _PARTS]
 
 
 def open_database(
@@ -54,7 +58,8 @@ def open_database(
         duckdb.Error: it is no database, in use, or cannot be written.
     """
     place = path.resolve()
-    connection = _locked([place, *(one.resolve() for one in beside)], scratch=f"{place}.tmp", threads=threads)
+    others = [one if one.is_relative_to("/proc/self/fd") else one.resolve() for one in beside]  # see ``outputs``
+    connection = _locked([place, *others], scratch=f"{place}.tmp", threads=threads)
     try:
         attach(connection, place, RESULTS, read_only=read_only)
         connection.execute(f"USE {RESULTS}")
@@ -93,6 +98,11 @@ def count_parquet_rows(paths: Sequence[Path]) -> int:
 def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
     import duckdb
 
+    try:
+        for path in paths:
+            require_file(path)
+    except OSError as exc:
+        raise ValueError(exc.strerror) from exc
     # DuckDB takes *, ? and [ in a name for patterns, unless each stands in brackets.
     places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve())) for path in paths]
     try:

@@ -1,15 +1,28 @@
-"""Files from outside, opened so that none of them can hold lbx up or fill its memory."""
+"""Files from outside, opened so that none of them can hold lbx up or fill its memory. Everything that lbx reads is
+opened here; ``tests/test_one_way.py`` holds the others to it, and says which few do so themselves, and why.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+from io import BufferedReader
 from pathlib import Path
+from typing import cast
+
+SMALL = 1 << 26
+"""Bytes of a file that is read as one piece and holds settings, a list, a page of text."""
+LARGE = 1 << 32
+"""Bytes of a file that is read as one piece and holds a whole run's answers."""
+
+_HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
+_BLOCK = 1 << 16
 
 
-def open_input(path: Path) -> int:
-    """A descriptor of a regular file, for reading; a FIFO of its name is not waited for.
+def open_input(path: Path, buffering: int = -1) -> BufferedReader:
+    """A regular file, for reading; a FIFO of its name is not waited for.
 
     Raises:
         OSError: it is missing, may not be read, or is something else.
@@ -18,17 +31,51 @@ def open_input(path: Path) -> int:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file, but a pipe, a folder or a device", str(path))
-    return handle
+    return cast("BufferedReader", os.fdopen(handle, "rb", buffering))
 
 
-def read_input(path: Path, limit: int | None = None) -> bytes:
+def read_input(path: Path, limit: int) -> bytes:
     """A file's bytes.
 
     Raises:
         OSError: as ``open_input``; or there are more than ``limit``.
     """
-    with os.fdopen(open_input(path), "rb") as file:
-        content = file.read(-1 if limit is None else limit + 1)
-    if limit is not None and len(content) > limit:
-        raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))
+    with open_input(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise _too_large(path, limit)
+        content = file.read(max(size, _BLOCK))
+        while len(content) <= limit and (more := file.read(_BLOCK)):  # it grows, or is the system's own and says 0
+            content += more
+    if len(content) > limit:
+        raise _too_large(path, limit)
     return content
+
+
+def read_handed(path: Path, limit: int) -> bytes:
+    """The bytes of what an option names: a file, or a pipe that lbx was started with (``/dev/stdin``, ``<(...)``).
+
+    Such a pipe is waited for, as whoever started lbx holds its other end. A FIFO in a folder is nobody's.
+
+    Raises:
+        OSError: as ``read_input``.
+    """
+    handed = _HANDED.fullmatch(str(path))
+    number = int(handed[1] or 0) if handed else -1
+    if handed is None or not stat.S_ISFIFO(os.fstat(number).st_mode):
+        return read_input(path, limit)
+    content = bytearray()
+    while block := os.read(number, _BLOCK):
+        content += block
+        if len(content) > limit:
+            raise _too_large(path, limit)
+    return bytes(content)
+
+
+def require_file(path: Path) -> None:
+    """For a file that a library opens itself. Raises OSError as ``open_input``."""
+    open_input(path).close()
+
+
+def _too_large(path: Path, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))

@@ -21,7 +21,7 @@ from typing import Any
 
 from lbx.commands import as_command
 from lbx.errors import BundleError
-from lbx.inputs import read_input
+from lbx.inputs import LARGE, SMALL, read_input
 
 BAGIT = "bagit.txt"
 BAG_INFO = "bag-info.txt"
@@ -75,12 +75,12 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the tag manifest, hex: it covers every other byte of the bundle."""
-        return hashlib.sha256((self.root / TAG_MANIFEST).read_bytes()).hexdigest()
+        return hashlib.sha256(read_input(self.root / TAG_MANIFEST, SMALL)).hexdigest()
 
     @property
     def description(self) -> dict[str, Any]:
         """bundle.json: name and sources."""
-        loaded: dict[str, Any] = json.loads((self.root / BUNDLE_JSON).read_text("utf-8"))
+        loaded: dict[str, Any] = json.loads(read_input(self.root / BUNDLE_JSON, LARGE))
         return loaded
 
     @property

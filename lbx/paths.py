@@ -1,4 +1,4 @@
-"""Names of files: those that files give, looked at here and nowhere else, and whether the disk has them."""
+"""Names of files: those that files give, looked at here and nowhere else."""
 
 from __future__ import annotations
 
@@ -34,22 +34,6 @@ def expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         return path
-
-
-def part_of(path: Path) -> Path:
-    """Where a file is written until it is whole. What lies there, perhaps a link to elsewhere, goes."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    return part
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _problem(part: str) -> str:

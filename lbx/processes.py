@@ -85,18 +85,20 @@ def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProc
     return subprocess.run([program, *command[1:]], **options)  # noqa: PLW1510 (``check`` is the caller's)
 
 
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file or folder until it is closed; False where another process has it.
-
-    True, too, on a file system without locks.
-    """
+def lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder until it is closed; False where another process has it, None where none can."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass
+        return None
     return True
+
+
+def try_lock(descriptor: int) -> bool:
+    """``lock``; True, too, on a file system without locks."""
+    return lock(descriptor) is not False
 
 
 def find_tool(name: str) -> str | None:

@@ -274,7 +274,7 @@ def _chat(table: Mapping[str, Any], card: Path) -> Chat:
             raise UsageError(f"{where} has both template and template_file.", fix="Keep one of them.")
         file = card.parent / typed(table["template_file"], str, f"{where} template_file")
         try:
-            template = file.read_text("utf-8")
+            template = read_input(file, _LIMIT).decode("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
             raise UsageError(f"{where} template_file {file} cannot be read: {exc}.") from exc
     return Chat(

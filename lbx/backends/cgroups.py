@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lbx.inputs import SMALL, read_input
+
 _UNLIMITED = 1 << 60  # version 1 writes "none" as a number near 2**63
 
 
@@ -120,6 +122,6 @@ def _words(path: Path) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "replace")
+        return read_input(path, SMALL).decode("utf-8", "replace")
     except OSError:
         return ""

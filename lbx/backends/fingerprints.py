@@ -91,7 +91,7 @@ def head_and_tail(path: Path) -> str:
     """The digest by which an earlier lbx told weights: names, sizes, first and last MiB of the files."""
     digest = hashlib.sha256()
     for file in model_files(path):
-        with os.fdopen(open_input(file), "rb") as stream:
+        with open_input(file) as stream:
             size = os.fstat(stream.fileno()).st_size
             digest.update(f"{file.name}\0{size}\0".encode("utf-8", "surrogateescape"))
             digest.update(stream.read(_HEAD))
@@ -105,7 +105,7 @@ def _look_at(path: Path, size: int, *, every: bool) -> _File:
     """What is read of a file. One that promises tensors and has no table of them is taken as one long tensor."""
     if every or path.suffix not in _WITH_TENSORS:
         return _File(path, size, size)
-    with os.fdopen(open_input(path), "rb", buffering=1 << 16) as stream:
+    with open_input(path, buffering=1 << 16) as stream:
         table = tensor_table(stream, size)
     return _File(path, size, 0, [(0, size)]) if table is None else _File(path, size, table.header, table.spans)
 
@@ -143,11 +143,9 @@ def _places(begin: int, end: int, apart: int, turn: int) -> list[Place]:
 
 def _digest(read: _Read) -> bytes:
     path, places = read
-    handle = open_input(path)
-    try:
+    with open_input(path) as file:
+        handle = file.fileno()
         if len(places) > 1 and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # what lies behind a piece is not wanted
         content = b"".join([os.pread(handle, size, offset) for offset, size in places])
-    finally:
-        os.close(handle)
     return hashlib.blake2b(content, digest_size=32).digest()

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from lbx.inputs import SMALL, open_input, read_input
+
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -35,8 +37,8 @@ def context_window(place: Path) -> int | None:
     """Tokens that the model in a .gguf file or in a folder with config.json was trained for; None: it does not say."""
     try:
         if place.is_dir():
-            return _of_config(json.loads((place / "config.json").read_text("utf-8")))
-        with place.open("rb") as file:
+            return _of_config(json.loads(read_input(place / "config.json", SMALL)))
+        with open_input(place) as file:
             return _of_gguf(file)
     except _DAMAGED:
         return None

@@ -14,6 +14,7 @@ from lbx.backends.headers import context_window
 from lbx.backends.llama.formats import format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
 from lbx.errors import LbxError
+from lbx.inputs import SMALL, read_input
 from lbx.layout import FILES, HUB, Bundle
 
 
@@ -77,8 +78,8 @@ def _in_folder(folder: Path, bundle: Bundle | None, *, cards_only: bool) -> Iter
 def is_card(path: Path) -> bool:
     """Whether a TOML file names a backend: recipes and others have none."""
     try:
-        return "backend" in tomllib.loads(path.read_text("utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return "backend" in tomllib.loads(read_input(path, SMALL).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return False
 
 

@@ -29,7 +29,7 @@ from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.tables import check_keys, from_table, typed
 from lbx.backends.text import encodable
 from lbx.errors import BackendError, PromptError, UsageError
-from lbx.inputs import read_input
+from lbx.inputs import LARGE, read_input
 from lbx.reasoning import choose_marks
 from lbx.records import Completion, Request
 from lbx.version import __version__
@@ -161,7 +161,7 @@ def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        text = read_input(path).decode("utf-8")
+        text = read_input(path, LARGE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"The table of answers {path} cannot be read: {exc}.") from exc
     pieces = list(enumerate(text.split("\n"), start=1)) if path.suffix == ".jsonl" else [(1, text)]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, TypeVarTuple
 
 from lbx.errors import BundleError
+from lbx.inputs import open_input, read_input
 
 T = TypeVar("T")
 More = TypeVarTuple("More")
@@ -94,7 +95,7 @@ def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More],
 
 def read_jsonl(path: Path) -> Iterator[DataRow]:
     """Rows of a JSON lines file. Raises BundleError."""
-    with _reading(str(path)), path.open("rb") as file:
+    with _reading(str(path)), open_input(path) as file:
         yield from _rows(_lines(file, str(path)), str(path))
 
 
@@ -107,7 +108,7 @@ def read_zip_jsonl(path: Path, member: str) -> Iterator[DataRow]:
 
 def read_json_array(path: Path) -> Iterator[DataRow]:
     """Objects of a file that is one JSON array, with never much more than one of them in memory. Raises BundleError."""
-    with _reading(str(path)), path.open("rb") as file:
+    with _reading(str(path)), open_input(path) as file:
         yield from _Array(file, str(path)).rows()
 
 
@@ -146,7 +147,7 @@ def count_keys(path: Path, key: str) -> int:
     if not path.stat().st_size:
         return 0
     needle, found = f'"{key}"'.encode(), 0
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+    with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         # find, not a pattern: over half a gigabyte it is many times faster.
         at = view.find(needle)
         while at >= 0:
@@ -161,7 +162,7 @@ def _small(path: Path) -> str:
     size = path.stat().st_size
     if size > _LIMIT:
         raise damaged(str(path), f"it has {size:,} bytes; {_LIMIT:,} is the most that is read of such a file")
-    return path.read_text("utf-8")
+    return read_input(path, _LIMIT).decode("utf-8")
 
 
 def is_zip_bomb(declared: int, size: int) -> bool:
@@ -175,7 +176,7 @@ def is_zip_bomb(declared: int, size: int) -> bool:
 
 @contextmanager
 def _unzipped(path: Path) -> Iterator[zipfile.ZipFile]:
-    with zipfile.ZipFile(path) as archive:
+    with open_input(path) as file, zipfile.ZipFile(file) as archive:
         declared, size = sum(info.file_size for info in archive.infolist()), path.stat().st_size
         if is_zip_bomb(declared, size):
             raise damaged(str(path), f"its {size:,} bytes would unpack to {declared:,}, a zip bomb ({_TOO_MUCH})")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from lbx.benchmarks.files import DataRow, damaged
 from lbx.benchmarks.sources import JsonArray, JsonLines, Source, find_parquet
+from lbx.inputs import open_input
 
 FILE = "longbench_pro.json"
 _FIELD = "secondary_task"
@@ -64,7 +65,7 @@ class Data:
         if entries is None or self.path is None:
             yield from ((at, row) for at, row in enumerate(self.source.rows()) if row.get(_FIELD, str) == task)
             return
-        with self.path.open("rb") as file:
+        with open_input(self.path) as file:
             for at, entry in enumerate(entries):
                 if entry.task == task:
                     file.seek(entry.start)
@@ -92,7 +93,7 @@ def find_data(folder: Path | None) -> Data | None:
 
 
 def _first_sign(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_input(path) as file:
         return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
@@ -112,7 +113,7 @@ def _parsed(path: Path, entry: RowSpan, content: bytes) -> DataRow:
 @lru_cache(maxsize=8)
 def _index(path: Path, changed: int, size: int) -> tuple[RowSpan, ...] | None:
     """Where the rows are; None where that cannot be told without parsing."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+    with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)
         keys = list(_keys(view))
         if len(keys) != len(spans):

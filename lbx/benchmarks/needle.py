@@ -28,6 +28,7 @@ from lbx.benchmarks.base import Benchmark
 from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
 from lbx.commands import as_command
 from lbx.errors import BundleError, UsageError
+from lbx.inputs import SMALL, read_input
 from lbx.layout import Bundle
 from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 
@@ -114,7 +115,7 @@ class NeedleSettings:
             return cls()
         fix = "Correct the file where the bundle is made, and make the bundle again."
         try:
-            loaded = tomllib.loads(path.read_text("utf-8"))
+            loaded = tomllib.loads(read_input(path, SMALL).decode("utf-8"))
         except (ValueError, RecursionError, OSError) as exc:
             raise BundleError(f"{path} cannot be read as TOML: {exc}.", fix=fix) from exc
         known = {field.name for field in fields(cls)}

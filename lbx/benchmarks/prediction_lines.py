@@ -14,7 +14,7 @@ from typing import Any
 
 from lbx.commands import as_command
 from lbx.errors import UsageError
-from lbx.inputs import read_input
+from lbx.inputs import LARGE, read_input
 
 _GZIP = b"\x1f\x8b"
 _LONGEST = 2**62
@@ -93,7 +93,7 @@ def read_bytes(path: Path) -> bytes:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, and this format is one file.", fix="Give the file in it.")
     try:
-        data = read_input(path)
+        data = read_input(path, LARGE)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
     if data.startswith(_GZIP):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from lbx.inputs import open_input
+
 BLOCK = 1 << 20
 """Bytes that are read, hashed and written at once."""
 
@@ -58,7 +60,7 @@ class Flusher:
 
 def read_blocks(path: Path) -> Iterator[bytes]:
     """A file's bytes in blocks of 1 MiB."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         end = BLOCK
         while True:
             read_ahead(file.fileno(), end)

@@ -17,7 +17,7 @@ from typing import IO
 from lbx.bundle.disk import Flusher
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.errors import UsageError
-from lbx.paths import sync_folder
+from lbx.outputs import new_file, sync_folder, write_whole
 
 MAX_VOLUME = 4_294_967_295
 MIN_VOLUME = 1 << 16
@@ -127,7 +127,7 @@ class VolumeWriter:
     def _next(self) -> None:
         if self._out is not None:
             self._finish()
-        self._out = (self._folder / volume_name(self._archive, len(self._done) + 1)).open("wb")
+        self._out = new_file(self._folder / volume_name(self._archive, len(self._done) + 1))
         self._flusher = Flusher(self._out.fileno())
         self._sha256, self._size = BackgroundSha256(), 0
 
@@ -172,13 +172,7 @@ def publish(
     sync_folder(out_dir)
     for path, content in ((signed, signature), (sums, render_sums(volumes))):
         if content is not None:
-            draft = folder / path.name
-            with draft.open("wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            draft.replace(path)
-    sync_folder(out_dir)
+            write_whole(path, content, sync=True)
     return [out_dir / volume.name for volume in volumes], sums
 
 

@@ -18,6 +18,7 @@ from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
 from lbx.commands import as_command
 from lbx.errors import LbxError, UsageError
+from lbx.outputs import write_whole
 from lbx.processes import find_tool, python_command
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def submit_slurm(
     spec.carried(folder.root, str(folder.root)).write(folder.spec_file)
     plan.write(folder.plan_file)
     for file, text in (("job.sh", array), ("merge.sh", merge)):
-        (folder.root / file).write_text(text, "utf-8")
+        write_whole(folder.root / file, text)
     try:
         array_id = slurm.submit(folder.root / "job.sh")
     except LbxError:
@@ -238,7 +239,7 @@ def submit_kubernetes(
     dataclasses.replace(spec, bundle=kubernetes.BUNDLE).write(folder.spec_file)
     plan.write(folder.plan_file)
     file = folder.root / "kubernetes.json"
-    file.write_text(text + "\n", "utf-8")
+    write_whole(file, text + "\n")
     folder.remember(Submitted("kubernetes"))
     answer(f"{len(plan.shards)} shards are planned in {folder.root}; nothing was submitted")
     note(

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, stdout
+from lbx.inputs import SMALL, read_input
 from lbx.paths import expanded
 from lbx.processes import cores
 from lbx.version import __version__
@@ -123,7 +124,7 @@ def _cpu() -> dict[str, Any]:
     from lbx.backends.cgroups import cpu_limit
 
     info = Path("/proc/cpuinfo")
-    text = info.read_text("utf-8") if info.is_file() else ""
+    text = read_input(info, SMALL).decode() if info.is_file() else ""
     lines = [line.partition(":") for line in text.split("\n\n", maxsplit=1)[0].splitlines()]
     fields = {name.strip(): value.strip() for name, _, value in lines}
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
@@ -141,7 +142,7 @@ def _memory() -> dict[str, int | None]:
     from lbx.backends.memory import available_bytes
 
     info = Path("/proc/meminfo")
-    lines = info.read_text("utf-8").splitlines() if info.is_file() else []
+    lines = read_input(info, SMALL).decode().splitlines() if info.is_file() else []
     total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
     limit = memory_limit()
     return {"total_bytes": total, "limit_bytes": limit.limit if limit else None, "available_bytes": available_bytes()}

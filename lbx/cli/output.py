@@ -28,7 +28,7 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from lbx.errors import LbxError, UsageError
-from lbx.paths import part_of
+from lbx.outputs import answer_file, is_plain
 from lbx.runs.listening import Listener, RunProgress
 from lbx.visible import json_escaped, one_line, visible
 
@@ -73,9 +73,7 @@ def answer(text: str) -> None:
 
 
 def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
-    """Several lines: on standard output, or in a file, whole or not at all.
-
-    Devices, pipes and links are written as they are: /dev/stdout may lead to a file, and must stay what it is.
+    """Several lines: on standard output, or in a file (``outputs.answer_file``), whole or not at all.
 
     Args:
         text: all of it, or pieces of whole lines, which are written as they come.
@@ -92,19 +90,8 @@ def _write(pieces: Iterable[str], output: Path | None) -> None:
         except BrokenPipeError:
             raise BrokenPipeError from None  # without a number, for which Typer would exit with 1
         return
-    part = part_of(output) if _is_plain(output) else output
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
-        if part != output:
-            part.replace(output)
-    finally:
-        if part != output:
-            part.unlink(missing_ok=True)
-
-
-def _is_plain(path: Path) -> bool:
-    return not path.is_symlink() and (path.is_file() or not path.exists())
+    with answer_file(output) as file:
+        file.writelines(piece.encode("utf-8") for piece in pieces)
 
 
 def check_output(output: Path | None) -> None:
@@ -117,7 +104,7 @@ def check_output(output: Path | None) -> None:
 
 def parquet_file(output: Path | None) -> Path:
     """Where a parquet file goes. Raises UsageError: nowhere, or where none can be put in place of what there is."""
-    if output is None or not _is_plain(output):
+    if output is None or not is_plain(output):
         raise UsageError("Parquet is not for terminals and pipes.", fix="Say where to write it: -o FILE.parquet.")
     return output
 

@@ -13,7 +13,7 @@ from lbx.cli.options import OnlyRuns, ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
 from lbx.commands import as_command
 from lbx.errors import UsageError
-from lbx.paths import part_of
+from lbx.outputs import whole_place
 from lbx.report.board_shapes import BOARDS
 from lbx.report.reports import BOARD, REPORTS, named
 
@@ -178,9 +178,9 @@ def _export(
 
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
-    with Store(results, read_only=True, beside=[part_of(output)], threads=1) as store:
+    with whole_place(output) as place, Store(results, read_only=True, beside=[place], threads=1) as store:
         store.use_metric_versions(versions)
-        return write_parquet(store, names[0], wanted, output)
+        return write_parquet(store, names[0], wanted, place)
 
 
 def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:

@@ -13,7 +13,7 @@ from lbx.cli.options import AsJson, OnlyRuns, Results
 from lbx.cli.output import answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.errors import LbxError, UsageError
-from lbx.paths import part_of
+from lbx.outputs import whole_file
 
 if TYPE_CHECKING:
     from lbx.runs.prompts import SentPrompt
@@ -58,14 +58,8 @@ def _write(path: Path, found: Iterator[SentPrompt]) -> int:
     """Into a file that is there when it is whole. Returns how many."""
     if path.exists():
         raise UsageError(f"{path} is there already.", fix="Choose another name, or remove it.")
-    part = part_of(path)
-    try:
-        with part.open("x", encoding="ascii") as file:
-            written = sum(bool(file.write(json.dumps(sent.to_json()) + "\n")) for sent in found)
-        part.rename(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return written
+    with whole_file(path) as file:
+        return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in found)
 
 
 def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:

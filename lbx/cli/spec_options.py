@@ -14,6 +14,7 @@ import typer
 
 from lbx.cli import options as shown
 from lbx.errors import UsageError
+from lbx.inputs import SMALL, read_handed
 from lbx.paths import expanded
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _names(text: str) -> Iterator[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = expanded(path).read_text("utf-8-sig").splitlines()
+        lines = read_handed(expanded(path), SMALL).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         reason = getattr(exc, "strerror", None) or exc
         raise UsageError(

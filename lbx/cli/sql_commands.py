@@ -12,7 +12,7 @@ import typer
 
 from lbx.cli.options import Results, SqlFormat
 from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
-from lbx.paths import part_of
+from lbx.outputs import whole_place
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -46,8 +46,8 @@ def sql(
     check_output(output)
     if output_format is SqlFormat.PARQUET:
         output = parquet_file(output)
-        with _opened(results, attached or [], part_of(output)) as store:
-            rows = export_parquet(store, query, output)
+        with whole_place(output) as place, _opened(results, attached or [], place) as store:
+            rows = export_parquet(store, query, place)
         note(f"{rows:,} rows in {output}")
         return
     with _opened(results, attached or []) as store:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from lbx.engine.planning.shards import ShardPlan, read_shards
 from lbx.errors import UsageError
+from lbx.inputs import SMALL, read_input
+from lbx.outputs import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,11 @@ class RunFolder:
         return self.logs / f"{number:04d}.out"
 
     def remember(self, submitted: Submitted) -> None:
-        self._job.write_text(json.dumps(asdict(submitted)) + "\n", "utf-8")
+        write_whole(self._job, json.dumps(asdict(submitted)) + "\n")
 
     def submitted(self) -> Submitted | None:
         """None where nothing was."""
         try:
-            return Submitted(**json.loads(self._job.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
+            return Submitted(**json.loads(read_input(self._job, SMALL)))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None

@@ -13,10 +13,11 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judging import Judging
 from lbx.benchmarks.summaries import Summaries
 from lbx.commands import as_command
-from lbx.database import files_of
 from lbx.engine.adding_up import add_up, add_up_completed
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import StoreError, UsageError
+from lbx.inputs import open_input
+from lbx.outputs import passing_folder
 from lbx.people.journal import journal_of
 from lbx.records import SampleKey
 from lbx.store import Store, opinions
@@ -107,9 +108,8 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
 def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Merged:
     held = output if output.is_file() and output.stat().st_size else None
     place = output.resolve()  # a link stays one
-    part = place.with_name(f".{place.name}.part")
-    _remove(part)
-    try:
+    with passing_folder(place) as (folder, _):
+        part = folder / place.name
         with Store(part, beside=[*sources, *([held] if held else [])]) as store:
             merging = merge_files(store, sources, held)
             merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
@@ -125,17 +125,10 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
                 if journal_of(path).exists()
             ]
             store.checkpoint()
-            with part.open("rb") as file:
+            with open_input(part) as file:
                 os.fsync(file.fileno())
             part.replace(place)  # while the old one is attached, so that nobody has written to it meanwhile
-    finally:
-        _remove(part)
     return merged
-
-
-def _remove(part: Path) -> None:
-    for file in files_of(part):
-        file.unlink()
 
 
 def _add_up(store: Store, merging: Merging, merged: Merged) -> None:

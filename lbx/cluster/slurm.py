@@ -16,6 +16,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError, UsageError
+from lbx.inputs import SMALL, read_input
 from lbx.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
 
 MARKS: Mapping[str, str] = {
@@ -206,7 +207,7 @@ class SlurmJob:
         text = ARRAY
         if self.template:
             try:
-                text = self.template.read_text("utf-8")
+                text = read_input(self.template, SMALL).decode("utf-8")
             except (OSError, UnicodeDecodeError) as exc:
                 raise UsageError(f"The template {self.template} cannot be read: {exc}.") from exc
         values = self._values(self.options.array(self.folder, self.shards))

@@ -11,6 +11,7 @@ from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
 from lbx.engine.planning.shards import ShardPlan
 from lbx.errors import LbxError
+from lbx.inputs import open_input
 from lbx.store import Store
 from lbx.store.copies import copy_database
 
@@ -88,7 +89,7 @@ def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
 
 def _last_line(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             file.seek(max(0, path.stat().st_size - 4096))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:

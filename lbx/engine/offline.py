@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lbx.errors import LbxError
+from lbx.inputs import SMALL, read_input
 
 _EVENTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"})
 
@@ -34,7 +35,7 @@ class NetworkAttemptError(LbxError):
 def network_interfaces() -> list[str]:
     """Names of this process's network interfaces other than loopback; [] inside an empty network namespace."""
     try:
-        lines = Path("/proc/self/net/dev").read_text("utf-8").splitlines()[2:]
+        lines = read_input(Path("/proc/self/net/dev"), SMALL).decode().splitlines()[2:]
     except OSError:
         return sorted(name for _, name in socket.if_nameindex() if name not in ("lo", "lo0"))
     return sorted(name for name in (line.split(":")[0].strip() for line in lines) if name != "lo")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,8 @@ from lbx.errors import LbxError, StoreError, UsageError
 from lbx.exchange.naming import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.inputs import read_input
-from lbx.paths import inside, part_of
+from lbx.outputs import write_all
+from lbx.paths import inside
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
@@ -270,22 +268,10 @@ def _refuse_existing(targets: Iterable[Path]) -> None:
 
 
 def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:
-    """All files or none: each is written beside its place first, and moved there when all are whole."""
-    parts: dict[Path, Path] = {}
-    with ExitStack() as stack:
-        try:
-            for path, pieces in targets.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                part = parts[path] = part_of(path)
-                stack.callback(part.unlink, missing_ok=True)
-                with part.open("xb") as file:
-                    file.writelines(piece.encode("utf-8", "replace") for piece in pieces)
-            for path in filter(Path.is_dir, parts):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-            for path, part in parts.items():
-                part.replace(path)
-        except OSError as exc:
-            raise LbxError(
-                f"{exc.filename or 'The export'} cannot be written: {exc.strerror or exc}.",
-                fix="Nothing was exported. Fix the cause (a full disk, a folder of somebody else's) and try again.",
-            ) from exc
+    try:
+        write_all({path: (text.encode("utf-8", "replace") for text in pieces) for path, pieces in targets.items()})
+    except OSError as exc:
+        raise LbxError(
+            f"{exc.filename or 'The export'} cannot be written: {exc.strerror or exc}.",
+            fix="Nothing was exported. Fix the cause (a full disk, a folder of somebody else's) and try again.",
+        ) from exc

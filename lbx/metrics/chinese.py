@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.errors import LbxError
+from lbx.inputs import SMALL, read_input
 from lbx.metrics.segmentation import Hmm, Lexicon, Segmenter
 
 
@@ -37,7 +38,7 @@ def _segmenter() -> Segmenter:
         raise _no_data("the package jieba is not installed")
     folder = Path(spec.submodule_search_locations[0])
     try:
-        lexicon = Lexicon((folder / "dict.txt").read_bytes().decode())
+        lexicon = Lexicon(read_input(folder / "dict.txt", SMALL).decode())
         tables = [_table(folder / "finalseg" / f"prob_{name}.py") for name in ("start", "trans", "emit")]
         return Segmenter(lexicon, Hmm(*tables))
     except (OSError, ValueError, ImportError, AttributeError, KeyError) as exc:

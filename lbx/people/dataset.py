@@ -11,9 +11,9 @@ import fcntl
 import hashlib
 import json
 import os
-import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.errors import LbxError, StoreError, UsageError
-from lbx.paths import part_of, sync_folder
+from lbx.outputs import open_kept, sync_folder, whole_file
 from lbx.people.dataset_file import opened, read, scanned, sha256
 from lbx.people.pairs import QUESTIONS, Line, Splice, spliced, undone
 
@@ -70,6 +70,7 @@ class Dataset:
         self._written: set[str] = set()
         self._shapes: dict[int, int] = {}
         try:
+            self._as_opened = self._as_it_is()
             self.entries, self._ascii, self.sha256 = scanned(path, self._file)
             if out is not None:
                 self._open_log(out)
@@ -176,6 +177,8 @@ class Dataset:
                     "Pairs of this document have come or gone since this page was shown.",
                     fix="Nothing was saved. Load the page again.",
                 )
+            if self._as_it_is() != self._as_opened:
+                raise self._other_file()
             try:
                 splices = make(self.line(place))
             except ValueError as exc:
@@ -223,6 +226,16 @@ class Dataset:
         else:
             self._changed[place] = raw
 
+    def _as_it_is(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def _other_file(self) -> UsageError:
+        return UsageError(
+            f"{self.path} has changed since it was opened here. Nothing was written.",
+            fix="Every edit before is safe. Put the file of before back, then give the same command again.",
+        )
+
     def _read_only(self) -> UsageError:
         return UsageError(f"{self.path} is open to read only.", fix="Leave --read-only out to edit.")
 
@@ -250,14 +263,12 @@ class Dataset:
             why = "is the file itself" if out.samefile(self.path) else "is there already, and was not made from it here"
             raise UsageError(f"{out} {why}; {self.path} is never written over.", fix="Choose another place: -o OUT.")
         try:
-            handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            handle = open_kept(log, os.O_RDWR, self._mode())
         except OSError as exc:
             raise UsageError(
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a place that you may write to: -o OUT."
             ) from exc
         self._log = FileIO(handle, "r+b")
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UsageError(f"{log} is no file.", fix="Move it away, or choose another place: -o OUT.")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -314,15 +325,29 @@ class Dataset:
 
     # Writing
 
+    def _mode(self) -> int:
+        """Nobody may read an edited copy, or its log, who may not read FILE; its owner may write them."""
+        return os.fstat(self._file.fileno()).st_mode & 0o666 | 0o600
+
     def pieces(self) -> Iterator[bytes]:
-        """The file as it is now."""
-        at, size = 0, os.fstat(self._file.fileno()).st_size
-        for place, entry in enumerate(self.entries):
-            if place in self._changed:
-                yield from read(self._file, at, entry.start)
-                yield self._changed[place].encode()
-                at = entry.end
-        yield from read(self._file, at, size)
+        """The file as it is now. Raises UsageError, at the end, where FILE is another by now."""
+        digest, at = hashlib.sha256(), 0
+
+        def read_to(end: int | None) -> Iterator[bytes]:
+            for piece in read(self._file, at, end):
+                digest.update(piece)
+                yield piece
+
+        for place in sorted(self._changed):
+            entry = self.entries[place]
+            yield from read_to(entry.start)
+            yield self._changed[place].encode()
+            at = entry.start
+            deque(read_to(entry.end), 0)
+            at = entry.end
+        yield from read_to(None)
+        if digest.hexdigest() != self.sha256:
+            raise self._other_file()
 
     def write(self) -> Path:
         """Write the edited file, whole or not at all. Raises LbxError: somebody changed it, or the disk is full."""
@@ -334,26 +359,19 @@ class Dataset:
                     f"{self.out} was not written by lbx as it is now, and is left alone.",
                     fix="Every edit is safe. Move that file away, then run the same command with --write.",
                 )
-            part = part_of(self.out)
             digest = hashlib.sha256()
             try:
-                with part.open("xb") as file:
+                with whole_file(self.out, mode=self._mode(), sync=True) as file:
                     for piece in self.pieces():
                         file.write(piece)
                         digest.update(piece)
-                    file.flush()
-                    os.fsync(file.fileno())
-                self._append({"written": digest.hexdigest()})
+                    self._append({"written": digest.hexdigest()})
                 self._written.add(digest.hexdigest())
-                part.replace(self.out)
-                sync_folder(self.out.parent)
             except OSError as exc:
                 raise LbxError(
                     f"{self.out} cannot be written: {exc.strerror or exc}.",
                     fix="Every edit is safe. Make room, then run the same command with --write.",
                 ) from exc
-            finally:
-                part.unlink(missing_ok=True)
         return self.out
 
 

@@ -15,6 +15,7 @@ from lbx.inputs import open_input
 from lbx.people.pairs import Line
 
 _BOM = b"\xef\xbb\xbf"
+_PIECE, _ENDLESS = 1 << 20, 1 << 62
 _CORRECT = "Nothing was changed. Correct the line first."
 
 
@@ -37,7 +38,7 @@ class Entry:
 def opened(path: Path) -> BufferedReader:
     """Raises UsageError: it is not there, or cannot be read."""
     try:
-        return os.fdopen(open_input(path), "rb")
+        return open_input(path)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
 
@@ -73,9 +74,9 @@ def _checked(path: Path, number: int, data: bytes) -> int:
         raise UsageError(f"{path}, line {number}: {exc}.", fix=_CORRECT) from exc
 
 
-def read(file: BufferedReader, start: int, end: int) -> Iterator[bytes]:
-    """A file's bytes, piece by piece."""
-    while start < end and (piece := os.pread(file.fileno(), min(1 << 20, end - start), start)):
+def read(file: BufferedReader, start: int, end: int | None) -> Iterator[bytes]:
+    """A file's bytes, piece by piece; None for all that are left."""
+    while start != end and (piece := os.pread(file.fileno(), min(_PIECE, (end or _ENDLESS) - start), start)):
         yield piece
         start += len(piece)
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +17,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from lbx.errors import StoreError
-from lbx.paths import sync_folder
+from lbx.inputs import read_handed
+from lbx.outputs import open_kept, sync_folder
 from lbx.people.rating_lines import line_of, record_of
 from lbx.store.rows import as_json
 
-_OWN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-"""A link in a shared folder might lead what people say into a file of somebody's choice."""
+_LARGEST = 1 << 28
 
 
 def journal_of(results: Path) -> Path:
@@ -64,7 +63,7 @@ class Journal:
     def _set_aside(self, piece: bytes, size: int) -> None:
         torn = self.path.with_suffix(".torn")
         try:
-            with os.fdopen(os.open(torn, os.O_WRONLY | os.O_APPEND | _OWN, 0o600), "wb") as file:
+            with os.fdopen(open_kept(torn, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
                 file.write(piece + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -127,7 +126,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         StoreError: it cannot be read, or a line is damaged.
     """
     try:
-        held = path.read_bytes()
+        held = read_handed(path, _LARGEST)
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
     return _records(held[: held.rfind(b"\n") + 1], path)
@@ -136,10 +135,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 def _locked(path: Path) -> int:
     while True:
         try:
-            file = os.open(path, os.O_RDWR | os.O_APPEND | _OWN, 0o600)
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                os.close(file)
-                raise StoreError(f"{path} is no file.", fix="It is where ratings are kept: move it away.")
+            file = open_kept(path, os.O_RDWR | os.O_APPEND, 0o600)
         except OSError as exc:
             raise StoreError(
                 f"The journal {path} cannot be written: {exc.strerror}.",

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lbx.errors import UsageError
-from lbx.inputs import read_input
+from lbx.inputs import SMALL, read_input
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 
@@ -131,7 +131,7 @@ def read_reference(path: Path) -> list[Published]:
         UsageError: the file cannot be read, has none of the shapes, or a figure in it is no number; names the line.
     """
     try:
-        return _parsed(read_input(path).decode("utf-8-sig"), str(path))
+        return _parsed(read_input(path, SMALL).decode("utf-8-sig"), str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise UsageError(f"The reference file {path} cannot be read: {getattr(exc, 'strerror', None) or exc}.") from exc
 

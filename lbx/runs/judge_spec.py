@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import Any, Self
 
 from lbx.engine.selection import SampleChoice
 from lbx.errors import UsageError
+from lbx.inputs import SMALL, read_input
+from lbx.outputs import write_whole
 from lbx.runs.spec import JUDGE_MARK, RunSpec, read_values
 from lbx.store import Store
 from lbx.store.copies import copy_database
@@ -85,8 +85,7 @@ class JudgeSpec(RunSpec):
                 copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
-            with contextlib.suppress(shutil.SameFileError):  # it may have been written there
-                shutil.copyfile(rubric, folder / Path(rubric).name)
+            write_whole(folder / Path(rubric).name, read_input(Path(rubric), SMALL))
             rubric = f"{seen_as}/{Path(rubric).name}"
         return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
 

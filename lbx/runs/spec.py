@@ -16,6 +16,7 @@ from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
+from lbx.outputs import write_whole
 from lbx.paths import expanded
 from lbx.records import key_values
 from lbx.retrieval import BM25
@@ -163,7 +164,7 @@ class RunSpec:
 
     def write(self, path: Path) -> None:
         """Into a file of its own, which ``read`` reads."""
-        path.write_text(json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
+        write_whole(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def from_json(cls, values: object, source: str) -> RunSpec:

@@ -15,6 +15,7 @@ from lbx.engine.planning.meter import RunCounts, RunMeter
 from lbx.engine.planning.outlook import Outlook
 from lbx.engine.planning.run_plan import added
 from lbx.errors import StoreError, UsageError
+from lbx.outputs import appended_file
 from lbx.records import Task
 from lbx.runs.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
@@ -40,8 +41,7 @@ def log_beside(output: Path, log: Path | None) -> Path:
     if path.is_fifo():
         raise UsageError(f"The log {path} is a pipe, and nobody may be reading it.", fix="Name a file with --log FILE.")
     try:
-        with path.open("a", encoding="utf-8"):
-            pass
+        appended_file(path).close()
         if not known:
             path.unlink()  # the run may be refused yet
     except OSError as exc:
@@ -176,8 +176,8 @@ class Watch:
         self._listener.progress(progress)
         if logged and self._log is not None:
             # A log that cannot be written any more ends no run.
-            with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
-                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(str(progress))}\n")
+            with contextlib.suppress(OSError), appended_file(self._log) as file:
+                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(str(progress))}\n".encode())
 
 
 def _begun(row: RunRow, session: int, workers: int, outlook: Outlook | None, run: int) -> SessionRow:

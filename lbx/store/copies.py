@@ -19,6 +19,8 @@ from typing import IO
 
 from lbx.database import files_of
 from lbx.errors import StoreError
+from lbx.inputs import open_input, read_input
+from lbx.outputs import open_kept, whole_file, write_whole
 from lbx.processes import try_lock
 from lbx.records import sha256_text
 from lbx.store.interrupts import uninterrupted
@@ -81,17 +83,10 @@ class Copies:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _publish(self) -> None:
-        part = self._target.with_name(f".{self._target.name}.part")
-        try:
-            self._file = self._file or self.path.open("rb", buffering=0)
-            self._file.seek(0)
-            with part.open("wb") as out:
-                shutil.copyfileobj(self._file, out, _BLOCK)
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(self._target)
-        finally:
-            part.unlink(missing_ok=True)
+        self._file = self._file or open_input(self.path, buffering=0)
+        self._file.seek(0)
+        with whole_file(self._target, sync=True) as out:
+            shutil.copyfileobj(self._file, out, _BLOCK)
         _note_copy(self.path, self._target)
 
 
@@ -139,7 +134,7 @@ def alone(target: Path) -> Iterator[None]:
     lock = target.with_name(f".{target.name}.lock")
     while True:
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = open_kept(lock, os.O_RDWR)
         except OSError as exc:
             raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
         if not try_lock(descriptor):
@@ -178,7 +173,9 @@ def _begun(target: Path, scratch: Path) -> Path:
 def copy_database(path: Path, copy: Path) -> None:
     """Copy a results file and DuckDB's log of its newest commits, which nobody writes meanwhile. Raises OSError."""
     for part in files_of(path):
-        shutil.copyfile(part, copy.with_name(copy.name + part.name.removeprefix(path.resolve().name)))
+        made = copy.with_name(copy.name + part.name.removeprefix(path.resolve().name))
+        with open_input(part) as file, whole_file(made) as out:
+            shutil.copyfileobj(file, out, _BLOCK)
 
 
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
@@ -187,7 +184,7 @@ def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
         path, copy = folder / target.name, folder / _COPIED
         if not path.is_file() or not copy.is_file():
             shutil.rmtree(folder, ignore_errors=True)
-        elif found is None and copy.read_text() == _version(target):
+        elif found is None and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target):
             found = path
             say(f"A run that was killed has left its file on this machine, {path}; this one goes on with it.")
         else:
@@ -196,7 +193,7 @@ def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
 
 
 def _note_copy(path: Path, target: Path) -> None:
-    path.with_name(_COPIED).write_text(_version(target))
+    write_whole(path.with_name(_COPIED), _version(target))
 
 
 def _version(target: Path) -> str:

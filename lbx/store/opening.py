@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.database import files_of, open_database
+from lbx.database import files_of, open_database, parts_of
 from lbx.errors import StoreError
 from lbx.inputs import open_input
 
@@ -30,8 +29,9 @@ def check_place(path: Path) -> None:
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
         )
-    if path.exists() and not path.is_file():
-        raise StoreError(f"{path} is a device or a pipe, not a results file.", fix="Give a file.")
+    for part in parts_of(path):
+        if part.exists() and not part.is_file():
+            raise StoreError(f"{part} is a device or a pipe, not a results file.", fix="Give a file.")
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
     if not (path.is_file() and path.stat().st_size):
@@ -75,7 +75,7 @@ def connect(
 def is_results_file(path: Path) -> bool:
     """Whether a file begins as DuckDB's do."""
     try:
-        with os.fdopen(open_input(path), "rb") as file:
+        with open_input(path) as file:
             return file.read(_MAGIC.stop)[_MAGIC] == b"DUCK"
     except OSError:
         return False
@@ -84,7 +84,7 @@ def is_results_file(path: Path) -> bool:
 def _refuse_other_files(path: Path) -> None:
     """DuckDB takes JSON, CSV and SQLite files for databases, too, each in its own way."""
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             start = file.read(_MAGIC.stop)
     except FileNotFoundError:
         return

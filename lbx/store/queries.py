@@ -19,7 +19,6 @@ import duckdb
 
 from lbx.database import attach_nothing, count_parquet_rows, quoted
 from lbx.errors import StoreError, UsageError
-from lbx.paths import part_of
 from lbx.store.inserting import column_type, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.opening import first_line
@@ -99,29 +98,23 @@ def count_rows(store: Store, sql: str) -> int:
 
 
 def export_parquet(store: Store, sql: str, path: Path, parameters: Sequence[object] = ()) -> int:
-    """Write a query's answer to a parquet file, complete or not at all. Returns the number of rows.
+    """Write a query's answer to a parquet file. Returns the number of rows.
 
     Args:
         store: on one thread; each further one would hold some 100,000 rows until it has written them.
-        path: ``part_of`` of it is a file that the store was given beside its own.
+        path: a file that is not there yet, and that the store was given beside its own (``outputs.whole_place``).
 
     Raises:
         StoreError: the query is none that reads, or is wrong, or the file cannot be written.
     """
     with uninterrupted():
         query = restrict(store.connection, sql)
-    part = part_of(path)
-    copy = f"COPY ({query}\n) TO {quoted(str(part))} ({_PARQUET})"
-    try:
-        with ThreadPoolExecutor(1) as aside:
-            told = _interruptibly(
-                aside, store.connection, lambda: store.connection.execute(copy, list(parameters)).fetchall()
-            )
-        rows = int(told[0][0]) if told else count_parquet_rows([part])  # a PIVOT does not tell
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return rows
+    copy = f"COPY ({query}\n) TO {quoted(str(path))} ({_PARQUET})"
+    with ThreadPoolExecutor(1) as aside:
+        told = _interruptibly(
+            aside, store.connection, lambda: store.connection.execute(copy, list(parameters)).fetchall()
+        )
+    return int(told[0][0]) if told else count_parquet_rows([path])  # a PIVOT does not tell
 
 
 def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:

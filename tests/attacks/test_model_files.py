@@ -30,11 +30,22 @@ def changed(path: Path, **values: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "model.safetensors", "chat_template.jinja", "a.model"]
+    "name",
+    [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "chat_template.jinja",
+        "a.model",
+        "vocab.tiktoken",
+        "additional_chat_templates/tools.jinja",
+    ],
 )
 def test_a_pipe_among_a_models_files_is_not_waited_for(
     name: str, small: Path, folder: Path, verdict: Callable[[str], None]
 ) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     refused(main(*plan(small, folder)), name)

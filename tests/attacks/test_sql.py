@@ -186,7 +186,9 @@ def test_parquet_is_whole_and_the_only_file(place: Path, tmp_path: Path, verdict
     out = tmp_path / "it's.parquet"
     kept = tmp_path / "kept"
     kept.write_text("kept")
-    (tmp_path / f".{out.name}.part").symlink_to(kept)
+    out.symlink_to(kept)
+    assert lbx("sql", place / "got.duckdb", "SELECT model FROM runs", "--format", "parquet", "-o", out).code == 2
+    out.unlink()
     assert lbx("sql", place / "got.duckdb", "SELECT model FROM runs", "--format", "parquet", "-o", out).code == 0
     assert duckdb.read_parquet(str(out)).fetchall() == [("model",)]
     assert kept.read_text() == "kept"

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 
 import gguf
@@ -237,7 +238,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = sharded(tmp_path / "m")
 
-    def refused(path: Path) -> int:
+    def refused(path: Path, buffering: int = -1) -> BufferedReader:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(fingerprints, "open_input", refused)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from forge import FILES, Member, forged, member, members, reseal, write
 
+from lbx import outputs
 from lbx.bundle import unpack, verify, verify_folder
-from lbx.bundle.receiving import extract
 from lbx.errors import BundleError
 from lbx.layout import Bundle
 
@@ -216,11 +216,11 @@ def test_a_sweep_from_another_namespace_takes_no_folder_that_is_in_use(
         folder = make(*arguments, **options)
         if len(swept) < 2:  # between making and locking
             swept.append(folder)
-            extract._sweep(tmp_path / "root")
+            outputs.sweep(tmp_path / "root")
         return folder
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
-    monkeypatch.setattr(extract, "_alive", lambda process: False)
+    monkeypatch.setattr(outputs, "_alive", lambda process: False)
     root = unpack(good, tmp_path / "root").root
     assert len(swept) == 2
     assert verify_folder(root).files == 3

@@ -118,8 +118,7 @@ def test_ctrl_c_ends_rows_on_their_way_and_leaves_nothing(file: Path, tmp_path: 
         [sys.executable, "-P", "-m", "lbx.cli", "sql", file, "FROM range(2_000_000_000)", "-f", "csv", "-o", "out.csv"],
         stderr=subprocess.PIPE, text=True, cwd=tmp_path,
     )  # fmt: skip
-    part = tmp_path / ".out.csv.part"
-    while process.poll() is None and not (part.exists() and part.stat().st_size):
+    while process.poll() is None and not any(part.stat().st_size for part in tmp_path.glob(".out.csv.partial-*/*")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

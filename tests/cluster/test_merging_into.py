@@ -210,7 +210,7 @@ from lbx.cluster import merge
 from lbx.store import Store
 close = Store.close
 def die(store, *_):
-    if "part" not in store.path.name:
+    if ".partial-" not in store.path.parent.name:
         return close(store)
     os.kill(os.getpid(), signal.SIGKILL)
 merge.{moment} = die

@@ -20,7 +20,6 @@ from readers import VIEWS, boards, faults
 from stored_file import File, read_file
 
 import lbx
-from lbx.paths import part_of
 from lbx.report import latex, page, papers, render
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
@@ -50,7 +49,7 @@ def _faults(path: Path, file: File, folder: Path) -> Iterator[str]:
     judges, people = said_by_judges(file), said_by_people(file)
     want = expected(file) | judges | people | opinions(judges, people)
     yield from in_views(path, file, want)
-    with Store(path, read_only=True, beside=[part_of(folder / "one.parquet")]) as store:
+    with Store(path, read_only=True, beside=[folder / "one.parquet"]) as store:
         tables = {name: read(store, name, FORCED) for name in REPORTS if name not in NOT_OF_ANSWERS}
         for name, (reader, _) in VIEWS.items():
             yield from faults(reader(f"report {name}", tables[name].dicts()), want, {})

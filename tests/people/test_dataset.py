@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,59 @@ def test_what_is_not_edited_keeps_its_bytes(file: Path, tmp_path: Path) -> None:
     )
     assert (tmp_path / "out.jsonl").read_bytes() == expected
     assert file.read_bytes() == LINES
+
+
+@pytest.mark.parametrize("change", ["in place", "cut", "appended", "in place, while it is written"])
+def test_a_file_that_changed_underneath_is_not_written(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    out = tmp_path / "out.jsonl"
+
+    def changed() -> None:
+        content = {"cut": LINES[:140], "appended": LINES + b"\n{}"}.get(change, LINES.replace(b'"r"', b'"R"'))
+        times = file.stat()
+        with file.open("r+b") as held:
+            held.write(content)
+            held.truncate()
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # as whoever hides it would
+
+    with Dataset(file, out) as dataset:
+        dataset.set(0, 1, ANSWERS, "new", 0)
+        if "while" in change:
+            pieces = dataset.pieces()
+
+            def meddled() -> Iterator[bytes]:
+                yield next(pieces)
+                changed()
+                yield from pieces
+
+            monkeypatch.setattr(dataset, "pieces", meddled)
+        else:
+            changed()
+        with pytest.raises(UsageError, match="has changed since it was opened"):
+            dataset.write()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.jsonl", "out.jsonl.edits.jsonl"]
+    file.write_bytes(LINES)
+    with Dataset(file, out) as dataset:
+        dataset.write()
+    assert out.read_bytes() == LINES.replace(b'"a1"', b'"new"')
+
+
+def test_an_edit_of_a_file_that_changed_underneath_is_refused(file: Path, tmp_path: Path) -> None:
+    with Dataset(file, tmp_path / "out.jsonl") as dataset:
+        with file.open("ab") as held:
+            held.write(b"\n")
+        with pytest.raises(UsageError, match="has changed since it was opened"):
+            dataset.set(0, 1, ANSWERS, "new", 0)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_copy_is_read_by_nobody_who_may_not_read_the_file(file: Path, tmp_path: Path, mode: int) -> None:
+    file.chmod(mode)
+    with Dataset(file, tmp_path / "out.jsonl") as dataset:
+        dataset.set(0, 1, ANSWERS, "new", 0)
+        dataset.write()
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("out.jsonl", "out.jsonl.edits.jsonl")} == {mode}
 
 
 def test_a_second_call_goes_on(file: Path, tmp_path: Path) -> None:

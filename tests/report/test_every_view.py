@@ -200,7 +200,7 @@ def test_for_programs(tables: list[tuple[str, Table]]) -> None:
 
 def test_in_parquet(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.parquet"
-    with Store(file, read_only=True, beside=[out.with_name(f".{out.name}.part")]) as store:
+    with Store(file, read_only=True, beside=[out]) as store:
         for name in ("paper", "task_scores", "failures"):
             table = read(store, name)
             assert write_parquet(store, name, Wanted(), out) == len(table.rows), name

@@ -127,7 +127,7 @@ def test_other_formats_have_it(path: Path, store: Store, tmp_path: Path) -> None
     assert {row["run_id"]: row["label"] for row in json.loads(done.stdout)} == CALLED
     out = tmp_path / "x.parquet"
     store.close()
-    with Store(path, read_only=True, beside=[out.with_name(f".{out.name}.part")]) as opened:
+    with Store(path, read_only=True, beside=[out]) as opened:
         for name in ("truncation", "guards", "paper"):
             write_parquet(opened, name, Wanted(), out)
             assert dict(duckdb.sql(f"SELECT DISTINCT run_id, label FROM '{out}'").fetchall()) == CALLED, name

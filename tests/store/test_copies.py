@@ -81,17 +81,19 @@ def test_a_run_goes_on_with_the_copy(target: Path) -> None:
 
 def test_a_copy_that_fails_is_told_and_the_last_one_says_where_the_results_are(target: Path) -> None:
     said: list[str] = []
-    in_the_way = target.with_name(f".{target.name}.part")
+    aside = target.with_name("aside")
     with pytest.raises(StoreError, match=r"could not be copied") as caught, running(target, NOW, said) as store:
         answer(store, "s1")
-        in_the_way.mkdir()
+        target.rename(aside)
+        target.mkdir()  # in the way
         answer(store, "s2")
         assert len(said) == 1 and "could not be brought up to date" in said[0]
-        assert held(target) == ["s1"]
+        assert held(aside) == ["s1"]
     (left,) = (target.parent.parent / "disk").glob("*/*.duckdb")
     assert f"They are in {left}" in str(caught.value)
     assert held(left) == ["s1", "s2"]
-    in_the_way.rmdir()
+    target.rmdir()
+    aside.rename(target)
     with running(target, 0, said):
         pass
     assert held(target) == ["s1", "s2"], "the same command takes them up"

@@ -13,7 +13,6 @@ from store_rows import fill
 
 from lbx.database import quoted
 from lbx.errors import StoreError, UsageError
-from lbx.paths import part_of
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files, restrict
@@ -73,7 +72,7 @@ def test_one_query_that_reads_is_answered(path: Path, tmp_path: Path) -> None:
 def test_what_stands_behind_a_query_ends_it(path: Path, tmp_path: Path, sql: str, bare: str) -> None:
     fill(path, "r1")
     out = tmp_path / "out.parquet"
-    with Store(path, read_only=True, beside=[part_of(out)]) as store:
+    with Store(path, read_only=True, beside=[out]) as store:
         assert restrict(store.connection, sql) == bare
         rows = all_of(store, sql)
         assert count_rows(store, sql) == export_parquet(store, sql, out) == len(rows)
@@ -100,7 +99,7 @@ def test_columns_of_one_name_are_told_apart(path: Path) -> None:
 def test_parquet_holds_the_query_or_nothing(path: Path, tmp_path: Path) -> None:
     fill(path, "r1")
     out, bad = tmp_path / "out.parquet", tmp_path / "bad.parquet"
-    with Store(path, read_only=True, beside=[part_of(out), part_of(bad)]) as store:
+    with Store(path, read_only=True, beside=[out, bad]) as store:
         assert export_parquet(store, "SELECT run_id FROM runs; ", out) == 1
         assert duckdb.sql(f"SELECT * FROM '{out}'").fetchall() == [("r1",)]
         with pytest.raises(StoreError, match="read-only"):
@@ -174,12 +173,11 @@ def test_another_version_of_the_tables_is_said(path: Path) -> None:
 _READ_ALL = """
 import sys
 from pathlib import Path
-from lbx.paths import part_of
 from lbx.store import Store
 from lbx.store.queries import asked, export_parquet
 path, out = Path(sys.argv[1]), Path(sys.argv[2])
 sql = "SELECT run_id, repeat(md5(range::VARCHAR), 150) AS text FROM generations, range(100_000)"
-with Store(path, read_only=True, beside=[part_of(out)], threads=1) as store:
+with Store(path, read_only=True, beside=[out], threads=1) as store:
     with asked(store, sql) as answer:
         rows = sum(1 for _ in answer.rows)
     written = export_parquet(store, sql, out)

@@ -32,6 +32,7 @@ from lbx.backends.sampling import left_out, recommended
 from lbx.backends.sequence_memory import LEAST_SEQUENCES
 from lbx.backends.weights import model_files
 from lbx.errors import BackendError
+from lbx.inputs import SMALL, read_input
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -211,7 +212,7 @@ def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 def _generation_config(folder: Path) -> dict[str, Any]:
     """What generation_config.json says; {} where it is missing or cannot be read."""
     try:
-        table = json.loads((folder / "generation_config.json").read_text("utf-8"))
+        table = json.loads(read_input(folder / "generation_config.json", SMALL))
     except (OSError, ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}

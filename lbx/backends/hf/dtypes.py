@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.hf.library import processor_features
 from lbx.backends.options import AUTO
+from lbx.inputs import SMALL, read_input
 
 # By which of a processor's features oneDNN, which torch's matrix products go through, multiplies a rounded format as
 # such: by what torch calls each, and by what people call it. Without one of them it converts to float32 first, which is
@@ -67,8 +68,8 @@ def multiplied_by(dtype: str, features: Collection[str]) -> str | None:
 def checkpoint_dtype(folder: Path) -> str | None:
     """What config.json says the weights are; None where it does not say, or names a format that is not computed in."""
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        config = json.loads(read_input(folder / "config.json", SMALL))
+    except (OSError, ValueError, RecursionError):
         return None  # loading says what is wrong with it
     tables = [config, config.get("text_config")] if isinstance(config, dict) else []
     named = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]

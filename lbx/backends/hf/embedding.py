@@ -27,6 +27,7 @@ from lbx.backends.options import thread_count
 from lbx.backends.text import encodable
 from lbx.backends.weights import model_files
 from lbx.errors import BackendError
+from lbx.inputs import SMALL, read_input
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors
@@ -196,7 +197,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
             fix="Name a sentence-transformers model, or set pooling (mean, last or cls) in the card.",
         )
     try:
-        modules = [(str(m["type"]), str(m["path"])) for m in json.loads(path.read_text("utf-8"))]
+        modules = [(str(m["type"]), str(m["path"])) for m in json.loads(read_input(path, SMALL))]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
         raise BackendError(
             f"{path} cannot be read: {first_line(exc)}.",

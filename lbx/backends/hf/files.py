@@ -27,8 +27,11 @@ def refuse_unsound(folder: Path) -> None:
 
     Raises:
         BackendError: config.json counts its parts in millions, an index names weights that lie elsewhere, or there is
-            an adapter; or one of them cannot be read.
+            an adapter; one of them cannot be read, or anything in the folder is a pipe, a device or a socket.
     """
+    for path in (*folder.iterdir(), *folder.glob("*/*")):  # of which libraries choose by names of their own
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise BackendError(f"{path} is not a regular file.", fix="Put the model's own file in its place.")
     if (folder / _ADAPTER).exists():  # transformers adds it where peft happens to be installed, and else leaves it out
         raise BackendError(
             f"{folder} has an adapter ({_ADAPTER}), which not every machine would add to the model.",

@@ -23,7 +23,7 @@ from lbx.backends.hf.library import first_line, out_of_memory
 from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
 from lbx.backends.hf.quantised import FORMATS, Format, require_parts
 from lbx.errors import BackendError
-from lbx.inputs import read_input
+from lbx.inputs import read_input, require_file
 
 _PLAIN = ("F16", "BF16", "F32", "F64")
 _KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
@@ -185,10 +185,8 @@ def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
 
 
 def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-    from safetensors import safe_open
-
     try:
-        with safe_open(path, "np") as file:  # checks that offsets, shapes and number formats fit together
+        with _opened(path, "np") as file:  # checks that offsets, shapes and number formats fit together
             names = list(file.keys())
             slices = [(name, file.get_slice(name)) for name in names]
             found = {name: StoredTensor(path.name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices}
@@ -198,6 +196,14 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             f"{path} cannot be read: {first_line(exc).rstrip('.')}.",
             fix="It may be cut off: copy it again (for a bundle: lbx verify).",
         ) from exc
+
+
+def _opened(path: Path, framework: str) -> Any:
+    """safetensors' own reader of a file. Raises OSError, and what it raises."""
+    from safetensors import safe_open
+
+    require_file(path)
+    return safe_open(path, framework)
 
 
 # Tensors
@@ -240,10 +246,8 @@ def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, Stored
     """bitsandbytes keeps a weight's settings in a tensor of its own."""
     if "state" not in weight.tensors:
         return weight
-    from safetensors import safe_open
-
     name = weight.tensors["state"]
-    with safe_open(folder / tensors[name].file, "np") as file:
+    with _opened(folder / tensors[name].file, "np") as file:
         try:
             state = json.loads(bytes(file.get_tensor(name).tolist()))
         except (ValueError, RecursionError):
@@ -319,11 +323,9 @@ class DenseTensors:
 
     def __enter__(self) -> dict[str, Any]:
         """{name: what gives the tensor for ``[...]``}: a weight in the ``torch.dtype``, others as they are."""
-        from safetensors import safe_open
-
         tensors = self._stored.tensors
         self._files = {
-            file: self._open.enter_context(safe_open(self._stored.folder / file, "pt"))
+            file: self._open.enter_context(_opened(self._stored.folder / file, "pt"))
             for file in sorted({tensor.file for tensor in tensors.values()})
         }
         plain = {name: self._files[tensors[name].file].get_slice(name) for name in self._stored.plain}

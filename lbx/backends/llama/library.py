@@ -20,6 +20,7 @@ from lbx.backends.llama.formats import tensor_types
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.backends.weights import shards
 from lbx.errors import BackendError
+from lbx.inputs import SMALL, open_input, read_input
 from lbx.last_words import farewell
 from lbx.visible import visible
 
@@ -105,7 +106,7 @@ def check_gguf(path: Path) -> None:
     """Raise BackendError where a file of the model (all parts of a split one) is unreadable or no GGUF file."""
     for part in shards(path):
         try:
-            with part.open("rb") as stream:
+            with open_input(part) as stream:
                 magic = stream.read(len(MAGIC))
         except OSError as exc:
             raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
@@ -223,7 +224,7 @@ def cpu_variant() -> dict[str, str]:
 def _mapped_files() -> list[str]:
     """Files that this process has mapped into memory; empty where the system has no /proc."""
     try:
-        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+        lines = read_input(Path("/proc/self/maps"), SMALL).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
     return sorted({parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6})

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lbx.errors import BackendError
+from lbx.inputs import LARGE, SMALL, read_input
+from lbx.outputs import write_whole
 from lbx.paths import expanded
 from lbx.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
 
@@ -27,6 +29,7 @@ NATIVE = "native"
 VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
 _TRIAL = Path(__file__).with_name("trial.py")
 _PATIENCE_S = 120.0
+_LIMIT = 1 << 20
 _OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "Features")
 _ITS_OWN_DEATHS = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT})
 
@@ -98,9 +101,9 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in (library, *files)]
     place = _memory("cpu-scores", repr(stats).encode())
     try:
-        known = json.loads(place.read_text("utf-8"))
+        known = json.loads(read_input(place, _LIMIT))
         return {str(file): int(known[str(file)]) for file in files}
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         done = _run("scores", library, *files)
     if done is not None and done.returncode == 0:
         found: dict[str, int] = json.loads(done.stdout)
@@ -113,10 +116,12 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
 
 def _remembered(library: Path, file: Path | None) -> Trial:
     parts = (_TRIAL, library, *library.parent.glob("libggml-base.so"), *([file] if file else []))
-    place = _memory("cpu-variants", *(part.read_bytes() for part in parts))
+    place = _memory("cpu-variants", *(read_input(part, LARGE) for part in parts))
     try:
-        return Trial(**{**json.loads(place.read_text("utf-8")), "file": str(file or "")})
-    except (OSError, ValueError, TypeError):
+        known = Trial(**{**json.loads(read_input(place, _LIMIT)), "file": str(file or "")})
+        if [type(one) for one in (known.variant, known.problem, known.tokens_per_s)] == [str, str, float]:
+            return known
+    except (OSError, ValueError, TypeError, RecursionError):
         pass  # not there, or of another version: found out again
     trial, lasting = _tried(library, file)
     if lasting:
@@ -128,9 +133,7 @@ def _remember(place: Path, found: Mapping[str, object]) -> None:
     """Where nothing can be written, the next process finds it out again."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_name(f"{place.name}.{os.getpid()}")
-        draft.write_text(json.dumps(found), "utf-8")
-        draft.replace(place)
+        write_whole(place, json.dumps(found))
     except OSError:
         return
 
@@ -184,7 +187,7 @@ def _memory(kind: str, *parts: bytes) -> Path:
 
 def _processor() -> str:
     try:
-        first = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n", maxsplit=1)[0]
+        first = read_input(Path("/proc/cpuinfo"), SMALL).decode("utf-8", "replace").split("\n\n", maxsplit=1)[0]
     except OSError:
         return platform.processor()
     fields = (line.partition(":") for line in first.splitlines())

@@ -17,6 +17,7 @@ from typing import Any
 from lbx.bundle.names import why_unsafe
 from lbx.bundle.receiving.check import read_contents
 from lbx.errors import UsageError
+from lbx.inputs import LARGE, SMALL, open_input, read_input
 from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, Bundle
 
 
@@ -96,15 +97,15 @@ def read_base(path: Path) -> BaseBundle:
         if path.is_dir():
             root = Bundle(path)
             return _of_description(root.description, root.digest, path)
-        with path.open("rb") as file:
+        with open_input(path) as file:
             is_json = file.read(1) == b"{"
         if not is_json:
             contents = read_contents(path)
             return BaseBundle(contents.name, contents.digest, contents.sources)
         manifest = path.parent.parent / TAG_MANIFEST
         in_place = path == path.parent.parent / BUNDLE_JSON and manifest.is_file()
-        digest = hashlib.sha256(manifest.read_bytes()).hexdigest() if in_place else ""
-        return _of_description(json.loads(path.read_bytes()), digest, path)
+        digest = hashlib.sha256(read_input(manifest, SMALL)).hexdigest() if in_place else ""
+        return _of_description(json.loads(read_input(path, LARGE)), digest, path)
     except (OSError, ValueError, RecursionError) as exc:
         raise UsageError(
             f"The base {path} cannot be read: {exc}.",

@@ -8,6 +8,7 @@ ETag and the size it said when the file was begun.
 from __future__ import annotations
 
 import hashlib
+import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.making.retry import AgainError, Retry, persist
 from lbx.errors import FetchError
+from lbx.inputs import SMALL, read_input
+from lbx.outputs import open_kept, write_whole
 
 if TYPE_CHECKING:
     import httpx2
@@ -167,7 +170,7 @@ class Fetcher:
         if part.exists():
             digests.read(part, report)
         if digests.count == wanted.size:
-            part.touch()
+            os.close(open_kept(part, os.O_WRONLY))  # of no bytes, perhaps
             return digests
         start = digests.count
         headers = {**wanted.headers, **({"Range": f"bytes={start}-"} if start else {})}
@@ -182,7 +185,7 @@ class Fetcher:
             if start and not _continues(response, start):
                 start, digests = 0, _Digests(wanted, wanted.size or 0)
             self._check_same(wanted, part, response, start)
-            with part.open("ab" if start else "wb") as out:
+            with os.fdopen(open_kept(part, os.O_WRONLY | (os.O_APPEND if start else os.O_TRUNC)), "wb") as out:
                 for block in response.iter_bytes():  # as it comes: what a fixed size gathers is lost in a break
                     out.write(block)
                     digests.update(block)
@@ -200,9 +203,9 @@ class Fetcher:
             raise AgainError(f"the server has {total:,} bytes, which is not the {wanted.size:,} bytes promised")
         kept = self._place(wanted, ".etag")
         if not start:
-            kept.write_text(etag, "utf-8")
+            write_whole(kept, etag)
             return
-        begun = kept.read_text("utf-8") if kept.exists() else ""
+        begun = read_input(kept, SMALL).decode("utf-8", "replace") if kept.exists() else ""
         # Servers behind one name may each have an ETag of their own; the second time the hash at the end has to do.
         if etag and begun and etag != begun and wanted.digest not in self._begun_anew:
             self._begun_anew.add(wanted.digest)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lbx.commands import as_command
 from lbx.errors import UsageError
+from lbx.inputs import open_input
 
 _INDEX_LIMIT = 4 << 20
 _NAME = "org.opencontainers.image.ref.name"
@@ -25,7 +26,7 @@ def read_image(path: Path) -> list[dict[str, str]]:
     """
     found: dict[str, Any] = {}
     try:
-        with tarfile.open(path, "r:") as tar:
+        with open_input(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 name = member.name.removeprefix("./")
                 if name in ("oci-layout", "index.json") and member.isfile() and member.size <= _INDEX_LIMIT:

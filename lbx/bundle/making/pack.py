@@ -37,7 +37,9 @@ from lbx.bundle.signing.signature import sign
 from lbx.bundle.tar import size_of_tar
 from lbx.bundle.volumes import publish, render_sums
 from lbx.errors import UsageError
+from lbx.inputs import open_input
 from lbx.layout import SBOM, TAG_MANIFEST
+from lbx.outputs import write_whole
 
 OnOutline = Callable[[Outline], None]
 Content = Fetched | HeldFile
@@ -213,6 +215,7 @@ def _line(entry: Planned) -> SourceSummary:
         files=len(entry.items),
         bytes=sum(item.size or 0 for item in entry.items),
         held_bytes=sum(item.size or 0 for item in entry.items if isinstance(item.origin, HeldFile)),
+        links=entry.links,
     )
 
 
@@ -252,7 +255,7 @@ def _names_code(entry: Planned, item: PlannedFile, file: Content) -> bool:
     """Refuse what the other side would refuse; whether it is a configuration that names code, and may."""
     unsafe = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else None
     if isinstance(file, Fetched) and wants_look(item.name):
-        with file.path.open("rb") as content:
+        with open_input(file.path) as content:
             unsafe = unsafe_inside(item.name, file.size, content)
     if unsafe is None:
         return False
@@ -273,7 +276,7 @@ def _fetch_one(item: PlannedFile, job: BundleJob, report: Callable[[int], None])
         return item.origin
     digest = hashlib.sha256(item.origin).hexdigest()
     path = job.shop.drafts / f"made-{digest}"
-    path.write_bytes(item.origin)
+    write_whole(path, item.origin)
     return Fetched(path, len(item.origin), digest)
 
 

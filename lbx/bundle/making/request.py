@@ -22,7 +22,8 @@ from lbx.bundle.making.outline import label
 from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
 from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
 from lbx.errors import UsageError
-from lbx.paths import sync_folder
+from lbx.inputs import read_input
+from lbx.outputs import write_whole
 
 _FORMAT, _VERSION = "lbx-request", 1
 _LIMIT = 512 << 20
@@ -209,9 +210,7 @@ def _kept(records: object, held: BaseBundle | None, file: Path) -> Iterable[Held
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
-        if file.stat().st_size > _LIMIT:
-            raise ValueError(f"it has more than {_LIMIT:,} bytes")  # noqa: TRY301
-        table = json.loads(file.read_bytes())
+        table = json.loads(read_input(file, _LIMIT))
         if not isinstance(table, dict) or table.get("format") != _FORMAT:
             raise ValueError("it has no such format")  # noqa: TRY301
     except (OSError, ValueError, RecursionError) as exc:
@@ -230,9 +229,6 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _write(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f".{file.name}.partial")
-        draft.write_text(text, "utf-8")
-        draft.replace(file)
-        sync_folder(file.parent)
+        write_whole(file, text, sync=True)
     except OSError as exc:
         raise UsageError(f"The request {file} cannot be written: {exc.strerror}.", fix="Give another place.") from exc

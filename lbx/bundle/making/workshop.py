@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lbx.errors import UsageError
+from lbx.outputs import open_folder
 from lbx.processes import try_lock
 
 
@@ -67,7 +68,7 @@ def _locked(parent: Path, name: str) -> Iterator[Path]:
     folder = parent / f".{name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        lock = open_folder(folder)
     except OSError as exc:
         raise UsageError(
             f"Nothing can be written to {parent}: {exc.strerror}.", fix="Give another folder with -o or --work."

@@ -17,7 +17,9 @@ from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally
 from lbx.commands import as_command
 from lbx.errors import BundleError
+from lbx.inputs import LARGE, open_input, read_input
 from lbx.layout import BUNDLE_JSON, MANIFEST, Bundle
+from lbx.outputs import new_file
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
 
@@ -67,7 +69,8 @@ class Base:
 
     @cached_property
     def _places(self) -> dict[str, str]:
-        text = (self.root / MANIFEST).read_text("utf-8", "replace") if (self.root / MANIFEST).is_file() else ""
+        there = (self.root / MANIFEST).is_file()
+        text = read_input(self.root / MANIFEST, LARGE).decode("utf-8", "replace") if there else ""
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
     def lend(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:
@@ -81,7 +84,7 @@ class Base:
         """
         source = self._files[entry.path]
         if not _clone(source, target):
-            with source.open("rb") as file, target.open("xb") as out:
+            with open_input(source) as file, new_file(target) as out:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
                 shutil.copyfileobj(file, out, BLOCK)
                 out.flush()
@@ -102,7 +105,7 @@ class Base:
 
 
 def _clone(source: Path, target: Path) -> bool:
-    with source.open("rb") as file, target.open("xb") as out:
+    with open_input(source) as file, new_file(target) as out:
         try:
             fcntl.ioctl(out.fileno(), _CLONE, file.fileno())
             os.fsync(out.fileno())

@@ -24,6 +24,7 @@ from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
+from lbx.inputs import LARGE, open_input, read_input
 from lbx.layout import TAG_MANIFEST, Bundle
 from lbx.version import __version__
 
@@ -157,7 +158,7 @@ def read_tags(root: Path, found: Iterable[str]) -> dict[str, bytes]:
     paths = [path for path in found if not path.startswith(PAYLOAD)]
     for path in paths:
         refuse_foreign_tag(path, f"{root}")
-    return {path: (root / path).read_bytes() for path in paths}
+    return {path: read_input(root / path, LARGE) for path in paths}
 
 
 def read_contents(archive: Path) -> Contents:
@@ -193,7 +194,7 @@ def _why_unsafe(path: Path, entry: ManifestEntry, allowed: frozenset[str]) -> li
         return []
     reason = why_refused(entry.path)
     if not reason and wants_look(entry.path):
-        with path.open("rb") as file:
+        with open_input(path) as file:
             unsafe = unsafe_inside(entry.path, entry.size, file)
         reason = unsafe.reason if unsafe else ""
     return [f"{entry.path} (unsafe: {reason})"] if reason else []

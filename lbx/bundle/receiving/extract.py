@@ -7,14 +7,10 @@ that the next run sweeps away.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -31,8 +27,9 @@ from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
+from lbx.inputs import SMALL, open_input, read_input
 from lbx.layout import BUNDLE_JSON, TAG_MANIFEST
-from lbx.paths import sync_folder
+from lbx.outputs import new_file, passing_folder, sweep, sync_folder
 
 _INCOMING = ".incoming"
 
@@ -92,7 +89,7 @@ def unpack(
                 verify_folder(to, progress, unsafe=unsafe)
             else:
                 to.parent.mkdir(parents=True, exist_ok=True)
-                _sweep(to)
+                sweep(to)
                 lender = _lender(reading, base, archive)
                 _require_space(to, reading.contents, lender)
                 _unpack_beside(reading, to, progress or silent, lender)
@@ -136,7 +133,7 @@ def _occupied(to: Path, contents: Contents) -> bool:
     manifest = to / TAG_MANIFEST
     if not manifest.is_file():
         raise BundleError(f"{to} exists and is not a bundle.", fix="Give a folder that does not exist yet with --to.")
-    if hashlib.sha256(manifest.read_bytes()).hexdigest() != contents.digest:
+    if hashlib.sha256(read_input(manifest, SMALL)).hexdigest() != contents.digest:
         raise BundleError(f"{to} holds another bundle.", fix="Give a folder that does not exist yet with --to.")
     return True
 
@@ -155,7 +152,7 @@ def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
 
 
 def _unpack_beside(reading: TrustedArchive, to: Path, progress: Progress, base: Base | None) -> None:
-    with _passing_folder(to) as folder:
+    with passing_folder(to) as (folder, _):
         writer = _Writer(folder)
         for path, content in reading.tags.items():
             writer.write(path, [content])
@@ -171,72 +168,6 @@ def _unpack_beside(reading: TrustedArchive, to: Path, progress: Progress, base: 
     sync_folder(to.parent)
 
 
-@contextmanager
-def _passing_folder(to: Path) -> Iterator[Path]:
-    """A locked folder beside ``to``; whatever is left of it in the end is removed."""
-    folder, lock = _locked_folder(to)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-
-
-def _locked_folder(to: Path) -> tuple[Path, int | None]:
-    """A new folder and its lock; None on a file system without locks."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=f".{to.name}.partial-{os.getpid()}-", dir=to.parent))
-        # Until it is locked, a sweep from another container may take it away, or be about to.
-        with suppress(FileNotFoundError, BlockingIOError):
-            lock = _lock(folder)
-            if lock is None or os.path.samestat(os.fstat(lock), folder.stat()):
-                return folder, lock
-
-
-def _sweep(to: Path) -> None:
-    """Remove what killed runs have left: passing folders whose process is gone and whose lock is free."""
-    pattern = re.compile(re.escape(f".{to.name}.partial-") + r"(\d+)-.*")
-    for path in sorted(to.parent.iterdir()):
-        match = pattern.fullmatch(path.name)
-        if match is None or not path.is_dir() or path.is_symlink() or _alive(int(match[1])):
-            continue
-        # In another container the process may live unseen; its lock is seen everywhere.
-        with suppress(FileNotFoundError, BlockingIOError):
-            if (lock := _lock(path)) is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _lock(folder: Path) -> int | None:
-    """A lock on ``folder`` that dies with this process; None on a file system without locks.
-
-    Raises:
-        BlockingIOError: another process has it.
-        FileNotFoundError: the folder is gone.
-    """
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
 class _Writer:
     """Writes: every file under a passing name, hashed, flushed to the disk, renamed."""
 
@@ -248,8 +179,7 @@ class _Writer:
 
     def write(self, path: str, blocks: Iterable[bytes]) -> None:
         passing = self._passing()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(passing, flags, 0o644), "wb") as out:
+        with new_file(passing, 0o644) as out:
             flusher = Flusher(out.fileno())
             try:
                 for block in blocks:  # raises at the end where the hash is wrong, before the file has its name
@@ -267,7 +197,7 @@ class _Writer:
         """A file that the base has; what is safe there may be unsafe by the name that it gets here."""
         passing = self._passing()
         base.lend(entry, passing, tally)
-        with passing.open("rb") as file:
+        with open_input(passing) as file:
             look(entry, file)
         self._settle_one(passing, entry.path)
 

@@ -187,7 +187,7 @@ class Joined:
         try:
             for path in volumes:
                 self._files.append(open_input(path))
-                self.starts.append(self.starts[-1] + os.fstat(self._files[-1]).st_size)
+                self.starts.append(self.starts[-1] + os.fstat(self._files[-1].fileno()).st_size)
         except OSError:
             self.close()
             raise
@@ -206,8 +206,8 @@ class Joined:
         number = bisect_right(self.starts, offset) - 1
         start = offset - self.starts[number]
         if size >= BLOCK:
-            read_ahead(self._files[number], start + size)
-        return os.pread(self._files[number], size, start)
+            read_ahead(self._files[number].fileno(), start + size)
+        return os.pread(self._files[number].fileno(), size, start)
 
     def blocks(self, offset: int, size: int) -> Iterator[bytes]:
         """``size`` bytes from ``offset`` on, in blocks of at most 1 MiB; fewer where the archive ends before."""
@@ -221,7 +221,7 @@ class Joined:
 
     def close(self) -> None:
         for file in self._files:
-            os.close(file)
+            file.close()
         self._files = []
 
     def __enter__(self) -> Self:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.base import BackendInfo
 from lbx.backends.memory import available_bytes
+from lbx.inputs import SMALL, read_input
 from lbx.processes import SubprocessError, find_tool, run_tool
 
 _PROC = Path("/proc")
@@ -150,7 +151,7 @@ def memory_in_use(workers: Sequence[int] = ()) -> int:
 def _resident(process: str) -> tuple[int, int]:
     """Bytes of memory that is the process's own, and of pages of files."""
     own = of_files = 0
-    for line in (_PROC / process / "status").read_text("ascii", "replace").splitlines():
+    for line in read_input(_PROC / process / "status", SMALL).decode("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
         if name in ("RssAnon", "RssShmem"):
             own += int(value.split()[0]) * 1024

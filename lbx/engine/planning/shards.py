@@ -28,6 +28,8 @@ from lbx.engine.prefix import plan_prefixes
 from lbx.engine.selection import Selection
 from lbx.engine.work import Agenda, Work
 from lbx.errors import PromptError, UsageError
+from lbx.inputs import LARGE, read_input
+from lbx.outputs import write_whole
 
 FORMAT = 1
 
@@ -277,9 +279,7 @@ class ShardPlan:
 
     def write(self, path: Path) -> None:
         """Complete or not at all."""
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(json.dumps(self.to_json(), ensure_ascii=False), "utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(self.to_json(), ensure_ascii=False))
 
 
 def make_shards(
@@ -309,12 +309,12 @@ def make_shards(
 def read_shards(path: Path) -> ShardPlan:
     """Raises UsageError where the file is missing or is not a shard plan."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(read_input(path, LARGE))
     except OSError as exc:
         raise UsageError(
             f"The shard plan {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes it."
         ) from exc
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise UsageError(f"{path} is not a shard plan: it is not JSON ({exc}).") from exc
     if not isinstance(data, dict) or data.get("lbx_shards") != FORMAT:
         raise UsageError(

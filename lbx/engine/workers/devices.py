@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from lbx.inputs import SMALL, read_input
 from lbx.processes import cores
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def _cores_by_nearness() -> list[int]:
 def _nodes() -> list[tuple[int, list[int]]]:
     try:
         folders = [path for path in _NODES.iterdir() if re.fullmatch(r"node\d+", path.name)]
-        return [(int(path.name[4:]), _cpu_list((path / "cpulist").read_text())) for path in folders]
+        return [(int(path.name[4:]), _cpu_list(read_input(path / "cpulist", SMALL).decode())) for path in folders]
     except (OSError, ValueError):
         return []
 
@@ -73,7 +74,7 @@ def _cpu_list(text: str) -> list[int]:
 def _physical_core(cpu: int) -> int:
     """The first of the hardware threads that share a core."""
     try:
-        return _cpu_list((_CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text())[0]
+        return _cpu_list(read_input(_CPUS / f"cpu{cpu}/topology/thread_siblings_list", SMALL).decode())[0]
     except (OSError, ValueError, IndexError):
         return cpu
 

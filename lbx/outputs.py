@@ -1,0 +1,231 @@
+"""Files that lbx writes: whole or not there, and never through a link that somebody else has planted. Everything that
+lbx writes is opened here; ``tests/test_one_way.py`` holds the others to it.
+
+A file is made in a folder of its own beside its place, which nobody else may write to, and moved there when it is
+whole. The folder is held open and named by its descriptor, so that nobody can put another one in its stead.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from lbx.processes import lock
+
+_HANDED = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
+_NUMBERS = {"stdout": 1, "stderr": 2}
+_PASSING = ".partial-"
+_LONGEST = 150
+
+
+@contextmanager
+def whole_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
+    """A new file, which takes the place of what lies at ``path`` when the block ends without an error.
+
+    Args:
+        path: a link there is replaced, not followed.
+        mode: its permissions, before the umask.
+        sync: have it on the disk before it gets its name, and its name afterwards.
+
+    Raises:
+        OSError: it cannot be written; what lay there is as it was then.
+    """
+    with whole_place(path, sync=sync) as place, new_file(place, mode) as file:
+        yield file
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+
+
+def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
+    """A file that is not there yet, for writing, in a folder that nobody else may write to. Raises OSError."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode), "wb")
+
+
+@contextmanager
+def whole_place(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Where a library writes a new file that takes the place of what lies at ``path``, as ``whole_file``."""
+    place = None
+    try:
+        with passing_folder(path) as (_, handle):
+            place = Path(f"/proc/self/fd/{handle}/{path.name}")
+            yield place
+            place.replace(path)
+            if sync:
+                sync_folder(path.parent)
+    except OSError as exc:
+        if exc.filename == str(place) or _PASSING in str(exc.filename):
+            exc.filename = str(path)  # the name that a person knows
+        raise
+
+
+def write_whole(path: Path, content: str | bytes, *, sync: bool = False) -> None:
+    """A file with this content, text as UTF-8. Raises OSError as ``whole_file``."""
+    with whole_file(path, sync=sync) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
+    """Several files, all or none: each is written beside its place first, and moved there when all are whole.
+
+    Folders are made as needed. Raises OSError as ``whole_file``.
+    """
+    with ExitStack() as stack:
+        handles: dict[Path, int] = {}
+        places: dict[Path, Path] = {}
+        for number, (path, pieces) in enumerate(contents.items()):
+            if path.parent not in handles:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handles[path.parent] = stack.enter_context(passing_folder(path))[1]
+            places[path] = Path(f"/proc/self/fd/{handles[path.parent]}/{number}")
+            with new_file(places[path]) as file:
+                file.writelines(pieces)
+        for path in filter(Path.is_dir, contents):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        for path, place in places.items():
+            place.replace(path)
+
+
+@contextmanager
+def answer_file(path: Path) -> Iterator[BinaryIO]:
+    """What ``-o`` names: a whole file; or what lbx was started with (``/dev/stdout``), a device, a pipe that is read.
+
+    A link of this user's, or the system's, stays and leads to the file; another's is refused.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with ExitStack() as stack:
+        path = _followed(path)
+        if not _HANDED.fullmatch(str(path)) and is_plain(path):
+            yield stack.enter_context(whole_file(path))
+        else:
+            yield stack.enter_context(appended_file(path, made=False))
+
+
+def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
+    """What ``--log`` names, for writing at its end; as ``answer_file``, but that a file grows.
+
+    Args:
+        made: whether it may be a file, which is made where it is missing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = _followed(path)
+    if handed := _HANDED.fullmatch(str(path)):
+        return os.fdopen(os.dup(_NUMBERS.get(handed[1]) or int(handed[2])), "ab")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags | (os.O_CREAT if made else 0), 0o666)
+    if not made and stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EEXIST, "it has just become another file", str(path))
+    os.set_blocking(handle, not made)  # nobody waits for who reads a log
+    return os.fdopen(handle, "ab")
+
+
+def _followed(path: Path) -> Path:
+    if _HANDED.fullmatch(str(path)) or not path.is_symlink():
+        return path
+    if path.lstat().st_uid not in (os.geteuid(), 0):
+        raise OSError(errno.ELOOP, "it is a link of somebody else's", str(path))
+    return path.resolve()
+
+
+def is_plain(path: Path) -> bool:
+    """Whether there is a file, or nothing."""
+    return not path.is_symlink() and (path.is_file() or not path.exists())
+
+
+def open_kept(path: Path, flags: int, mode: int = 0o666) -> int:
+    """The descriptor of a file that stays and grows: a log, a lock; made where it is missing.
+
+    Args:
+        flags: of ``os.open``: how it is written.
+
+    Raises:
+        OSError: it is a link, a pipe or a device, or cannot be written.
+    """
+    handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", str(path))
+    return handle
+
+
+def open_folder(folder: Path) -> int:
+    """The descriptor of a folder, to lock or to flush; a link is none. Raises OSError."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's list of names to the disk. Raises OSError."""
+    handle = open_folder(folder.resolve())
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def passing_folder(to: Path) -> Iterator[tuple[Path, int]]:
+    """A locked folder beside ``to`` that nobody else may write to, and its descriptor; gone in the end.
+
+    What killed processes have left of theirs is removed first. Raises OSError.
+    """
+    sweep(to)
+    folder, handle = _locked_folder(to)
+    try:
+        yield folder, handle
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _locked_folder(to: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_prefix(to)}{os.getpid()}-", dir=to.parent))
+        # Until it is locked, a sweep from another container may take it away, or be about to.
+        with suppress(FileNotFoundError):
+            handle = open_folder(folder)
+            if lock(handle) is not False and os.path.samestat(os.fstat(handle), folder.stat()):
+                return folder, handle
+            os.close(handle)
+
+
+def sweep(to: Path) -> None:
+    """Remove passing folders beside ``to`` whose process is gone and whose lock is free. Raises OSError."""
+    pattern = re.compile(re.escape(_prefix(to)) + r"(\d+)-.*")
+    for path in sorted(to.parent.iterdir()):
+        match = pattern.fullmatch(path.name)
+        if match is None or _alive(int(match[1])):
+            continue
+        with suppress(OSError):
+            handle = open_folder(path)
+            if lock(handle):  # in another container the process may live unseen; its lock is seen everywhere
+                shutil.rmtree(path, ignore_errors=True)
+            os.close(handle)
+
+
+def _prefix(to: Path) -> str:
+    name = os.fsencode(to.name)
+    return f".{to.name if len(name) <= _LONGEST else sha256(name).hexdigest()}{_PASSING}"
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,327 @@
+"""Files of strangers in the place of every file that lbx reads: nothing waits for one, nothing is filled by one."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from attack_parts import main, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
+from results_parts import results_file
+
+from lbx.backends import headers, listing, weights
+from lbx.backends.cards import read_card
+from lbx.backends.hf import dtypes, files, quantisation, stored
+from lbx.backends.llama import variants
+from lbx.benchmarks import files as data_files
+from lbx.benchmarks import longbench_pro_data, prediction_lines, tables
+from lbx.benchmarks.needle import NeedleSettings
+from lbx.bundle.making import delta, image, recipe, request
+from lbx.bundle.receiving import check
+from lbx.bundle.signing.signature import load_keys
+from lbx.cli.spec_options import names_of_samples
+from lbx.cluster import status
+from lbx.cluster.folder import RunFolder
+from lbx.database import parquet_rows
+from lbx.engine.planning.shards import read_shards
+from lbx.errors import LbxError
+from lbx.layout import Bundle
+from lbx.people import dataset_file
+from lbx.people.dataset import Dataset
+from lbx.people.dataset_file import opened
+from lbx.people.journal import read_journal
+from lbx.people.pairs import ANSWERS
+from lbx.report.reference import read_reference
+from lbx.runs.spec import RunSpec
+from lbx.store import is_results_file
+from lbx.store.opening import connect
+
+Verdict = Callable[[str], None]
+Reader = Callable[[Path], object]
+
+
+def _socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # a socket's whole name is short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def _linked_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+KINDS: dict[str, Reader] = {
+    "a pipe": os.mkfifo,
+    "a link to a pipe": _linked_pipe,
+    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
+    "a socket": _socket,
+    "a folder": Path.mkdir,
+}
+
+
+def _bundle(name: str) -> Callable[[Path], Path]:
+    """A bundle in which the file of that name is the stranger's."""
+
+    def made(path: Path) -> Path:
+        root = path.parent / "bundle"
+        for place in ("tagmanifest-sha256.txt", "lbx/bundle.json", name):
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            if place != name:
+                (root / place).write_text("{}")
+        path.rename(root / name)
+        return root
+
+    return made
+
+
+def _as(name: str, read: Reader) -> Reader:
+    """Reads a folder in which the file has this name."""
+
+    def reader(path: Path) -> object:
+        folder = path.parent / "folder"
+        folder.mkdir()
+        path.rename(folder / name)
+        return read(folder)
+
+    return reader
+
+
+def _described(path: Path) -> object:
+    root = _bundle("data/files/needle.toml")(path)
+    return NeedleSettings.from_bundle(Bundle(root))
+
+
+READERS: dict[str, Reader] = {
+    "--journal": read_journal,
+    "--trust": load_keys,
+    "--ids @": lambda path: names_of_samples([f"@{path}"]),
+    "--spec": RunSpec.read,
+    "a recipe": lambda path: recipe.load_recipes([path]),
+    "--have": delta.read_base,
+    "a request": request._read,
+    "an image": image.read_image,
+    "a card": read_card,
+    "is it a card": listing.is_card,
+    "its template": lambda path: read_card(_card_with_template(path)),
+    "config.json": _as("config.json", headers.context_window),
+    "a GGUF's window": headers.context_window,
+    "dtype": _as("config.json", dtypes.checkpoint_dtype),
+    "quantisation": _as("config.json", quantisation.read_settings),
+    "safetensors": _as("model.safetensors", stored.read_stored),
+    "its index": _as("model.safetensors.index.json", stored.read_stored),
+    "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsound),
+    "a model's file": weights.model_files,
+    "lines of data": lambda path: list(data_files.read_jsonl(path)),
+    "an array of data": lambda path: list(data_files.read_json_array(path)),
+    "json data": data_files.read_json,
+    "text data": data_files.read_text,
+    "a zip": data_files.zip_members,
+    "keys": lambda path: data_files.count_keys(path, "a"),
+    "longbench pro": _as(longbench_pro_data.FILE, longbench_pro_data.find_data),
+    "a table": tables.read_table,
+    "predictions": prediction_lines.read_bytes,
+    "parquet": lambda path: list(parquet_rows([path])),
+    "a results file": lambda path: connect(path, read_only=True),
+    "is it a results file": is_results_file,
+    "shards.json": read_shards,
+    "job.json": _as("job.json", lambda folder: RunFolder(folder).submitted()),
+    "a shard's log": status._last_line,
+    "a reference": read_reference,
+    "a dataset": opened,
+    "a manifest": lambda path: Bundle(_bundle("tagmanifest-sha256.txt")(path)).digest,
+    "bundle.json": lambda path: Bundle(_bundle("lbx/bundle.json")(path)).description,
+    "needle.toml": _described,
+    "tags": lambda path: check.read_tags(_bundle("bagit.txt")(path), ["bagit.txt"]),
+}
+
+
+def _card_with_template(path: Path) -> Path:
+    card = path.with_name("card.toml")
+    card.write_text(f'backend = "hf"\n[weights]\npath = "."\n[chat]\ntemplate_file = "{path.name}"\n')
+    return card
+
+
+class WaitedError(Exception):
+    """What a test ends with where something waits."""
+
+
+@contextmanager
+def _at_once(seconds: int = 20) -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise WaitedError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    faulthandler.dump_traceback_later(2 * seconds, exit=True)  # a library that waits hears no signal
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_file_is_not_waited_for(reader: str, kind: str, tmp_path: Path, verdict: Verdict) -> None:
+    """It is refused, or passed over; a reader of zeros would end by the alarm, or by the memory."""
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "strange"
+    KINDS[kind](path)
+    with _at_once(), suppress(LbxError, OSError, ValueError):
+        READERS[reader](path)
+    verdict("refused")
+
+
+def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path, verdict: Verdict) -> None:
+    """As ``--ids @<(grep ...)`` and ``--journal /dev/stdin`` give it: who started lbx holds its other end."""
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    assert names_of_samples([f"@/dev/fd/{reader}"]) == ("one", "two")
+    os.close(reader)
+    reader, writer = os.pipe()
+    with subprocess.Popen(["cat", "/dev/zero"], stdout=writer) as endless, _at_once():
+        os.close(writer)
+        with pytest.raises(LbxError, match="too large"):
+            names_of_samples([f"@/dev/fd/{reader}"])
+        os.close(reader)
+        endless.kill()
+    verdict("refused")
+
+
+@pytest.mark.parametrize("reader", ["--journal", "--ids @", "config.json", "is it a card", "a request", "text data"])
+def test_a_small_file_without_end_fills_no_memory(reader: str, tmp_path: Path, verdict: Verdict) -> None:
+    """It takes no room on the disk; what reads it whole takes what it says it has."""
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "strange"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with _at_once(), suppress(LbxError, OSError, ValueError):
+        READERS[reader](path)
+    verdict("refused")
+
+
+def test_what_lies_beside_a_results_file_is_not_waited_for(tmp_path: Path, verdict: Verdict) -> None:
+    """DuckDB opens its log by its name."""
+    path = results_file(tmp_path / "results.duckdb")
+    for log in (".wal", ".wal.checkpoint", ".wal.recovery"):
+        os.mkfifo(f"{path}{log}")
+        with _at_once():
+            refused(main("report", path), "is a device or a pipe")
+        Path(f"{path}{log}").unlink()
+    assert main("report", path).code == 0
+    verdict("refused")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "brackets", "a bomb of zeros", "an odd table"])
+def test_a_spoilt_cache_in_the_home_folder_is_found_out_again(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict
+) -> None:
+    pytest.importorskip("llama_cpp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tried: list[str] = []
+
+    def outcome(job: str, *_: Path) -> subprocess.CompletedProcess[str]:
+        tried.append(job)
+        said = {"check": '{"wrong": "", "tokens_per_s": 1.0}', "scores": json.dumps({str(file): 7 for file in files})}
+        return subprocess.CompletedProcess([], 0, said[job], "")
+
+    monkeypatch.setattr(variants, "_run", outcome)
+    library = tmp_path / "libggml.so"
+    files = [tmp_path / "libggml-cpu-zen4.so"]
+    for file in (library, *files):
+        file.write_bytes(b"code")
+    first = variants.choose(library, files)
+    assert variants.choose(library, files) == first and tried == ["scores", "check"]
+    for place in tmp_path.rglob("*.json"):
+        place.unlink()
+        match kind:
+            case "brackets":
+                place.write_text("[" * 100_000)
+            case "a bomb of zeros":
+                place.touch()
+                os.truncate(place, 1 << 40)
+            case "an odd table":
+                place.write_text('{"variant": "zen4", "file": "", "problem": 0, "tokens_per_s": "x"}')
+            case _:
+                place.with_name("elsewhere").unlink(missing_ok=True)
+                KINDS[kind](place)
+    with _at_once():
+        assert variants.choose(library, files) == first
+    assert tried == ["scores", "check"] * 2
+    verdict("survived")
+
+
+@pytest.mark.parametrize("model", ["~nobody-of-this-name/x.toml", "~nobody/x.toml", "~/no such/x.toml", "~"])
+def test_a_home_folder_that_is_not_there_is_a_file_that_is_not_there(
+    model: str, tmp_path: Path, verdict: Verdict
+) -> None:
+    spec = {"lbx_run": 1, "bundle": "b", "model": model, "tasks": ["needle"], "embedding": model}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    for command in ("run", "plan", "prompts"):
+        more = ["-o", tmp_path / "r.duckdb"] if command == "run" else []
+        refused(main(command, "--spec", tmp_path / "spec.json", *more))
+    refused(main("plan", "--bundle", "b", "--model", model, "--tasks", "needle", "--ids", f"@{model}"))
+    refused(main("models", model))
+    verdict("refused")
+
+
+@given(st.integers(0, 40), st.sampled_from(["flip", "cut", "append", "nothing"]), st.integers(0, 10**6))
+@settings(max_examples=examples(200), deadline=None)
+def test_annotate_writes_what_it_opened_or_nothing(turn: int, change: str, at: int) -> None:
+    """FILE changes while it is written, at any moment, at any byte; its time is set back."""
+    lines = [json.dumps({"input": f"document {n}", "instructions": ["q"], "outputs": [f"a{n}"]}) for n in range(20)]
+    content = "\n".join(lines).encode()
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        file, out = Path(folder) / "data.jsonl", Path(folder) / "out.jsonl"
+        file.write_bytes(content)
+        patch.setattr(dataset_file, "_PIECE", 64)
+        with Dataset(file, out) as dataset:
+            dataset.set(7, 0, ANSWERS, "new", 0)
+            pieces = dataset.pieces()
+
+            def meddled() -> Iterator[bytes]:
+                for number, piece in enumerate(pieces):
+                    if number == turn:
+                        _spoil(file, change, at % len(content))
+                    yield piece
+
+            patch.setattr(dataset, "pieces", meddled)
+            with suppress(LbxError):
+                dataset.write()
+        assert not out.exists() or out.read_bytes() == content.replace(b'"a7"', b'"new"')
+        assert out.exists() or change != "nothing"
+
+
+def _spoil(file: Path, change: str, at: int) -> None:
+    times = file.stat()
+    with file.open("r+b") as held:
+        held.seek(at)
+        sign = held.read(1)
+        held.seek(at)
+        match change:
+            case "flip":
+                held.write(bytes([sign[0] ^ 1]))
+            case "cut":
+                held.truncate()
+            case "append":
+                held.seek(0, os.SEEK_END)
+                held.write(b"\n")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))

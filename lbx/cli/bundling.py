@@ -13,9 +13,13 @@ from lbx.cli.options import AsJson
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
 from lbx.commands import as_command
 from lbx.errors import UsageError
+from lbx.visible import one_line
 
 if TYPE_CHECKING:
     from lbx.bundle import CreateResult, Outline, RequestResult
+
+_LINKS = 5
+"""Of a source that are shown by name."""
 
 Recipes = Annotated[
     list[Path],
@@ -147,6 +151,11 @@ def _show_outline(outline: Outline, console: Console) -> None:
         licence, gated = line.licence or "not stated", "yes" if line.gated else "no"
         table.add_row(line.source, line.revision[:12], licence, gated, f"{line.files:,}", f"{line.bytes:,}", held)
     console.print(table)
+    for line in outline.lines:
+        if line.links:
+            more = f" and {len(line.links) - _LINKS:,} more" if line.links[_LINKS:] else ""
+            shown = ", ".join(line.links[:_LINKS])
+            console.print(one_line(f"{line.source}: links lead out of the folder, and are packed: {shown}{more}"))
     console.print(
         f"{outline.name}: {outline.files:,} files, {outline.bytes:,} bytes; {outline.fetch_bytes:,} to be fetched, "
         f"an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}"

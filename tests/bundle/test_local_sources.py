@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from lbx.bundle import CreateResult, Writing, unpack
+from lbx.bundle import CreateResult, Outline, Writing, unpack
 from lbx.bundle.volumes import MAX_VOLUME
+from lbx.cli.bundling import _show_outline
 from lbx.errors import FetchError, UsageError
 from lbx.layout import Bundle
 
@@ -47,6 +49,20 @@ def test_local_folders_and_files_travel(bundle: Make, local: Path, tmp_path: Pat
     }
     assert root.file("models/demo/m.gguf")
     assert str(tmp_path) not in json.dumps(root.description)
+
+
+def test_links_out_of_a_folder_are_named_before_they_are_packed(bundle: Make, local: Path, tmp_path: Path) -> None:
+    """Who may write to the folder chooses what they lead to; a hub cache has them, too, so they are no fault."""
+    secret = tmp_path / "secret"
+    secret.write_text("of another place")
+    (local / "a.txt").symlink_to(secret)
+    outlines: list[Outline] = []
+    made = bundle(path_source("local/hf", to="x"), on_outline=outlines.append)
+    assert [line.links for line in outlines[0].lines] == [(f"a.txt -> {secret}",)]
+    root = unpack(made.archive, tmp_path / "root").root
+    assert str(tmp_path) not in json.dumps(Bundle(root).description)
+    _show_outline(outlines[0], console := Console(record=True, width=500))
+    assert f"links lead out of the folder, and are packed: a.txt -> {secret}" in console.export_text()
 
 
 def test_a_local_folder_can_become_a_hub_repository(bundle: Make, local: Path, tmp_path: Path) -> None:

@@ -48,11 +48,12 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A source whose files are known: the recipe's entry, what bundle.json says of it, and the files."""
+    """A source whose files are known: the recipe's entry, what bundle.json says of it, the files, and ``links``."""
 
     source: Source
     record: dict[str, Any]
     items: tuple[PlannedFile, ...]
+    links: tuple[str, ...] = ()
 
     def allows(self, item: PlannedFile) -> bool:
         return any(allowed in (item.name, PurePosixPath(item.name).name) for allowed in self.source.allow)
@@ -169,20 +170,22 @@ class Planner:
         found = _local_files(source)
         chosen = _choose(found, source.files, source, f"{source.path}")
         files = _read_local([found[name] for name in chosen], self._progress)
+        ends = {name: found[name].resolve() for name in chosen}
+        links = tuple(f"{name} -> {end}" for name, end in ends.items() if not end.is_relative_to(source.full_path))
         read = {name: files[found[name]] for name in chosen}
         record = {"kind": "path", "path": source.path, "licence": source.licence}
         if source.to:
             single = source.full_path.is_file()
             places = {name: f"{FILES}/{source.to}" + ("" if single else f"/{name}") for name in read}
             items = [PlannedFile(places[name], name, file, file.size) for name, file in read.items()]
-            return Planned(source, {**record, "to": source.to}, tuple(items))
+            return Planned(source, {**record, "to": source.to}, tuple(items), links)
         # A snapshot needs a commit; the files' own hash is one that changes exactly when they do.
         listing = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(read.items()))
         commit = hashlib.sha1(listing.encode(), usedforsecurity=False).hexdigest()
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
         items = [PlannedFile(f"{root}/snapshots/{commit}/{name}", name, file, file.size) for name, file in read.items()]
         record |= {"type": source.type, "repo": source.repo, "revision": "main", "commit": commit}
-        return Planned(source, record, (*items, *_refs(root, "main", commit)))
+        return Planned(source, record, (*items, *_refs(root, "main", commit)), links)
 
 
 def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class SourceSummary:
         gated: readers must have accepted conditions.
         files, bytes: number and size of its files.
         held_bytes: of those, what the base bundle has already.
+        links: "NAME -> PLACE" of its files that are links to elsewhere on this machine; what they lead to is packed.
     """
 
     source: str
@@ -33,6 +34,7 @@ class SourceSummary:
     files: int
     bytes: int
     held_bytes: int
+    links: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

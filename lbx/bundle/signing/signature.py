@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lbx.bundle.signing import publickey
 from lbx.errors import BundleError, UsageError
+from lbx.inputs import read_handed
 from lbx.processes import run_tool
 
 NAMESPACE = "lbx-bundle"
@@ -218,8 +219,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
         UsageError: the file cannot be read, holds no key, or a line is neither; names the line.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(_KEY_FILE_LIMIT).decode("utf-8")
+        text = read_handed(path, _KEY_FILE_LIMIT).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
         raise UsageError(f"The trusted keys {path} cannot be read: {reason}.", fix="Give another --trust.") from exc

@@ -21,7 +21,7 @@ from typing import Any
 
 from lbx.commands import as_command
 from lbx.errors import BundleError
-from lbx.inputs import LARGE, SMALL, read_input
+from lbx.inputs import read_input
 
 BAGIT = "bagit.txt"
 BAG_INFO = "bag-info.txt"
@@ -32,6 +32,8 @@ SBOM = "lbx/sbom.cdx.json"
 HUB = "data/hub"
 FILES = "data/files"
 IMAGES = "data/images"
+TAGS_LIMIT = 128 << 20
+"""Bytes of a bundle's own records, all files together."""
 _COMMIT = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,200}")
 _REF_LIMIT = 4096
 
@@ -75,12 +77,12 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the tag manifest, hex: it covers every other byte of the bundle."""
-        return hashlib.sha256(read_input(self.root / TAG_MANIFEST, SMALL)).hexdigest()
+        return hashlib.sha256(read_input(self.root / TAG_MANIFEST, TAGS_LIMIT)).hexdigest()
 
     @property
     def description(self) -> dict[str, Any]:
         """bundle.json: name and sources."""
-        loaded: dict[str, Any] = json.loads(read_input(self.root / BUNDLE_JSON, LARGE))
+        loaded: dict[str, Any] = json.loads(read_input(self.root / BUNDLE_JSON, TAGS_LIMIT))
         return loaded
 
     @property

@@ -125,7 +125,12 @@ def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
     if handed := _HANDED.fullmatch(str(path)):
         return os.fdopen(os.dup(_NUMBERS.get(handed[1]) or int(handed[2])), "ab")
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(path, flags | (os.O_CREAT if made else 0), 0o666)
+    try:
+        handle = os.open(path, flags | (os.O_CREAT if made else 0), 0o666)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:
+            exc.strerror = "it is a pipe that nobody reads"
+        raise
     if not made and stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EEXIST, "it has just become another file", str(path))

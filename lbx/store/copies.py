@@ -181,6 +181,8 @@ def copy_database(path: Path, copy: Path) -> None:
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
     found = None
     for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
+        if folder.lstat().st_uid != os.geteuid():  # anybody can work out its name, and what is in it
+            continue
         path, copy = folder / target.name, folder / _COPIED
         if not path.is_file() or not copy.is_file():
             shutil.rmtree(folder, ignore_errors=True)

@@ -25,11 +25,11 @@ from lbx.people.journal import Journal
 from lbx.people.pairs import ANSWERS
 from lbx.runs.spec import RunSpec
 from lbx.runs.watching import log_beside
-from lbx.store import queries
-from lbx.store.copies import alone, copied
+from lbx.store import copies, queries
 
 Verdict = Callable[[str], None]
 KEPT = "precious"
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
 _armed: list[tuple[str, Path]] = []
 
 
@@ -80,12 +80,12 @@ def _annotated(place: Path) -> None:
 
 def _copied(place: Path) -> None:
     (place.parent / "disk").mkdir()
-    with copied(place / "r.duckdb", place.parent / "disk", 0, print) as copies:
-        results_file(copies.path)
+    with copies.copied(place / "r.duckdb", place.parent / "disk", 0, print) as held:
+        results_file(held.path)
 
 
 def _kept(place: Path) -> None:
-    with alone(place / "r.duckdb"):
+    with copies.alone(place / "r.duckdb"):
         pass
 
 
@@ -157,6 +157,7 @@ def test_parquets_link_is_not_followed(
     verdict("survived")
 
 
+@AS_ROOT
 def test_a_link_of_somebody_elses_is_not_followed(results: Path, place: Path, tmp_path: Path, verdict: Verdict) -> None:
     victim = tmp_path / "victim"
     victim.write_text(KEPT)
@@ -170,9 +171,29 @@ def test_a_link_of_somebody_elses_is_not_followed(results: Path, place: Path, tm
     verdict("refused")
 
 
+@AS_ROOT
+def test_what_somebody_else_left_in_the_scratch_folder_is_not_taken_up(
+    results: Path, tmp_path: Path, verdict: Verdict
+) -> None:
+    """Its name, and what says of which copy it is, anybody can work out."""
+    disk = tmp_path / "disk"
+    folder = disk / f"{copies._prefix(results)}x"
+    folder.mkdir(parents=True)
+    results_file(folder / results.name)
+    (folder / copies._COPIED).write_text(copies._version(results))
+    os.chown(folder, 12345, -1)
+    with copies.copied(results, disk, 0, print) as held:
+        assert held.path.parent != folder
+    os.chown(folder, os.geteuid(), -1)
+    (folder / copies._COPIED).write_text(copies._version(results))
+    with copies.copied(results, disk, 0, print) as held:
+        assert held.path.parent == folder, "a killed run's own is"
+    verdict("survived")
+
+
 def test_a_pipe_that_nobody_reads_is_not_waited_for(results: Path, place: Path, verdict: Verdict) -> None:
     os.mkfifo(place / "x.csv")
-    refused(lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv"))
+    refused(lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv"), "nobody reads")
     reader = os.open(place / "x.csv", os.O_RDONLY | os.O_NONBLOCK)
     assert lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv").code == 0
     assert os.read(reader, 100) == b"n\n1\n"

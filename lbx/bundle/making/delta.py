@@ -17,8 +17,8 @@ from typing import Any
 from lbx.bundle.names import why_unsafe
 from lbx.bundle.receiving.check import read_contents
 from lbx.errors import UsageError
-from lbx.inputs import LARGE, SMALL, open_input, read_input
-from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, Bundle
+from lbx.inputs import open_input, read_input
+from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT, Bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ def read_base(path: Path) -> BaseBundle:
             return BaseBundle(contents.name, contents.digest, contents.sources)
         manifest = path.parent.parent / TAG_MANIFEST
         in_place = path == path.parent.parent / BUNDLE_JSON and manifest.is_file()
-        digest = hashlib.sha256(read_input(manifest, SMALL)).hexdigest() if in_place else ""
-        return _of_description(json.loads(read_input(path, LARGE)), digest, path)
+        digest = hashlib.sha256(read_input(manifest, TAGS_LIMIT)).hexdigest() if in_place else ""
+        return _of_description(json.loads(read_input(path, TAGS_LIMIT)), digest, path)
     except (OSError, ValueError, RecursionError) as exc:
         raise UsageError(
             f"The base {path} cannot be read: {exc}.",

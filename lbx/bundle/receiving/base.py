@@ -17,8 +17,8 @@ from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally
 from lbx.commands import as_command
 from lbx.errors import BundleError
-from lbx.inputs import LARGE, open_input, read_input
-from lbx.layout import BUNDLE_JSON, MANIFEST, Bundle
+from lbx.inputs import open_input, read_input
+from lbx.layout import BUNDLE_JSON, MANIFEST, TAGS_LIMIT, Bundle
 from lbx.outputs import new_file
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
@@ -70,7 +70,7 @@ class Base:
     @cached_property
     def _places(self) -> dict[str, str]:
         there = (self.root / MANIFEST).is_file()
-        text = read_input(self.root / MANIFEST, LARGE).decode("utf-8", "replace") if there else ""
+        text = read_input(self.root / MANIFEST, TAGS_LIMIT).decode("utf-8", "replace") if there else ""
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
     def lend(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:

@@ -24,8 +24,8 @@ from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
-from lbx.inputs import LARGE, open_input, read_input
-from lbx.layout import TAG_MANIFEST, Bundle
+from lbx.inputs import open_input, read_input
+from lbx.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.version import __version__
 
 
@@ -158,7 +158,7 @@ def read_tags(root: Path, found: Iterable[str]) -> dict[str, bytes]:
     paths = [path for path in found if not path.startswith(PAYLOAD)]
     for path in paths:
         refuse_foreign_tag(path, f"{root}")
-    return {path: read_input(root / path, LARGE) for path in paths}
+    return {path: read_input(root / path, TAGS_LIMIT) for path in paths}
 
 
 def read_contents(archive: Path) -> Contents:

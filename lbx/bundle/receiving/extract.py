@@ -27,8 +27,8 @@ from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 from lbx.errors import BundleError
-from lbx.inputs import SMALL, open_input, read_input
-from lbx.layout import BUNDLE_JSON, TAG_MANIFEST
+from lbx.inputs import open_input, read_input
+from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT
 from lbx.outputs import new_file, passing_folder, sweep, sync_folder
 
 _INCOMING = ".incoming"
@@ -133,7 +133,7 @@ def _occupied(to: Path, contents: Contents) -> bool:
     manifest = to / TAG_MANIFEST
     if not manifest.is_file():
         raise BundleError(f"{to} exists and is not a bundle.", fix="Give a folder that does not exist yet with --to.")
-    if hashlib.sha256(read_input(manifest, SMALL)).hexdigest() != contents.digest:
+    if hashlib.sha256(read_input(manifest, TAGS_LIMIT)).hexdigest() != contents.digest:
         raise BundleError(f"{to} holds another bundle.", fix="Give a folder that does not exist yet with --to.")
     return True
 

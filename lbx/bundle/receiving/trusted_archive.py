@@ -24,10 +24,9 @@ from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS
 from lbx.errors import BundleError
-from lbx.layout import TAG_MANIFEST
+from lbx.layout import TAG_MANIFEST, TAGS_LIMIT
 
-_TAGS_LIMIT = 128 << 20
-_FRONT = _TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first payload file
+_FRONT = TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first payload file
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
 
 
@@ -109,7 +108,7 @@ class TrustedArchive:
 
     def _read_tags(self) -> tuple[str, Member] | None:
         """Take the members up to the first payload file, which is returned."""
-        left = _TAGS_LIMIT
+        left = TAGS_LIMIT
         while (step := self._advance()) is not None:
             path, member = step
             if path.startswith(PAYLOAD):

@@ -106,7 +106,7 @@ class GgufTensor(NamedTuple):
 def gguf_tensors(path: Path) -> list[GgufTensor] | None:
     """What a .gguf file stores; None: its header cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             return _gguf_header(file)[1]
     except _DAMAGED:
         return None

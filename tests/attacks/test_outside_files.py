@@ -121,6 +121,7 @@ READERS: dict[str, Reader] = {
     "its template": lambda path: read_card(_card_with_template(path)),
     "config.json": _as("config.json", headers.context_window),
     "a GGUF's window": headers.context_window,
+    "a GGUF's tensors": headers.gguf_tensors,
     "dtype": _as("config.json", dtypes.checkpoint_dtype),
     "quantisation": _as("config.json", quantisation.read_settings),
     "safetensors": _as("model.safetensors", stored.read_stored),

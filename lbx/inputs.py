@@ -43,12 +43,12 @@ def read_input(path: Path, limit: int) -> bytes:
     with open_input(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise _too_large(path, limit)
+            raise too_large(path, limit)
         content = file.read(max(size, _BLOCK))
         while len(content) <= limit and (more := file.read(_BLOCK)):  # it grows, or is the system's own and says 0
             content += more
     if len(content) > limit:
-        raise _too_large(path, limit)
+        raise too_large(path, limit)
     return content
 
 
@@ -68,7 +68,7 @@ def read_handed(path: Path, limit: int) -> bytes:
     while block := os.read(number, _BLOCK):
         content += block
         if len(content) > limit:
-            raise _too_large(path, limit)
+            raise too_large(path, limit)
     return bytes(content)
 
 
@@ -77,5 +77,6 @@ def require_file(path: Path) -> None:
     open_input(path).close()
 
 
-def _too_large(path: Path, limit: int) -> OSError:
+def too_large(path: Path, limit: int) -> OSError:
+    """The error for a file that has more bytes than it may have."""
     return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))

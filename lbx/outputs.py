@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
+from lbx.inputs import too_large
 from lbx.processes import lock
 
 _HANDED = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
@@ -151,20 +153,24 @@ def is_plain(path: Path) -> bool:
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
-def open_kept(path: Path, flags: int, mode: int = 0o666) -> int:
+def open_kept(path: Path, flags: int, mode: int = 0o666, *, limit: int = sys.maxsize) -> int:
     """The descriptor of a file that stays and grows: a log, a lock; made where it is missing.
 
     Args:
         flags: of ``os.open``: how it is written.
+        limit: bytes that it may have where it is to be read, too.
 
     Raises:
-        OSError: it is a link, a pipe or a device, or cannot be written.
+        OSError: it is a link, a pipe or a device, too large, or cannot be written.
     """
     handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", str(path))
-    return handle
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
+        return handle
+    os.close(handle)
+    if stat.S_ISREG(status.st_mode):
+        raise too_large(path, limit)
+    raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", str(path))
 
 
 def open_folder(folder: Path) -> int:
@@ -202,7 +208,7 @@ def _locked_folder(to: Path) -> tuple[Path, int]:
         # Until it is locked, a sweep from another container may take it away, or be about to.
         with suppress(FileNotFoundError):
             handle = open_folder(folder)
-            if lock(handle) is not False and os.path.samestat(os.fstat(handle), folder.stat()):
+            if lock(handle) is not False and os.fstat(handle).st_nlink:
                 return folder, handle
             os.close(handle)
 
@@ -210,6 +216,8 @@ def _locked_folder(to: Path) -> tuple[Path, int]:
 def sweep(to: Path) -> None:
     """Remove passing folders beside ``to`` whose process is gone and whose lock is free. Raises OSError."""
     pattern = re.compile(re.escape(_prefix(to)) + r"(\d+)-.*")
+    if not os.access(to.parent, os.R_OK):  # one may write to a folder and not see what is in it
+        return
     for path in sorted(to.parent.iterdir()):
         match = pattern.fullmatch(path.name)
         if match is None or _alive(int(match[1])):

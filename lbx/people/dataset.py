@@ -28,6 +28,7 @@ from lbx.people.pairs import QUESTIONS, Line, Splice, spliced, undone
 _SAME_EDIT_S = 10
 """Typing in one field that goes on within this time is one edit, to undo."""
 _FORMAT = "lbx annotate"
+_LARGEST_LOG = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,7 @@ class Dataset:
             why = "is the file itself" if out.samefile(self.path) else "is there already, and was not made from it here"
             raise UsageError(f"{out} {why}; {self.path} is never written over.", fix="Choose another place: -o OUT.")
         try:
-            handle = open_kept(log, os.O_RDWR, self._mode())
+            handle = open_kept(log, os.O_RDWR, self._mode(), limit=_LARGEST_LOG)
         except OSError as exc:
             raise UsageError(
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a place that you may write to: -o OUT."

@@ -135,7 +135,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 def _locked(path: Path) -> int:
     while True:
         try:
-            file = open_kept(path, os.O_RDWR | os.O_APPEND, 0o600)
+            file = open_kept(path, os.O_RDWR | os.O_APPEND, 0o600, limit=_LARGEST)
         except OSError as exc:
             raise StoreError(
                 f"The journal {path} cannot be written: {exc.strerror}.",

@@ -16,7 +16,7 @@ from lbx.engine.selection import SampleChoice
 from lbx.engine.settings import RunSettings
 from lbx.errors import UsageError
 from lbx.inputs import read_input
-from lbx.outputs import write_whole
+from lbx.outputs import answer_file
 from lbx.paths import expanded
 from lbx.records import key_values
 from lbx.retrieval import BM25
@@ -164,7 +164,9 @@ class RunSpec:
 
     def write(self, path: Path) -> None:
         """Into a file of its own, which ``read`` reads."""
-        write_whole(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
+        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
+        with answer_file(path) as file:
+            file.write(f"{text}\n".encode())
 
     @classmethod
     def from_json(cls, values: object, source: str) -> RunSpec:

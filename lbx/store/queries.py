@@ -37,6 +37,7 @@ _BATCH = 100
 """Rows: few, as each may hold a megabyte of text."""
 _PARQUET = "FORMAT parquet, USE_TMP_FILE false, ROW_GROUP_SIZE 8192"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PASSING = re.compile(r"/proc/self/fd/\d+/")  # before a name that a person knows
 _TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "pg_catalog")
 
 
@@ -217,4 +218,4 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 
 def _failed(exc: duckdb.Error) -> StoreError:
-    return StoreError(f"The query failed: {first_line(exc)}")
+    return StoreError(f"The query failed: {_PASSING.sub('', first_line(exc))}")

@@ -40,7 +40,7 @@ from lbx.layout import Bundle
 from lbx.people import dataset_file
 from lbx.people.dataset import Dataset
 from lbx.people.dataset_file import opened
-from lbx.people.journal import read_journal
+from lbx.people.journal import Journal, read_journal
 from lbx.people.pairs import ANSWERS
 from lbx.report.reference import read_reference
 from lbx.runs.spec import RunSpec
@@ -216,6 +216,21 @@ def test_a_small_file_without_end_fills_no_memory(reader: str, tmp_path: Path, v
         file.truncate(1 << 40)
     with _at_once(), suppress(LbxError, OSError, ValueError):
         READERS[reader](path)
+    verdict("refused")
+
+
+def test_a_log_without_end_fills_no_memory(tmp_path: Path, verdict: Verdict) -> None:
+    """Somebody who may write to the folder has put it where lbx goes on with its own."""
+    file, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    file.write_text('{"input": "d", "instructions": ["q"], "outputs": ["a"]}\n')
+    for kept, opened_with in (
+        (tmp_path / "r.duckdb.ratings.jsonl", Journal),
+        (tmp_path / "out.jsonl.edits.jsonl", lambda _: Dataset(file, out)),
+    ):
+        with kept.open("wb") as made:
+            made.truncate(1 << 40)
+        with _at_once(), pytest.raises(LbxError, match="too large"):
+            opened_with(kept)
     verdict("refused")
 
 

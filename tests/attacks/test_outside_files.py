@@ -308,6 +308,7 @@ def test_annotate_writes_what_it_opened_or_nothing(turn: int, change: str, at: i
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         file, out = Path(folder) / "data.jsonl", Path(folder) / "out.jsonl"
         file.write_bytes(content)
+        file.chmod(0o600)
         patch.setattr(dataset_file, "_PIECE", 64)
         with Dataset(file, out) as dataset:
             dataset.set(7, 0, ANSWERS, "new", 0)
@@ -324,6 +325,7 @@ def test_annotate_writes_what_it_opened_or_nothing(turn: int, change: str, at: i
                 dataset.write()
         assert not out.exists() or out.read_bytes() == content.replace(b'"a7"', b'"new"')
         assert out.exists() or change != "nothing"
+        assert not out.exists() or out.stat().st_mode & 0o777 == 0o600
 
 
 def _spoil(file: Path, change: str, at: int) -> None:

@@ -14,6 +14,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -27,6 +28,7 @@ _HANDED = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _NUMBERS = {"stdout": 1, "stderr": 2}
 _PASSING = ".partial-"
 _LONGEST = 150
+_LONG_AGO_S = 7 * 86_400
 
 
 @contextmanager
@@ -224,7 +226,9 @@ def sweep(to: Path) -> None:
             continue
         with suppress(OSError):
             handle = open_folder(path)
-            if lock(handle):  # in another container the process may live unseen; its lock is seen everywhere
+            # In another container the process may live unseen; its lock is seen everywhere, but where none can be.
+            free = lock(handle)
+            if free or (free is None and time.time() - path.stat().st_mtime > _LONG_AGO_S):
                 shutil.rmtree(path, ignore_errors=True)
             os.close(handle)
 

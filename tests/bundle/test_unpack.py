@@ -227,6 +227,19 @@ def test_a_sweep_from_another_namespace_takes_no_folder_that_is_in_use(
     assert listing(tmp_path) == ["root", "x.tar"]
 
 
+def test_without_locks_what_is_left_goes_after_a_week(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Network file systems lock no folder: nobody can tell whether another machine still writes there."""
+    young, old = (tmp_path / f".root.partial-999999999-{name}" for name in ("young", "old"))
+    for folder in (young, old):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    monkeypatch.setattr(outputs, "lock", lambda _: None)
+    unpack(good, tmp_path / "root")
+    assert listing(tmp_path) == [young.name, "root", "x.tar"]
+
+
 def test_leftovers_of_dead_processes_are_swept_and_others_left_alone(good: Path, tmp_path: Path) -> None:
     dead = tmp_path / ".root.partial-999999999-abc"
     alive = tmp_path / f".root.partial-{os.getpid()}-abc"

@@ -87,7 +87,7 @@ def test_an_array_with_killed_shards_equals_one_run(
     planned = sorted(row["planned_samples"] for row in json.loads(sessions.stdout))
     assert len(planned) == SHARDS + 3, "each of three shards went on in a second session"
     assert planned[3:] == [12] * SHARDS and max(planned[:3]) < 12, "and asked only what was left"
-    assert not list(scratch.glob("lbx-*/*.part")), told()
+    assert not list(scratch.glob("lbx-*/.*.partial-*")), told()
 
 
 def test_a_cancelled_shard_is_not_requeued_and_its_samples_are_named(

@@ -145,9 +145,14 @@ def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
 def _followed(path: Path) -> Path:
     if _HANDED.fullmatch(str(path)) or not path.is_symlink():
         return path
-    if path.lstat().st_uid not in (os.geteuid(), 0):
-        raise OSError(errno.ELOOP, "it is a link of somebody else's", str(path))
+    refuse_foreign_link(path)
     return path.resolve()
+
+
+def refuse_foreign_link(path: Path) -> None:
+    """Raise OSError where a person names a link for what is written that is neither theirs nor the system's."""
+    if path.is_symlink() and path.lstat().st_uid not in (os.geteuid(), 0):
+        raise OSError(errno.ELOOP, "it is a link of somebody else's", str(path))
 
 
 def is_plain(path: Path) -> bool:

@@ -12,6 +12,7 @@ import duckdb
 from lbx.database import files_of, open_database, parts_of
 from lbx.errors import StoreError
 from lbx.inputs import open_input
+from lbx.outputs import refuse_foreign_link
 
 _MAGIC = slice(8, 12)
 """Where a DuckDB file says that it is one, after a checksum."""
@@ -58,6 +59,11 @@ def connect(
             f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
         )
     check_place(path)
+    if not read_only:
+        try:
+            refuse_foreign_link(path)
+        except OSError as exc:
+            raise StoreError(f"{path} is not written: {exc.strerror}.", fix="Name the file that it leads to.") from exc
     if not read_only and path.is_file() and path.stat().st_size == 0:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
     made = not path.exists()

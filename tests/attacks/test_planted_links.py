@@ -18,14 +18,14 @@ from lbx.bundle.making import request
 from lbx.cli import show_commands
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.engine.planning.shards import ShardPlan
-from lbx.errors import LbxError
+from lbx.errors import LbxError, StoreError
 from lbx.exchange import write_files
 from lbx.people.dataset import Dataset
 from lbx.people.journal import Journal
 from lbx.people.pairs import ANSWERS
 from lbx.runs.spec import RunSpec
 from lbx.runs.watching import log_beside
-from lbx.store import copies, queries
+from lbx.store import Store, copies, queries
 
 Verdict = Callable[[str], None]
 KEPT = "precious"
@@ -168,6 +168,22 @@ def test_a_link_of_somebody_elses_is_not_followed(results: Path, place: Path, tm
     os.chown(place / "x.csv", os.geteuid(), -1, follow_symlinks=False)
     assert lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv").code == 0
     assert (place / "x.csv").is_symlink() and victim.read_text() == "n\n1\n"
+    verdict("refused")
+
+
+@AS_ROOT
+def test_a_results_file_is_not_made_through_a_link_of_somebody_elses(
+    place: Path, tmp_path: Path, verdict: Verdict
+) -> None:
+    link, victim = place / "r.duckdb", tmp_path / "victim.duckdb"
+    link.symlink_to(victim)
+    os.chown(link, 12345, -1, follow_symlinks=False)
+    with pytest.raises(StoreError, match="somebody else's"):
+        Store(link)
+    assert not victim.exists()
+    os.chown(link, os.geteuid(), -1, follow_symlinks=False)
+    Store(link).close()
+    assert victim.exists() and link.is_symlink()
     verdict("refused")
 
 

@@ -2,8 +2,8 @@
 
 Signing is left to ssh-keygen, which knows passphrases, agents and smart cards. Verifying is done here, because the
 machine inside the gap may have no OpenSSH: Ed25519, ECDSA and RSA keys, listed in a file of public keys or in an
-allowed_signers file. The format is described in OpenSSH's PROTOCOL.sshsig, the file of keys in ssh-keygen(1),
-"ALLOWED SIGNERS".
+allowed_signers file. The arithmetic is that of ``cryptography`` (``publickey``); the format is described in OpenSSH's
+PROTOCOL.sshsig, the file of keys in ssh-keygen(1), "ALLOWED SIGNERS".
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _is_right(signature: Signature, message: bytes, where: str) -> bool:
         numbers.end()
         if key.text() != curve:
             raise ValueError("two curves")
-        return publickey.ecdsa(publickey.CURVES[curve], key.last(), r, s, message)
+        return publickey.ecdsa(curve, key.last(), r, s, message)
     raise BundleError(
         f"{where} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
         fix="Sign with an Ed25519, ECDSA or RSA key, or let ssh-keygen check it.",

@@ -35,6 +35,7 @@ from lbx.records import Completion, Request
 from lbx.version import __version__
 
 WINDOW = 1_000_000
+_LONGEST_S = 86_400
 BOS, EOS = 256, 257
 _CONTROL = {"<s>": BOS, "</s>": EOS}
 
@@ -47,6 +48,10 @@ class ScriptedAnswer:
     error: str = ""
     dies: bool = False
     delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.delay_s <= _LONGEST_S:
+            raise UsageError(f"delay_s must be 0 to {_LONGEST_S} seconds, not {self.delay_s}.")
 
 
 class ByteTokenizer:
@@ -171,6 +176,6 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         where = f"The table of answers {path}, line {number}:"
         try:
             row = json.loads(piece)
-        except json.JSONDecodeError as exc:
+        except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
             raise UsageError(f"{where} not valid JSON: {exc}.") from exc
         yield where, typed(row, dict, where)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lbx.bundle.signing import publickey
 from lbx.errors import BundleError, UsageError
+from lbx.inputs import read_input
 from lbx.processes import run_tool
 
 NAMESPACE = "lbx-bundle"
@@ -26,7 +27,7 @@ _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
 _HASHES = ("sha512", "sha256")
 _SIGNATURE_LIMIT = 64 << 10
-_KEY_FILE_LIMIT = 4 << 20
+_KEY_FILE_LIMIT, _LINE_LIMIT = 4 << 20, 64 << 10
 _WORD = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
 _OPTION = re.compile(r'(?:(namespaces|valid-after|valid-before)="([^"\\]*)"|(cert-authority))(,(?=.)|$)', re.IGNORECASE)
 _KEY_WORD = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
@@ -218,8 +219,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
         UsageError: the file cannot be read, holds no key, or a line is neither; names the line.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(_KEY_FILE_LIMIT).decode("utf-8")
+        text = read_input(path, _KEY_FILE_LIMIT).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
         raise UsageError(f"The trusted keys {path} cannot be read: {reason}.", fix="Give another --trust.") from exc
@@ -242,7 +242,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
 
 
 def _parse_line(line: str) -> TrustedKey | None:
-    words = _WORD.findall(line)
+    words = _WORD.findall(line) if len(line) <= _LINE_LIMIT else []
     place = next((n for n, word in enumerate(words[:3]) if _KEY_WORD.fullmatch(word)), None)
     if place is None or place + 1 >= len(words):
         raise ValueError("no key")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jail import Ended, Jail
-from profiles import examples
+from profiles import files
 from results_parts import results_file
 
 Verdict = Callable[[str], None]
@@ -269,7 +269,7 @@ def test_one_value_is_another(form: str, jail: Jail, places_to_be: Callable[[], 
     ways = list(places(document))
 
     @settings(
-        max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow],
+        max_examples=files(300), deadline=None, suppress_health_check=[HealthCheck.too_slow],
     )  # fmt: skip
     @given(
         st.sampled_from(ways), st.sampled_from(VALUES), st.sampled_from(("other", "other", "other", "gone", "named"))

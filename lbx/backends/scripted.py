@@ -137,6 +137,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
     Raises:
         UsageError: the table is not of the form above.
     """
+    answers = read_answers(weights)  # before its bytes are told from others: what is too large is not hashed
     tokenizer = ByteTokenizer(card.chat.choose(None), card.chat.reasoning)
     info = BackendInfo(
         name="scripted",
@@ -146,7 +147,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
         settings={**weights_settings(card, weights), "chat": card.chat.settings(None)},
         earlier={"weights": head_and_tail(weights)},
     )
-    return ScriptedBackend(read_answers(weights), tokenizer, info)
+    return ScriptedBackend(answers, tokenizer, info)
 
 
 def read_answers(path: Path) -> dict[str, ScriptedAnswer]:

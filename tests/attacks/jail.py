@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ SECONDS = 60
 """A guard: a command that waits for ever is ended."""
 DATA_LIMIT = 4 << 30
 FILE_LIMIT = 1 << 30
+_LINK = re.compile(rb"http://127\.0\.0\.1:([0-9]+)(\S+)\s")
 _MESSAGE = re.compile("^error: ", re.MULTILINE)
 MIB = 700
 """The most that any of these small inputs may make a command take."""
@@ -65,7 +67,7 @@ class Ended:
         strange = [name for name in self.changed if not name.startswith(taken)]
         faults = {
             "it hung": self.hung,
-            f"exit code {self.code}": self.code not in (0, 1, 2, 3, 130) and not self.hung,
+            f"exit code {self.code}": self.code not in (0, 1, 2, 3) and not self.hung,
             "a traceback": "Traceback (most" in text or "did not expect" in text,
             "no reason": self.code in (1, 2) and not _MESSAGE.search(self.err) and "Usage:" not in self.err,
             "several messages": len(_MESSAGE.findall(self.err)) > 1,
@@ -92,15 +94,14 @@ class Jail:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def __call__(self, folder: Path, *arguments: object, stop_at: str = "") -> Ended:
-        """Run a command.
+    def __call__(self, folder: Path, *arguments: object) -> Ended:
+        """Run a command; one that serves pages gets Ctrl-C as soon as it has answered the first link that it prints.
 
         Args:
             folder: where it starts; HOME and TMPDIR, too. All below it is looked at before and after.
-            stop_at: words after which a command that serves gets Ctrl-C.
         """
         before = _names(folder)
-        case = {"arguments": [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments], "stop_at": stop_at}
+        case: dict[str, Any] = {"arguments": list(map(str, arguments))}
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.ExitStack() as stack:
             said = [stack.enter_context((folder.parent / name).open("w+b")) for name in ("jail.out", "jail.err")]
@@ -176,14 +177,13 @@ def _be(case: Mapping[str, Any]) -> None:
 
 
 def _wait(pid: int, case: Mapping[str, Any]) -> Mapping[str, Any]:
-    end, stopped, hung = time.monotonic() + SECONDS, not case["stop_at"], False
+    end, served, hung = time.monotonic() + SECONDS, False, False
     while True:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         if done:
             break
-        if not stopped and any(case["stop_at"].encode() in Path(case[name]).read_bytes() for name in ("out", "err")):
+        if not served and (served := _answers(Path(case["out"]))):
             os.kill(pid, signal.SIGINT)
-            stopped = True
         hung = time.monotonic() > end
         if hung:
             os.killpg(pid, signal.SIGKILL)
@@ -191,6 +191,21 @@ def _wait(pid: int, case: Mapping[str, Any]) -> Mapping[str, Any]:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     return {"code": os.waitstatus_to_exitcode(status), "mib": usage.ru_maxrss >> 10, "hung": hung}
+
+
+def _answers(out: Path) -> bool:
+    """Whether a link stands there, whole, and the page behind it has answered."""
+    link = _LINK.search(out.read_bytes())
+    if not link:
+        return False
+    with (
+        contextlib.suppress(OSError),
+        contextlib.closing(socket.create_connection(("127.0.0.1", int(link[1])))) as page,
+    ):
+        page.settimeout(SECONDS)
+        page.sendall(b"GET %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\n\r\n" % (link[2], link[1]))
+        page.recv(1)
+    return True
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def test_another_thing_in_the_place_of_a_file(
     name = what.rsplit(maxsplit=1)[-1]
     (place / name).unlink(missing_ok=True)
     SHAPES[shape](place / name)
-    ended = jail(place, *INPUTS[what](Path(name)), stop_at="http://")
+    ended = jail(place, *INPUTS[what](Path(name)))
     assert not ended.fault(may_change=("out/", name, "r.duckdb", "nowhere"), may_leave=KEPT), ended
     verdict("refused" if ended.refused else "survived")
 

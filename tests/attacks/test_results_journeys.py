@@ -149,7 +149,7 @@ def test_a_column_holds_something_else(
         for name in ("bundle", "oracle.jsonl"):
             (folder / name).symlink_to(small / name)
         assume(spoilt(rich, folder / "r.duckdb", *column[:2], value, one=one))
-        ended = jail(folder, *COMMANDS[what], stop_at="http://")
+        ended = jail(folder, *COMMANDS[what])
         fault = ended.fault(may_change=("out/", "r.duckdb"), may_leave=(".cache", "r.duckdb"))
         assert not fault, (fault, ended)
 
@@ -168,6 +168,6 @@ def test_the_whole_file_is_taken_by_all(
     for name in ("bundle", "oracle.jsonl"):
         (folder / name).symlink_to(small / name)
     shutil.copy(rich, folder / "r.duckdb")
-    ended = jail(folder, *COMMANDS[what], stop_at="http://")
+    ended = jail(folder, *COMMANDS[what])
     assert not ended.fault(may_change=("out/", "r.duckdb"), may_leave=(".cache", "r.duckdb")), ended
     verdict("survived")

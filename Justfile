@@ -59,7 +59,7 @@ bench-bundle *args: setup
 
 # every attack of the project's own collection: a table of what was tried, refused and survived
 attack *args: setup
-    pytest -q -p no:cacheprovider tests/attacks {{ args }}
+    pytest -q -n 3 --dist worksteal -p no:cacheprovider tests/attacks {{ args }}
 
 # break archives in every way and have them read, for so many seconds
 fuzz seconds="60": setup

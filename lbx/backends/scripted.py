@@ -35,6 +35,7 @@ from lbx.records import Completion, Request
 from lbx.version import __version__
 
 WINDOW = 1_000_000
+_LONGEST_S = 86_400
 BOS, EOS = 256, 257
 _CONTROL = {"<s>": BOS, "</s>": EOS}
 
@@ -47,6 +48,10 @@ class ScriptedAnswer:
     error: str = ""
     dies: bool = False
     delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.delay_s <= _LONGEST_S:
+            raise UsageError(f"delay_s must be 0 to {_LONGEST_S} seconds, not {self.delay_s}.")
 
 
 class ByteTokenizer:
@@ -132,6 +137,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
     Raises:
         UsageError: the table is not of the form above.
     """
+    answers = read_answers(weights)  # before its bytes are told from others: what is too large is not hashed
     tokenizer = ByteTokenizer(card.chat.choose(None), card.chat.reasoning)
     info = BackendInfo(
         name="scripted",
@@ -141,7 +147,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
         settings={**weights_settings(card, weights), "chat": card.chat.settings(None)},
         earlier={"weights": head_and_tail(weights)},
     )
-    return ScriptedBackend(read_answers(weights), tokenizer, info)
+    return ScriptedBackend(answers, tokenizer, info)
 
 
 def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
@@ -171,6 +177,6 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         where = f"The table of answers {path}, line {number}:"
         try:
             row = json.loads(piece)
-        except json.JSONDecodeError as exc:
+        except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
             raise UsageError(f"{where} not valid JSON: {exc}.") from exc
         yield where, typed(row, dict, where)

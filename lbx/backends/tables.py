@@ -32,7 +32,7 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> No
 
 def typed(value: object, wanted: type[T], where: str) -> T:
     """The value, if it has the wanted type; a whole number also counts as float, but a bool never counts as int."""
-    if wanted is float and type(value) is int:
+    if wanted is float and type(value) is int and abs(value) < 1 << 1023:  # a float holds no more
         return wanted(value)  # type: ignore[call-arg]
     if type(value) is not wanted:
         raise UsageError(f"{where} must be {_NAMES[wanted]}, not {value!r}.")

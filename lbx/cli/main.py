@@ -127,20 +127,10 @@ def main() -> None:
         # Whoever read our output has left (`lbx report ... | head`): that is no failure of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except OSError as error:
-        if os.environ.get("LBX_DEBUG"):
-            raise
-        show_error(_from_os_error(error))
-        sys.exit(1)
     except Exception as error:
         if os.environ.get("LBX_DEBUG"):
             raise
-        show_error(
-            LbxError(
-                f"lbx met something it did not expect: {type(error).__name__}: {error}.",
-                fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
-            )
-        )
+        show_error(_in_words(error))
         sys.exit(1)
 
 
@@ -151,6 +141,22 @@ def _call() -> int | None:
         # Typer sets a hook of its own, which shows names as they are.
         sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
     return code
+
+
+def _in_words(error: Exception) -> LbxError:
+    if isinstance(error, OSError):
+        return _from_os_error(error)
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # from Python 3.13 on an OSError
+        return LbxError(f"The operating system refused: {error}.")
+    if isinstance(error, MemoryError):
+        return LbxError(
+            "There is not enough memory for this; what was committed before is safe.",
+            fix="Give a smaller file, or more memory; `lbx doctor` says what binds.",
+        )
+    return LbxError(
+        f"lbx met something it did not expect: {type(error).__name__}: {error}.",
+        fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
+    )
 
 
 def _from_os_error(error: OSError) -> LbxError:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from jail import Jail
 
 HELD = ("refused", "survived")
 _PROPERTY = "attack"
@@ -48,6 +49,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     total = sum(counts.values(), Counter())
     for name, row in [*sorted(counts.items()), ("all", total)]:
         terminalreporter.write_line(f"{name:<20}{row.total():>8}" + "".join(f"{row[word]:>13}" for word in words))
+
+
+@pytest.fixture(scope="session")
+def jail() -> Iterator[Jail]:
+    """Commands in processes with limits, watched."""
+    with Jail() as jail:
+        yield jail
 
 
 NEEDLE = """

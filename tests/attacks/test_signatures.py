@@ -146,6 +146,22 @@ def test_a_key_of_small_order_signs_nothing(
     verdict("refused")
 
 
+@pytest.mark.parametrize("spelling", ["01" + 31 * "00", 31 * "00" + "80", "ee" + 30 * "ff" + "7f", "00" * 32])
+def test_a_trusted_key_of_small_order_signs_nothing_either(
+    spelling: str, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    """Somebody else's file of keys may hold it: whoever knows the line could sign for it, without any secret."""
+    blob = wire(b"ssh-ed25519", bytes.fromhex(spelling))
+    keys = tmp_path / "keys"
+    keys.write_text(f"officer ssh-ed25519 {base64.b64encode(blob).decode()}\n")
+    for text in (b"", b" ", b"  ", b"   "):  # of order four, it fits one message in four
+        sums = seal(tmp_path / f"in{len(text)}", members({**FILES, "data/files/a.txt": b"EVIL!" + text}))
+        signature = sums.with_name(f"{sums.name}.sig")
+        signature.write_bytes(armoured(blob, b"ssh-ed25519", b"\x01" + bytes(63)))
+        refused(main("verify", sums, "--trust", keys), "does not fit")
+    verdict("refused")
+
+
 def test_the_signature_of_another_bundle_or_purpose_does_not_fit(
     key: Path, tmp_path: Path, verdict: Callable[[str], None]
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LBX = Path(sys.executable).with_name("lbx")
-HEAVY = ("torch", "transformers", "llama_cpp", "duckdb", "numpy", "huggingface_hub")
+HEAVY = ("torch", "transformers", "llama_cpp", "duckdb", "numpy", "huggingface_hub", "cryptography")
 
 pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 

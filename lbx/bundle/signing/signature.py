@@ -2,8 +2,8 @@
 
 Signing is left to ssh-keygen, which knows passphrases, agents and smart cards. Verifying is done here, because the
 machine inside the gap may have no OpenSSH: Ed25519, ECDSA and RSA keys, listed in a file of public keys or in an
-allowed_signers file. The format is described in OpenSSH's PROTOCOL.sshsig, the file of keys in ssh-keygen(1),
-"ALLOWED SIGNERS".
+allowed_signers file. The arithmetic is that of ``cryptography`` (``publickey``); the format is described in OpenSSH's
+PROTOCOL.sshsig, the file of keys in ssh-keygen(1), "ALLOWED SIGNERS".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
 _HASHES = ("sha512", "sha256")
 _SIGNATURE_LIMIT = 64 << 10
-_KEY_FILE_LIMIT = 4 << 20
+_KEY_FILE_LIMIT, _LINE_LIMIT = 4 << 20, 64 << 10
 _WORD = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
 _OPTION = re.compile(r'(?:(namespaces|valid-after|valid-before)="([^"\\]*)"|(cert-authority))(,(?=.)|$)', re.IGNORECASE)
 _KEY_WORD = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
@@ -202,7 +202,7 @@ def _is_right(signature: Signature, message: bytes, where: str) -> bool:
         numbers.end()
         if key.text() != curve:
             raise ValueError("two curves")
-        return publickey.ecdsa(publickey.CURVES[curve], key.last(), r, s, message)
+        return publickey.ecdsa(curve, key.last(), r, s, message)
     raise BundleError(
         f"{where} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
         fix="Sign with an Ed25519, ECDSA or RSA key, or let ssh-keygen check it.",
@@ -242,7 +242,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
 
 
 def _parse_line(line: str) -> TrustedKey | None:
-    words = _WORD.findall(line)
+    words = _WORD.findall(line) if len(line) <= _LINE_LIMIT else []
     place = next((n for n, word in enumerate(words[:3]) if _KEY_WORD.fullmatch(word)), None)
     if place is None or place + 1 >= len(words):
         raise ValueError("no key")

@@ -32,6 +32,8 @@ from lbx.inputs import LARGE, read_input
 from lbx.outputs import write_whole
 
 FORMAT = 1
+_MOST = 1 << 31
+"""The results file's column has no more."""
 
 # Where nothing is known of the model's speed, costs are in tokens of a prompt that attends to little. Rules of thumb
 # for dense models of some 7 billion parameters: they decide how even the shards are, never what is asked.
@@ -335,8 +337,11 @@ def read_shards(path: Path) -> ShardPlan:
         plan = ShardPlan(
             str(data["bundle_digest"]), tuple(map(str, data["runs"])), iterations, data["unit"], data["basis"], shards
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.") from exc
+    places = [place for shard in shards for samples in shard.samples.values() for place in samples]
+    if not all(0 <= place < _MOST for place in places):
+        raise UsageError(f"{path} is a damaged shard plan: places of samples are 0 to {_MOST - 1}.")
     if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
         raise UsageError(f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.")
     return plan

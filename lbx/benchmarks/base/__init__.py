@@ -1,0 +1,1 @@
+"""What every benchmark family shares: the Benchmark seam, data files, aggregates, prediction files."""

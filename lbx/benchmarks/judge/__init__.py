@@ -1,0 +1,1 @@
+"""A judge's work as a benchmark: rubrics and rounds."""

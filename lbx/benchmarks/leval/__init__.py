@@ -1,0 +1,1 @@
+"""L-Eval: tasks, prompts, files of predictions, judges and raters."""

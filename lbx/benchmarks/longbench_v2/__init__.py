@@ -1,0 +1,1 @@
+"""LongBench v2."""

@@ -1,0 +1,1 @@
+"""Needles in a haystack, made by lbx."""

@@ -1,0 +1,1 @@
+"""Benchmarks that a bundle defines."""

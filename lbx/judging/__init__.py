@@ -1,0 +1,1 @@
+"""What judges and people say of answers: rounds for judges, sets for raters."""

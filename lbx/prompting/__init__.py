@@ -1,0 +1,1 @@
+"""From a question to the text and tokens that a model reads: templates, wrapping, reasoning."""

@@ -1,0 +1,1 @@
+"""From answers to scores, and from scores to official numbers with their intervals."""

@@ -28,7 +28,7 @@ fi
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 [ "$revision" = unknown ] || git diff --quiet HEAD -- . || revision+=-dirty
 time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-version=$(sed -nE 's/^__version__ = "(.*)"$/\1/p' lbx/version.py)
+version=$(sed -nE 's/^__version__ = "(.*)"$/\1/p' lbx/base/version.py)
 
 # What was built from the same is not built again. `lbx.inputs` stands for all of it, the base by its content.
 inputs=$(

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . .ci/image-lib.sh
 variant=${2:-cpu}
-version=$(sed -nE 's/^__version__ = "(.*)"$/\1/p' lbx/version.py)
+version=$(sed -nE 's/^__version__ = "(.*)"$/\1/p' lbx/base/version.py)
 file=${1:-out/lbx-image-$version-$variant.tar}
 mkdir -p "$(dirname "$file")"
 in_store inspect --type image "$image_name:$variant" >/dev/null 2>&1 ||

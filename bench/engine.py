@@ -38,10 +38,10 @@ from bench.figures import MOST_COMPUTED, Standing, equal_outputs, ratio, standin
 from bench.job import ContenderFailedError, Job, own_cores, run_contender
 from bench.model import REPOSITORY, make_gguf, make_hf, write_cards
 from bench.prompts import Asked, ask, documents, link_bundle, tasks_there
-from lbx.backends.endings import named_ends
 from lbx.backends.hf.tokenizer import HfTokenizer
-from lbx.engine.prefix import PrefixPlan, plan_prefixes
-from lbx.layout import Bundle
+from lbx.base.layout import Bundle
+from lbx.inference.endings import named_ends
+from lbx.inference.prefix import PrefixPlan, plan_prefixes
 
 TASKS = ("quality", "tpo", "coursera")
 LOOP = "llamacpp-reuse"

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.linking import link_tree
-from lbx.benchmarks.leval import KINDS, LEval
-from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
-from lbx.prompts import Prompter
-from lbx.records import Request, Sample, Sampling
+from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.records import Request, Sample, Sampling
+from lbx.benchmarks.leval.benchmark import KINDS, LEval
+from lbx.prompting.prompts import Prompter
 
 if TYPE_CHECKING:
-    from lbx.prompts import Tokenizer
+    from lbx.prompting.prompts import Tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 REVISION = "cd34b050269148aed75acbbe4a599873ad0f37e9"

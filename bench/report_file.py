@@ -17,9 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks import BENCHMARKS, leval_tasks, longbench_pro_tasks, longbench_tasks, longbench_v2, lveval_tasks
-from lbx.engine.scoring import add_up
-from lbx.records import Sample, sha256_text
+from lbx.base.records import Sample, sha256_text
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.leval import tasks as leval_tasks
+from lbx.benchmarks.longbench import tasks as longbench_tasks
+from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
+from lbx.benchmarks.longbench_v2 import benchmark as longbench_v2
+from lbx.benchmarks.lveval import tasks as lveval_tasks
+from lbx.scoring.scoring import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions
 

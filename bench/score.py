@@ -27,10 +27,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.longbench import METRICS, LongBench, accepted_answers
-from lbx.benchmarks.longbench_tasks import TASKS
-from lbx.engine.scoring_pool import ScoringInput, ScoringPool
-from lbx.records import Sample, ScoredSample
+from lbx.base.records import Sample, ScoredSample
+from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers
+from lbx.benchmarks.longbench.tasks import TASKS
+from lbx.scoring.scoring_pool import ScoringInput, ScoringPool
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared/data/predictions/longbench/llama3-8b-instruct"
 PROCESSES = 2

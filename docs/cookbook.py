@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.scoring import add_up
-from lbx.records import Sample
+from lbx.scoring.scoring import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.queries import asked, attach_files
 

@@ -24,8 +24,8 @@ import typer
 
 from lbx.backends.cards import Chat, Weights
 from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
+from lbx.base.records import Sampling
 from lbx.cli.main import app
-from lbx.records import Sampling
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.views import VIEWS

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from lbx.people.book import Book
-from lbx.people.choosing import rating_set
-from lbx.people.dataset import Dataset
-from lbx.people.journal import Journal
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.judging.people.book import Book
+from lbx.judging.people.choosing import rating_set
+from lbx.judging.people.journal import Journal
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
 from lbx.web.annotating import AnnotationPages

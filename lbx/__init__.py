@@ -17,28 +17,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lbx.version import __version__ as __version__
+from lbx.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from lbx import bundle as bundle
+    from lbx.base.errors import LbxError as LbxError
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
-    from lbx.errors import LbxError as LbxError
-    from lbx.runs.listening import Listener as Listener
-    from lbx.runs.planning import plan as plan
-    from lbx.runs.running import run as run
-    from lbx.runs.scoring import score as score
-    from lbx.runs.spec import RunSpec as RunSpec
+    from lbx.running.listening import Listener as Listener
+    from lbx.running.planning import plan as plan
+    from lbx.running.running import run as run
+    from lbx.running.scoring import score as score
+    from lbx.running.spec import RunSpec as RunSpec
     from lbx.store.results import open_results as open_results
 
 _WHERE = {
-    "LbxError": "lbx.errors",
-    "Listener": "lbx.runs.listening",
-    "RunSpec": "lbx.runs.spec",
+    "LbxError": "lbx.base.errors",
+    "Listener": "lbx.running.listening",
+    "RunSpec": "lbx.running.spec",
     "open_results": "lbx.store.results",
-    "plan": "lbx.runs.planning",
-    "run": "lbx.runs.running",
-    "score": "lbx.runs.scoring",
+    "plan": "lbx.running.planning",
+    "run": "lbx.running.running",
+    "score": "lbx.running.scoring",
     "unpack": "lbx.bundle",
     "verify": "lbx.bundle",
 }

@@ -54,7 +54,7 @@ class Lbx:
 @contextlib.contextmanager
 def _as_it_was(cwd: Path | None, environment: Mapping[str, str] | None) -> Iterator[None]:
     """What a command changes for its whole process is put back, the guard of sockets, too."""
-    from lbx.engine import offline
+    from lbx.running import offline
 
     before = sys.argv, sys.excepthook
     log = logging.getLogger("lbx")

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent / "bundle"))
 from forge import members
 from sealed import make_key, seal, tar_bytes
 
+from lbx.base.errors import LbxError
 from lbx.bundle import Trust, unpack, verify
 from lbx.bundle.volumes import Volume, render_sums
-from lbx.errors import LbxError
 
 FILES = {
     "data/files/a.txt": b"first",

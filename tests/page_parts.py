@@ -12,9 +12,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.adding_up import add_up
-from lbx.records import Sample
+from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
 
 EVIL = "</script><b onload=x>&amp;\0\x1b[31m\u202e\u2066]]>--><!--"

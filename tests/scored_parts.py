@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.leval_tasks import KINDS
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES
-from lbx.benchmarks.longbench_v2 import DOMAINS
-from lbx.records import Sample, ScoredSample
+from lbx.benchmarks.leval.tasks import KINDS
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
 
 Imported = dict[str, dict[str, list[ScoredSample]]]
 """Model -> task -> its scored rows."""

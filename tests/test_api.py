@@ -45,7 +45,7 @@ class Watching(lbx.Listener):
         self.fractions: list[float] = []
         self.threads: set[str] = set()
 
-    def progress(self, progress: lbx.runs.listening.RunProgress) -> None:  # type: ignore[name-defined]
+    def progress(self, progress: lbx.running.listening.RunProgress) -> None:  # type: ignore[name-defined]
         self.fractions.append(progress.fraction)
         self.threads.add(threading.current_thread().name)
 

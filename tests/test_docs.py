@@ -258,7 +258,7 @@ def test_the_example_card_shows_every_key(tmp_path: Path) -> None:
 
     from lbx.backends.cards import Chat, Weights
     from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
-    from lbx.records import Sampling
+    from lbx.base.records import Sampling
 
     text = (ROOT / "models" / "example.toml").read_text("utf-8")
     for cls in (Weights, Chat, Sampling, *OPTIONS.values(), *EMBEDDING_OPTIONS.values()):

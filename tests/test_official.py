@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from lbx.benchmarks.longbench import NEW_TOKENS, PROMPTS, REPO
-from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
+from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
+from lbx.benchmarks.longbench.benchmark import NEW_TOKENS, PROMPTS, REPO
 from tests.official.calls import ANSWER, Call, Script, ScriptError, record
 from tests.official.differences import MEANT
 from tests.official.samples import COMMIT, REPOSITORY

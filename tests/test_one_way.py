@@ -1,5 +1,5 @@
-"""Files are opened in two modules: what lbx reads in ``lbx.inputs``, what it writes in ``lbx.outputs``. A rule over the
-syntax of every other module; who has a reason to open one itself stands here with it.
+"""Files are opened in two modules: what lbx reads in ``base.inputs``, what it writes in ``base.outputs``. A rule
+over the syntax of every other module; who has a reason to open one itself stands here with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LBX = Path(__file__).resolve().parents[1] / "lbx"
-HOME = ("inputs.py", "outputs.py")
+HOME = ("base/inputs.py", "base/outputs.py")
 
 OPENING = frozenset(
     """
@@ -36,17 +36,17 @@ ALLOWED: dict[str, dict[str, str]] = {
     "backends/hf/loading.py": {"from_pretrained": "refuse_unsound has looked at every file of the folder"},
     "backends/hf/stored.py": {"safe_open": "behind require_file, in the one function that calls it"},
     "backends/llama/library.py": {"llama_model_load_from_file": "check_gguf has opened every part before"},
-    "benchmarks/files.py": {"ZipFile": "on a file of open_input", "open": "a member of such a zip"},
+    "benchmarks/base/files.py": {"ZipFile": "on a file of open_input", "open": "a member of such a zip"},
     "bundle/formats.py": {"ZipFile": "on a file that is open"},
     "bundle/making/fetch.py": {"fdopen": "a descriptor of open_kept"},
     "bundle/making/image.py": {"open": "tarfile, on a file of open_input"},
     "bundle/receiving/trusted_archive.py": {"TemporaryFile": "has no name that anybody could take"},
     "cli/doctor.py": {"TemporaryFile": "has no name that anybody could take"},
     "cli/main.py": {"open": "os.devnull, where nobody reads standard output any more"},
-    "last_words.py": {"fdopen": "a pipe that this process has made"},
+    "base/crash_report.py": {"fdopen": "a pipe that this process has made"},
     "parity/measuring.py": {"load": "an array in the folder that the command has made", "save": "the same"},
-    "people/dataset.py": {"FileIO": "a descriptor of open_kept"},
-    "people/journal.py": {"fdopen": "descriptors of open_kept"},
+    "benchmarks/leval/dataset.py": {"FileIO": "a descriptor of open_kept"},
+    "judging/people/journal.py": {"fdopen": "descriptors of open_kept"},
     "report/page/page.py": {"read_text": "a file of the package"},
     "report/reference.py": {"read_text": "files of the package"},
 }
@@ -76,7 +76,9 @@ def test_files_are_opened_in_one_place(path: Path) -> None:
     allowed = ALLOWED.get(name, {})
     found = list(opened(path.read_text("utf-8")))
     wrong = [f"lbx/{name}:{line}: {what}" for line, what in found if what not in allowed]
-    assert not wrong, f"{wrong}: read through lbx.inputs, write through lbx.outputs, or say why not in ALLOWED"
+    assert not wrong, (
+        f"{wrong}: read through lbx.base.inputs, write through lbx.base.outputs, or say why not in ALLOWED"
+    )
     assert allowed.keys() <= {what for _, what in found}, "nothing needs this any more"
 
 

@@ -35,12 +35,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lbx.backends.kinds import KINDS, Kind, Options
-from lbx.backends.sampling import RANGES, out_of_range
 from lbx.backends.tables import check_keys, from_table, nearest, typed
-from lbx.errors import UsageError
-from lbx.inputs import read_input
-from lbx.paths import expanded
-from lbx.records import Sampling, sha256_text
+from lbx.base.errors import UsageError
+from lbx.base.inputs import read_input
+from lbx.base.paths import expanded
+from lbx.base.records import Sampling, sha256_text
+from lbx.inference.sampling import RANGES, out_of_range
 
 _TOP = ("name", "backend", "context_window", "stop")
 _TABLES = ("weights", "tokenizer", "chat", "sampling", "options")

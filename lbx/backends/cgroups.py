@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lbx.inputs import SMALL, read_input
+from lbx.base.inputs import SMALL, read_input
 
 _UNLIMITED = 1 << 60  # version 1 writes "none" as a number near 2**63
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from lbx.backends.base import Backend
 from lbx.backends.cards import ModelCard
 from lbx.backends.options import EndpointOptions, LlamaOptions, ScriptedOptions
-from lbx.errors import DoesNotFitError
-from lbx.records import Request
+from lbx.base.errors import DoesNotFitError
+from lbx.base.records import Request
+from lbx.inference.model import Backend
 
 _SMALL = 256
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lbx.backends.cards import ModelCard
 from lbx.backends.loading import load_by_kind, not_installed
 from lbx.backends.weights import refuse_generation, weights_path
-from lbx.errors import BackendError
-from lbx.records import canonical_json
+from lbx.base.errors import BackendError
+from lbx.base.records import canonical_json
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lbx.layout import Bundle
+    from lbx.base.layout import Bundle
 
     Vectors = NDArray[np.float32]
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from lbx.backends.cards import ModelCard
 from lbx.backends.headers import tensor_table
 from lbx.backends.weights import model_files
-from lbx.errors import BackendError
-from lbx.inputs import open_input
+from lbx.base.errors import BackendError
+from lbx.base.inputs import open_input
 
 WHOLE = 1 << 29
 """Bytes of tensors that are read in less than a second."""

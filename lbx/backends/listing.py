@@ -13,9 +13,9 @@ from lbx.backends.cards import NOTHING, ModelCard, read_card
 from lbx.backends.headers import context_window
 from lbx.backends.llama.formats import format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
-from lbx.errors import LbxError
-from lbx.inputs import SMALL, read_input
-from lbx.layout import FILES, HUB, Bundle
+from lbx.base.errors import LbxError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.layout import FILES, HUB, Bundle
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard
-from lbx.commands import as_command
-from lbx.errors import BackendError
+from lbx.base.commands import as_command
+from lbx.base.errors import BackendError
 
 
 def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from lbx.backends.cgroups import memory_limit
 from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.options import LlamaOptions
-from lbx.inputs import SMALL, read_input
+from lbx.base.inputs import SMALL, read_input
 
 # Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}

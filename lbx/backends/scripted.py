@@ -22,17 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
-from lbx.backends.decoding import Decoding, check_fits
 from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.tables import check_keys, from_table, typed
-from lbx.backends.text import encodable
-from lbx.errors import BackendError, PromptError, UsageError
-from lbx.inputs import LARGE, read_input
-from lbx.reasoning import choose_marks
-from lbx.records import Completion, Request
-from lbx.version import __version__
+from lbx.base.errors import BackendError, PromptError, UsageError
+from lbx.base.inputs import LARGE, read_input
+from lbx.base.records import Completion, Request
+from lbx.base.version import __version__
+from lbx.inference.decoding import Decoding, check_fits
+from lbx.inference.model import BackendInfo, Outcome
+from lbx.inference.text import encodable
+from lbx.prompting.reasoning import choose_marks
 
 WINDOW = 1_000_000
 _LONGEST_S = 86_400

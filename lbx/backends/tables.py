@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 
 T = TypeVar("T")
 

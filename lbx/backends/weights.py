@@ -13,10 +13,10 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
 from lbx.backends.tables import nearest
-from lbx.commands import as_command
-from lbx.errors import BackendError, UsageError
-from lbx.layout import Bundle
-from lbx.paths import expanded
+from lbx.base.commands import as_command
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.paths import expanded
 
 CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")

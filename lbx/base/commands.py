@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import PurePath
 
-from lbx.visible import one_line
+from lbx.base.visible import one_line
 
 
 def as_command(*words: str | PurePath) -> str:

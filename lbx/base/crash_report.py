@@ -49,7 +49,11 @@ def explained(safe: str) -> Iterator[None]:
     Args:
         safe: a sentence on what is not lost.
     """
-    from lbx.processes import DEVNULL, Popen, python_command  # not above: the script that this file also is has no lbx
+    from lbx.base.processes import (  # not above: the script that this file also is has no lbx
+        DEVNULL,
+        Popen,
+        python_command,
+    )
 
     if faulthandler.is_enabled():  # somebody watches already, and wants the traceback
         yield

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.inputs import require_file
+from lbx.base.inputs import require_file
 
 if TYPE_CHECKING:
     import duckdb

@@ -26,7 +26,7 @@ class LbxError(Exception):
     Args:
         cause: what happened, a sentence, naming the file, task or setting concerned.
         fix: what to do about it, a sentence, or "" when the cause already says it.
-        command: the next command to type, of ``lbx.commands.as_command``, or "".
+        command: the next command to type, of ``lbx.base.commands.as_command``, or "".
     """
 
     exit_code = 1

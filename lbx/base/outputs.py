@@ -21,8 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from lbx.inputs import too_large
-from lbx.processes import lock
+from lbx.base.inputs import too_large
+from lbx.base.processes import lock
 
 _HANDED = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _NUMBERS = {"stdout": 1, "stderr": 2}

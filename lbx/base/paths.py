@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from lbx.visible import one_line
+from lbx.base.visible import one_line
 
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
 """Devices on Windows, in every folder and with every ending."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.statistics.estimates import Estimate

@@ -27,7 +27,7 @@ def leave_out_working_folder() -> None:
             if place in sys.path:
                 sys.path.remove(place)
         os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if os.path.isabs(entry))
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if own not in sys.path:  # a checkout that is not installed: last, where it shadows nothing
         sys.path.append(own)
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.judging import Judging
-from lbx.benchmarks.leval import LEval
-from lbx.benchmarks.longbench import LongBench
-from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.benchmarks.longbench_v2 import LongBenchV2
-from lbx.benchmarks.lveval import LVEval
-from lbx.benchmarks.needle import Needle
-from lbx.benchmarks.own import own_benchmark, own_names
-from lbx.benchmarks.summaries import Summaries
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.records import Task
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Task
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.summaries import Summaries
+from lbx.benchmarks.judge.judging import Judging
+from lbx.benchmarks.leval.benchmark import LEval
+from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
+from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
+from lbx.benchmarks.lveval.benchmark import LVEval
+from lbx.benchmarks.needle.benchmark import Needle
+from lbx.benchmarks.own.benchmark import own_benchmark, own_names
 
 
 class _Benchmarks(Mapping[str, Benchmark]):

@@ -24,9 +24,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, SBOM, TAG_MANIFEST
 from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
-from lbx.errors import BundleError
-from lbx.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, SBOM, TAG_MANIFEST
 
 FORMAT = 1
 PAYLOAD = "data/"
@@ -55,7 +55,7 @@ class Contents:
     """What a bundle says it holds, after its tag files have been checked against each other.
 
     Attributes:
-        digest: SHA-256 of the tag manifest, hex; equals ``lbx.layout.Bundle.digest``.
+        digest: SHA-256 of the tag manifest, hex; equals ``lbx.base.layout.Bundle.digest``.
         entries: every payload file by its path.
         sources: bundle.json's sources, as they are.
         base: of a delta, the name and digest of the bundle that it needs.

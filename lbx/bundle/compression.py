@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lbx.base.errors import BundleError, UsageError
 from lbx.bundle.disk import BLOCK
-from lbx.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lbx.inputs import open_input
+from lbx.base.inputs import open_input
 
 BLOCK = 1 << 20
 """Bytes that are read, hashed and written at once."""

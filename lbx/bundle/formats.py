@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from lbx.benchmarks.files import is_zip_bomb
+from lbx.benchmarks.base.files import is_zip_bomb
 
 REFUSED = {
     **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill"), "a pickle"),

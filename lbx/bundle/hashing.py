@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lbx.processes import cores
+from lbx.base.processes import cores
 
 _BEGIN = 1 << 20
 _SMALL = 1 << 16

@@ -7,8 +7,8 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecut
 from threading import Lock
 from typing import TypeVar
 
+from lbx.base.processes import cores
 from lbx.bundle.progress import Progress
-from lbx.processes import cores
 
 _LITTLE = 8 << 20
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lbx.base.errors import BundleError
 from lbx.bundle.compression import Readable, Writable
 from lbx.bundle.disk import BLOCK
-from lbx.errors import BundleError
 
 _UNIT = 512
 _RECORD = 20 * _UNIT

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from lbx.base.errors import UsageError
+from lbx.base.outputs import new_file, sync_folder, write_whole
 from lbx.bundle.disk import Flusher
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.errors import UsageError
-from lbx.outputs import new_file, sync_folder, write_whole
 
 MAX_VOLUME = 4_294_967_295
 MIN_VOLUME = 1 << 16

@@ -2,7 +2,7 @@
 
 import gc
 
-from lbx.safepath import leave_out_working_folder
+from lbx.base.safepath import leave_out_working_folder
 
 leave_out_working_folder()
 gc.set_threshold(10_000)  # at 700 a tenth of a start goes into looking through what imports have made

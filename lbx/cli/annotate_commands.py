@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.errors import UsageError
 from lbx.cli.options import Host, Others, Port, Uds
 from lbx.cli.output import answer, note
 from lbx.cli.sites import check_web, open_site
-from lbx.errors import UsageError
 
 if TYPE_CHECKING:
-    from lbx.people.dataset import Dataset
+    from lbx.benchmarks.leval.dataset import Dataset
 
 _YOU = "you"
 
@@ -60,8 +60,8 @@ def annotate(
 
     Example: lbx annotate LEval-data/summary/qmsum.jsonl --new-pairs 2
     """
-    from lbx.people.dataset import Dataset
-    from lbx.people.leval_cleaned import take_pages
+    from lbx.benchmarks.leval.cleaned import take_pages
+    from lbx.benchmarks.leval.dataset import Dataset
 
     if read_only and (output or take or official or write):
         raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")
@@ -84,8 +84,8 @@ def annotate(
 
 
 def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
+    from lbx.benchmarks.leval.cleaned import lost, official_files
     from lbx.exchange import write_files
-    from lbx.people.leval_cleaned import lost, official_files
 
     answer(f"{dataset.write()}: {len(dataset):,} documents, {dataset.changed:,} of them edited")
     if official is not None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lbx.base.errors import UsageError
 from lbx.cli.options import Host, OnlyRuns, Others, Port, Results, Uds
 from lbx.cli.output import note
 from lbx.cli.show_commands import rebuilt_prompts
 from lbx.cli.sites import check_web, open_site
-from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.store.answers import StoredAnswer
@@ -46,7 +46,7 @@ def browse(
     Example: lbx browse results.duckdb --bundle long --run RUN
     """
     check_web()
-    from lbx.layout import Bundle
+    from lbx.base.layout import Bundle
     from lbx.store import Store
     from lbx.store.runs import check_runs
     from lbx.web.browsing import BrowsingPages

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.errors import LbxError
 from lbx.cli.options import AsJson
 from lbx.cli.output import ByteProgress, answer, answer_json, note
-from lbx.errors import LbxError
 
 if TYPE_CHECKING:
     from lbx.bundle import VerifyReport
@@ -126,7 +126,7 @@ def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
         yield
     except LbxError as error:
         if as_json:
-            from lbx.version import __version__
+            from lbx.base.version import __version__
 
             refused = {"path": f"{archive}", "result": "refused", "cause": error.cause, "fix": error.fix}
             answer_json(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))

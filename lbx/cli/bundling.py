@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.visible import one_line
 from lbx.cli.options import AsJson
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.visible import one_line
 
 if TYPE_CHECKING:
     from lbx.bundle import CreateResult, Outline, RequestResult

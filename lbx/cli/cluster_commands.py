@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.commands import as_command
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.outputs import write_whole
+from lbx.base.processes import find_tool, python_command
 from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryEmpty, RetryFailed, VerifyBatching
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
-from lbx.commands import as_command
-from lbx.errors import LbxError, UsageError
-from lbx.outputs import write_whole
-from lbx.processes import find_tool, python_command
 
 if TYPE_CHECKING:
     from lbx.cluster.folder import RunFolder
     from lbx.cluster.launch import Launch
     from lbx.cluster.merge import Merged
-    from lbx.engine.planning.shards import ShardPlan
-    from lbx.runs.sharding import Counting
-    from lbx.runs.spec import RunSpec
+    from lbx.planning.shards import ShardPlan
+    from lbx.running.sharding import Counting
+    from lbx.running.spec import RunSpec
 
 _EXIT_GAPS = 3
 _NAMED = 5
@@ -131,7 +131,7 @@ def submit_slurm(
     from lbx.cluster import slurm
     from lbx.cluster.folder import Submitted
     from lbx.cluster.launch import expanded_by_bash
-    from lbx.runs.sharding import Counting
+    from lbx.running.sharding import Counting
 
     spec = spec.settled()
     options = slurm.SlurmOptions(
@@ -220,7 +220,7 @@ def submit_kubernetes(
     """
     from lbx.cluster import kubernetes
     from lbx.cluster.folder import Submitted
-    from lbx.runs.sharding import Counting
+    from lbx.running.sharding import Counting
 
     options = kubernetes.KubernetesOptions(
         job_name, image, run_claim, bundle_claim, namespace, cpus, mem, gpus, at_once, retries, copy_every
@@ -253,7 +253,7 @@ def _planned(
 ) -> tuple[RunFolder, RunSpec, ShardPlan]:
     """The run's folder, the spec with a name, and the shards."""
     from lbx.cluster.folder import RunFolder
-    from lbx.runs.sharding import deal
+    from lbx.running.sharding import deal
 
     folder = RunFolder(output.absolute())
     if folder.plan_file.exists() and not dry_run:
@@ -364,7 +364,7 @@ def merge(
     """
     from lbx.cluster.folder import RunFolder
     from lbx.cluster.merge import merge as join
-    from lbx.engine.planning.shards import read_shards
+    from lbx.planning.shards import read_shards
 
     plan = read_shards(shards) if shards else None
     if len(sources) == 1 and sources[0].is_dir():

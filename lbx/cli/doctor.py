@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.paths import expanded
+from lbx.base.processes import cores
+from lbx.base.version import __version__
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, stdout
-from lbx.inputs import SMALL, read_input
-from lbx.paths import expanded
-from lbx.processes import cores
-from lbx.version import __version__
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
 _INSTRUCTIONS = (
@@ -172,7 +172,7 @@ def _place(path: Path | None) -> dict[str, Any]:
 
 
 def _network() -> dict[str, Any]:
-    from lbx.engine.offline import network_interfaces
+    from lbx.running.offline import network_interfaces
 
     return {
         "interfaces": network_interfaces(),
@@ -193,7 +193,7 @@ def _llamacpp() -> dict[str, Any]:
     if _version("llama-cpp-python") == "not installed":
         return {"usable": False, "why": "not installed: pip install 'lbx[llama]'"}
     from lbx.backends.llama.library import cpu_variant, library
-    from lbx.errors import BackendError
+    from lbx.base.errors import BackendError
 
     try:
         variant = cpu_variant()

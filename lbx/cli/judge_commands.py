@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lbx.base.commands import as_command
 from lbx.cli.options import (
     AsJson,
     Calibrate,
@@ -26,7 +27,6 @@ from lbx.cli.output import RunBar, answer, note, show_table
 from lbx.cli.run_commands import finish, left_in
 from lbx.cli.spec_options import takes_judge
 from lbx.cli.stopping import saying
-from lbx.commands import as_command
 
 if TYPE_CHECKING:
     from lbx.report.fitness import Fitness
@@ -60,8 +60,8 @@ def judge(
 
     Calibrate: lbx judge results.duckdb --bundle long --judge my-judge.toml --calibrate
     """
-    from lbx.runs.judging import calibrating, judge_spec, with_baselines
-    from lbx.runs.running import run
+    from lbx.running.judging import calibrating, judge_spec, with_baselines
+    from lbx.running.running import run
 
     place = output or results
     told = {**spec, "answers": (str(results),)}

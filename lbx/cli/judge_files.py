@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lbx.cli.output import RunBar, answer, answer_json, notes
 
 if TYPE_CHECKING:
-    from lbx.layout import Bundle
+    from lbx.base.layout import Bundle
     from lbx.store import Store
 
 JUDGE_FORMATS = ("leval_judge", "fastchat")
@@ -50,7 +50,7 @@ def import_judge(
 
 def score_import(store: Store, run_id: str, workers: int) -> None:
     """Score a run that was just imported, and close it."""
-    from lbx.runs.scoring import score_with
+    from lbx.running.scoring import score_with
 
     status = "interrupted"
     try:

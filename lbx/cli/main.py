@@ -17,10 +17,10 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
+from lbx.base.errors import LbxError
+from lbx.base.version import __version__
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 from lbx.cli.stopping import stoppable
-from lbx.errors import LbxError
-from lbx.version import __version__
 
 
 def _version(asked: bool) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.units import size
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, note, show_table
-from lbx.units import size
 
 if TYPE_CHECKING:
     from lbx.backends.listing import Listed
@@ -35,7 +35,7 @@ def models(
     Example: lbx models --bundle demo
     """
     from lbx.backends.listing import list_models
-    from lbx.layout import Bundle
+    from lbx.base.layout import Bundle
     from lbx.report.cells import plain_columns
     from lbx.store import Table
 

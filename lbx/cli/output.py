@@ -1,6 +1,6 @@
 """What the commands say: answers on standard output, everything else on standard error.
 
-All text on its way to a terminal passes here, and is shown as ``lbx.visible`` has it: names and answers come from
+All text on its way to a terminal passes here, and is shown as ``lbx.base.visible`` has it: names and answers come from
 elsewhere. Rich's markup is off; styles are given, not written into texts.
 """
 
@@ -27,10 +27,10 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from lbx.errors import LbxError, UsageError
-from lbx.outputs import answer_file, is_plain
-from lbx.runs.listening import Listener, RunProgress
-from lbx.visible import json_escaped, one_line, visible
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.outputs import answer_file, is_plain
+from lbx.base.visible import json_escaped, one_line, visible
+from lbx.running.listening import Listener, RunProgress
 
 if TYPE_CHECKING:
     from lbx.report.cells import Cells, Sheet

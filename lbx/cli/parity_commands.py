@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.errors import UsageError
 from lbx.cli.options import (
     AsJson,
     Chat,
@@ -23,14 +24,13 @@ from lbx.cli.options import (
 )
 from lbx.cli.output import RunBar, answer, answer_json, note, show_table
 from lbx.cli.spec_options import names_of_samples
-from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.backends import ModelCard
-    from lbx.engine.selection import SampleChoice
-    from lbx.layout import Bundle
+    from lbx.base.layout import Bundle
     from lbx.parity.measuring import Parity, Side
     from lbx.parity.prompts import ParityPrompt
+    from lbx.planning.selection import SampleChoice
     from lbx.report.shapes import Column
 
 _LIMIT = 10
@@ -84,11 +84,11 @@ def parity(
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
-    from lbx.engine.offline import offline
-    from lbx.engine.selection import SampleChoice
-    from lbx.layout import Bundle
+    from lbx.base.layout import Bundle
     from lbx.parity.measuring import make_side, measure
-    from lbx.runs.loading import load_model, server_of
+    from lbx.planning.selection import SampleChoice
+    from lbx.running.loading import load_model, server_of
+    from lbx.running.offline import offline
 
     if (bundle is None) != (task_names is None):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
@@ -129,10 +129,10 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.selection import SampleChoice, select_samples
-    from lbx.engine.settings import RunSettings
     from lbx.parity.prompts import built_in_prompts, bundle_prompts
-    from lbx.runs.loading import choose_tasks
+    from lbx.planning.selection import SampleChoice, select_samples
+    from lbx.planning.settings import RunSettings
+    from lbx.running.loading import choose_tasks
 
     if bundle is None:
         if not choice.everything:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.units import duration
 from lbx.cli.options import AsJson
 from lbx.cli.output import RunBar, answer_json, show_table, stdout
 from lbx.cli.spec_options import takes_spec
-from lbx.units import duration
 
 if TYPE_CHECKING:
-    from lbx.engine.planning.outlook import Outlook
-    from lbx.engine.planning.run_plan import TaskPlan
-    from lbx.runs.spec import RunSpec
+    from lbx.planning.outlook import Outlook
+    from lbx.planning.run_plan import TaskPlan
+    from lbx.running.spec import RunSpec
 
 
 @takes_spec
@@ -50,7 +50,7 @@ def plan(
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
-    from lbx.runs.planning import plan_each
+    from lbx.running.planning import plan_each
 
     with RunBar() as bar:
         outlook, *others = plan_each(spec, against or (), output, calibrate=calibrate, listener=bar)
@@ -66,7 +66,7 @@ def plan(
 def _show(outlook: Outlook) -> None:
     """On standard output, a line a task."""
     from lbx.report.cells import plain_columns
-    from lbx.runs.outlook_text import memory_line, sharing_lines, time_line
+    from lbx.running.outlook_text import memory_line, sharing_lines, time_line
     from lbx.store import Table
 
     title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
@@ -85,10 +85,10 @@ def _show(outlook: Outlook) -> None:
 
 def _compare(outlooks: Sequence[Outlook]) -> None:
     """The models beside each other, the fastest first, on standard output."""
+    from lbx.base.units import size
     from lbx.report.cells import plain_columns
-    from lbx.runs.outlook_text import by_time, faster_line
+    from lbx.running.outlook_text import by_time, faster_line
     from lbx.store import Table
-    from lbx.units import size
 
     names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]
     ordered = by_time(outlooks)

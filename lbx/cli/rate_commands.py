@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.commands import as_command
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.visible import one_line
 from lbx.cli.options import Host, Others, Port, Results, Seed, Uds
 from lbx.cli.output import note
 from lbx.cli.sites import check_web, open_site
-from lbx.commands import as_command
-from lbx.errors import StoreError, UsageError
-from lbx.visible import one_line
 
 if TYPE_CHECKING:
-    from lbx.people.book import Book
-    from lbx.people.journal import Journal
+    from lbx.judging.people.book import Book
+    from lbx.judging.people.journal import Journal
 
 _MOST_STEPS = 20
 
@@ -115,10 +115,10 @@ def rate(
     if scale and kind is RatingKind.PAIR:
         raise UsageError("--scale is for --kind score: of two answers the better one is chosen.", fix="Leave it out.")
     check_web()
-    from lbx.layout import Bundle
-    from lbx.people.book import Book
-    from lbx.people.choosing import documents, rating_set
-    from lbx.people.journal import Journal, journal_of
+    from lbx.base.layout import Bundle
+    from lbx.judging.people.book import Book
+    from lbx.judging.people.choosing import documents, rating_set
+    from lbx.judging.people.journal import Journal, journal_of
     from lbx.store import Store
     from lbx.store.ratings import ratings_of
     from lbx.store.runs import check_runs
@@ -175,7 +175,7 @@ def _say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> No
 
 def _keep(results: Path, journal: Journal) -> None:
     """At the end: into the tables, if they are free."""
-    from lbx.people.collecting import collected
+    from lbx.judging.people.collecting import collected
 
     try:
         moved = collected(results, journal)
@@ -187,7 +187,7 @@ def _keep(results: Path, journal: Journal) -> None:
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:
-    from lbx.people.collecting import collect
+    from lbx.judging.people.collecting import collect
 
     found = collect(results, journals)
     if found.torn:

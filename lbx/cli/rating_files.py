@@ -16,11 +16,11 @@ def import_ratings(
     path: Path, output: Path, *, rater: str | None, set_id: str | None, bundle: Path | None, as_json: bool
 ) -> None:
     """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    from lbx.base.layout import Bundle
     from lbx.benchmarks import BENCHMARKS
-    from lbx.engine.adding_up import add_up_completed
-    from lbx.layout import Bundle
-    from lbx.people.leval_files import read
-    from lbx.people.leval_ratings import import_ratings as taken
+    from lbx.benchmarks.leval.files import read
+    from lbx.benchmarks.leval.ratings import import_ratings as taken
+    from lbx.scoring.adding_up import add_up_completed
     from lbx.store import Store
 
     Store.check(output)
@@ -51,9 +51,9 @@ def export_ratings(
     as_json: bool,
 ) -> None:
     """Raises UsageError: no such set or rater, a document is nowhere, a file is there already."""
+    from lbx.base.layout import Bundle
+    from lbx.benchmarks.leval.export import export_ratings as made
     from lbx.exchange import write_files
-    from lbx.layout import Bundle
-    from lbx.people.leval_export import export_ratings as made
     from lbx.store import Store
 
     opened = Bundle(bundle) if bundle else None

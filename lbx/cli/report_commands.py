@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.outputs import whole_place
 from lbx.cli import report_options as options
 from lbx.cli.options import OnlyRuns, ReportFormat
 from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.outputs import whole_place
 from lbx.report.board_shapes import BOARDS
 from lbx.report.reports import BOARD, REPORTS, named
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
 from lbx.cli.judge_files import JUDGE_FORMATS, import_judge, score_import
 from lbx.cli.options import AsJson, Embedding, Metadata, OnlyRuns, Results, Threads, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
-from lbx.commands import as_command
-from lbx.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -63,7 +63,7 @@ def score(
 
     Example: lbx score results.duckdb
     """
-    from lbx.runs.scoring import score as score_results
+    from lbx.running.scoring import score as score_results
 
     if threads and not embedding:
         raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
@@ -133,9 +133,9 @@ def import_(
     if file_format == LEVAL_RATINGS:
         import_ratings(path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
         return
+    from lbx.base.layout import Bundle
+    from lbx.base.records import key_values
     from lbx.exchange import understand, write_predictions
-    from lbx.layout import Bundle
-    from lbx.records import key_values
     from lbx.store import Store
 
     Store.check(output)
@@ -211,9 +211,9 @@ def export(
 
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
+    from lbx.base.layout import Bundle
     from lbx.exchange import export as export_runs
     from lbx.exchange import export_judged, export_judgements
-    from lbx.layout import Bundle
     from lbx.store import Store
 
     if file_format == LEVAL_RATINGS:
@@ -274,7 +274,7 @@ def metadata(
 
     Example: lbx metadata results.duckdb --run RUN PE=no IDD=no "Max-Ctx=16k"
     """
-    from lbx.records import key_values
+    from lbx.base.records import key_values
     from lbx.store import Store, is_results_file
     from lbx.store.runs import metadata as held
     from lbx.store.runs import set_metadata

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
 from lbx.cli.options import (
     AsJson,
     BundleDir,
@@ -28,13 +30,11 @@ from lbx.cli.options import (
 from lbx.cli.output import RunBar, answer, answer_json, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import saying
-from lbx.commands import as_command
-from lbx.errors import UsageError
 
 if TYPE_CHECKING:
-    from lbx.engine.planning.shards import ShardPlan
-    from lbx.engine.runner import Outcome
-    from lbx.runs.spec import RunSpec
+    from lbx.planning.shards import ShardPlan
+    from lbx.running.runner import Outcome
+    from lbx.running.spec import RunSpec
 
 _EXIT_SOME_FAILED = 3
 
@@ -44,8 +44,8 @@ def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
 
     Example: lbx tasks --bundle demo
     """
+    from lbx.base.layout import Bundle
     from lbx.benchmarks import everything
-    from lbx.layout import Bundle
     from lbx.report import render
     from lbx.report.cells import plain_columns
     from lbx.store import Table
@@ -86,7 +86,7 @@ def run(
 
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
-    from lbx.runs.running import run as run_spec
+    from lbx.running.running import run as run_spec
 
     with saying(lambda: left_in(output)), RunBar() as bar:
         outcomes = run_spec(
@@ -112,7 +112,7 @@ def left_in(output: Path) -> str:
 
 
 def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tuple[ShardPlan, int] | None:
-    from lbx.engine.planning.shards import read_shards
+    from lbx.planning.shards import read_shards
 
     if plan is None and number is not None and spec_file is not None:
         plan = spec_file.with_name("shards.json")  # as `lbx submit` puts them

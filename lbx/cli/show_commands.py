@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.outputs import whole_file
 from lbx.cli.options import AsJson, OnlyRuns, Results
 from lbx.cli.output import answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
-from lbx.errors import LbxError, UsageError
-from lbx.outputs import whole_file
 
 if TYPE_CHECKING:
-    from lbx.runs.prompts import SentPrompt
-    from lbx.runs.spec import RunSpec
+    from lbx.running.prompts import SentPrompt
+    from lbx.running.spec import RunSpec
     from lbx.store.answers import StoredAnswer
 
 _SHOWN = 2000
@@ -44,7 +44,7 @@ def prompts(
 
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
-    from lbx.runs.prompts import prompts as sent_prompts
+    from lbx.running.prompts import prompts as sent_prompts
 
     found = sent_prompts(spec, first=output is None and spec.choice.everything)
     if output is not None:
@@ -169,8 +169,8 @@ def rebuilt_prompts(
     """What was asked, from the bundle and the model's tokenizer. Raises LbxError: one of them is not there any more."""
     from dataclasses import replace
 
-    from lbx.runs.judge_spec import spec_of
-    from lbx.runs.prompts import rebuilt
+    from lbx.running.judge_spec import spec_of
+    from lbx.running.prompts import rebuilt
     from lbx.store.sessions import newest_spec
 
     spec = spec_of(newest_spec(results, answer.run_id), str(results))

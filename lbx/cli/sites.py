@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.base.errors import LbxError
 from lbx.cli.output import answer, note
-from lbx.errors import LbxError
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from lbx.base.errors import UsageError
+from lbx.base.inputs import SMALL, read_handed
+from lbx.base.paths import expanded
 from lbx.cli import options as shown
-from lbx.errors import UsageError
-from lbx.inputs import SMALL, read_handed
-from lbx.paths import expanded
 
 if TYPE_CHECKING:
-    from lbx.runs.spec import RunSpec
+    from lbx.running.spec import RunSpec
 
 SpecFile = Annotated[
     Path | None,
@@ -138,7 +138,7 @@ def _taking(
 
 
 def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
-    from lbx.runs.spec import RunSpec
+    from lbx.running.spec import RunSpec
 
     values = _said(given, context)
     values.pop("spec_file", None)
@@ -166,7 +166,7 @@ def _plain(name: str, value: Any) -> Any:
 
 def _read(file: Path, run: str | None) -> RunSpec:
     """A spec from its own file, or that of a results file's run."""
-    from lbx.runs.judge_spec import read_spec, spec_of
+    from lbx.running.judge_spec import read_spec, spec_of
     from lbx.store import is_results_file
     from lbx.store.sessions import newest_spec
 

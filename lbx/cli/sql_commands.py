@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lbx.base.outputs import whole_place
 from lbx.cli.options import Results, SqlFormat
 from lbx.cli.output import answer_json, answer_text, check_output, note, parquet_file, show_sheets
-from lbx.outputs import whole_place
 
 if TYPE_CHECKING:
     from lbx.store import Store

@@ -10,8 +10,8 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import NoReturn
 
-from lbx.errors import InterruptedByUserError
-from lbx.last_words import explained
+from lbx.base.crash_report import explained
+from lbx.base.errors import InterruptedByUserError
 
 _SAFE = "Whatever was committed before is safe."
 

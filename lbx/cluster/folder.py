@@ -16,10 +16,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lbx.engine.planning.shards import ShardPlan, read_shards
-from lbx.errors import UsageError
-from lbx.inputs import SMALL, read_input
-from lbx.outputs import write_whole
+from lbx.base.errors import UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.outputs import write_whole
+from lbx.planning.shards import ShardPlan, read_shards
 
 
 @dataclass(frozen=True, slots=True)

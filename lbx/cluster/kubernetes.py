@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"

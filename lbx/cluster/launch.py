@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 
 
 class Runtime(StrEnum):

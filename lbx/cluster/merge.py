@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lbx.base.commands import as_command
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.inputs import open_input
+from lbx.base.outputs import passing_folder
+from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judging import Judging
-from lbx.benchmarks.summaries import Summaries
-from lbx.commands import as_command
-from lbx.engine.adding_up import add_up, add_up_completed
-from lbx.engine.planning.shards import ShardPlan
-from lbx.errors import StoreError, UsageError
-from lbx.inputs import open_input
-from lbx.outputs import passing_folder
-from lbx.people.journal import journal_of
-from lbx.records import SampleKey
+from lbx.benchmarks.base.summaries import Summaries
+from lbx.benchmarks.judge.judging import Judging
+from lbx.judging.people.journal import journal_of
+from lbx.planning.shards import ShardPlan
+from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.store import Store, opinions
 from lbx.store.copies import alone
 from lbx.store.merging import Merging, merge_files

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
-from lbx.engine.planning.shards import ShardPlan
-from lbx.errors import LbxError, UsageError
-from lbx.inputs import SMALL, read_input
-from lbx.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
+from lbx.planning.shards import ShardPlan
 
 MARKS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import LbxError
+from lbx.base.inputs import open_input
 from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
-from lbx.engine.planning.shards import ShardPlan
-from lbx.errors import LbxError
-from lbx.inputs import open_input
+from lbx.planning.shards import ShardPlan
 from lbx.store import Store
 from lbx.store.copies import copy_database
 

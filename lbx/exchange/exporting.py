@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lbx.base.commands import as_command
+from lbx.base.errors import LbxError, StoreError, UsageError
+from lbx.base.inputs import read_input
+from lbx.base.outputs import write_all
+from lbx.base.paths import inside
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.predictions import PredictionFormat, file_part
-from lbx.commands import as_command
-from lbx.errors import LbxError, StoreError, UsageError
+from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.naming import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
-from lbx.inputs import read_input
-from lbx.outputs import write_all
-from lbx.paths import inside
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.own import own_names
-from lbx.benchmarks.predictions import NOT_TEXT, Prediction, PredictionFormat
-from lbx.errors import StoreError, UsageError
+from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
+from lbx.benchmarks.own.benchmark import own_names
 from lbx.exchange.judged import holds_judged, match_judged, read_judged, told_no_length
 from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
-from lbx.layout import Bundle
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 

@@ -9,18 +9,18 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judging import NAME, Rubric
-from lbx.benchmarks.leval_judge import NAME as FAMILY
-from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
-from lbx.benchmarks.prediction_lines import PredictionLine
-from lbx.benchmarks.predictions import file_part
-from lbx.benchmarks.templates import fill_format
-from lbx.errors import StoreError, UsageError
+from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.predictions import file_part
+from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.judge.judging import NAME, Rubric
+from lbx.benchmarks.leval.judge import NAME as FAMILY
+from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
 from lbx.exchange.judge_lines import LEVAL, NO_ANSWER, JudgedPair, number_lines, winner_in
 from lbx.exchange.naming import format_named
-from lbx.layout import Bundle
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs

@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lbx.benchmarks.base import named_apart
-from lbx.benchmarks.judging import NAME, PAIR, Judging, Round, Rubric
-from lbx.benchmarks.leval_judge import SCRIPT, VERDICTS, official_rubric
-from lbx.benchmarks.leval_tasks import marks
-from lbx.benchmarks.templates import template_fields
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample
+from lbx.benchmarks.base.benchmark import named_apart
+from lbx.benchmarks.base.templates import template_fields
+from lbx.benchmarks.judge.judging import NAME, PAIR, Judging, Round, Rubric
+from lbx.benchmarks.leval.judge import SCRIPT, VERDICTS, official_rubric
+from lbx.benchmarks.leval.tasks import marks
 from lbx.exchange.importing import refuse_other_content
 from lbx.exchange.judge_lines import (
     FASTCHAT,
@@ -29,8 +31,6 @@ from lbx.exchange.judge_lines import (
     shown,
 )
 from lbx.exchange.judge_sides import MT_BENCH, Compared, write_compared
-from lbx.layout import Bundle
-from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 

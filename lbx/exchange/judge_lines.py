@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from lbx.benchmarks.leval_judge import VERDICTS
-from lbx.benchmarks.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
+from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
+from lbx.benchmarks.leval.judge import VERDICTS
 
 FORMATS = ("leval_judge", "fastchat")
 LEVAL, FASTCHAT = FORMATS

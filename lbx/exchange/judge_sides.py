@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lbx.benchmarks.leval_tasks import NO_TASK, PUBLISHED
-from lbx.benchmarks.prediction_lines import PredictionLine
-from lbx.benchmarks.predictions import file_part
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.predictions import file_part
+from lbx.benchmarks.leval.tasks import NO_TASK, PUBLISHED
 from lbx.exchange.importing import sample_rows
 from lbx.exchange.judge_lines import FASTCHAT, Asked, JudgedPair, JudgeFile
 from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, refuse_others
-from lbx.layout import Bundle
-from lbx.records import Sample, canonical_json, sha256_text
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 from lbx.store.rows import stored_sample

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.leval_tasks import KINDS, OPEN, marks
-from lbx.benchmarks.prediction_lines import read_bytes, split
-from lbx.benchmarks.predictions import Prediction, PredictionFormat
+from lbx.benchmarks.base.prediction_lines import read_bytes, split
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat
+from lbx.benchmarks.leval.tasks import KINDS, OPEN, marks
 from lbx.exchange.prediction_files import (
     Alone,
     PredictionFiles,
@@ -21,8 +23,6 @@ from lbx.exchange.prediction_files import (
     refuse_strangers,
     task_named,
 )
-from lbx.layout import Bundle
-from lbx.records import Sample
 
 
 def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:

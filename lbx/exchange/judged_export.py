@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.leval import LEval
-from lbx.benchmarks.predictions import file_part
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Mode, Sample
+from lbx.benchmarks.base.predictions import file_part
+from lbx.benchmarks.leval.benchmark import LEval
 from lbx.exchange.exporting import Exported, write_files
-from lbx.layout import Bundle
-from lbx.records import Mode, Sample
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
+from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS, format_names
-from lbx.benchmarks.predictions import PredictionFormat
-from lbx.errors import UsageError
+from lbx.benchmarks.base.predictions import PredictionFormat
 
 
 def format_named(name: str, own: Collection[str] = ()) -> PredictionFormat:

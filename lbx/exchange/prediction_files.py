@@ -14,12 +14,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import BundleError, StoreError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.prediction_lines import Content, read_bytes, split, wrong
-from lbx.benchmarks.predictions import UNMATCHED, Prediction, PredictionFormat, differences
-from lbx.errors import BundleError, StoreError, UsageError
-from lbx.layout import Bundle
-from lbx.records import Sample
+from lbx.benchmarks.base.prediction_lines import Content, read_bytes, split, wrong
+from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, differences
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 

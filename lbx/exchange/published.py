@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lbx.benchmarks.leval import LEval
-from lbx.benchmarks.leval_tasks import published_run_id
-from lbx.commands import as_command
-from lbx.errors import BundleError
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError
+from lbx.base.layout import FILES, Bundle
+from lbx.benchmarks.leval.benchmark import LEval
+from lbx.benchmarks.leval.tasks import published_run_id
 from lbx.exchange.importing import Understood, write_predictions
 from lbx.exchange.judged import match_judged, read_judged
 from lbx.exchange.naming import format_named
-from lbx.layout import FILES, Bundle
 from lbx.store import Store
 
 _PLACES = {True: "OpenLMLab/LEval/Predictions", False: "OpenLMLab/LEval-cd1cfc3/Predictions"}

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from lbx.benchmarks.predictions import PredictionFormat, StoredAnswer
-from lbx.benchmarks.results import Judged, ScoredLine, ScoredRun
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.records import ScoredSample
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.records import ScoredSample
+from lbx.benchmarks.base.predictions import PredictionFormat, StoredAnswer
+from lbx.benchmarks.base.results import Judged, ScoredLine, ScoredRun
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 from lbx.store.runs import metadata

@@ -1,1 +1,1 @@
-"""Answers from a model, whichever library runs it: shared prefixes, batches, decoding, sampling, and the seams that backends fill."""
+"""Answers from a model, whichever library runs it: shared prefixes, batches, decoding, and the seams of backends."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lbx.backends.sequence_memory import NO_LIMIT, SequenceMemory
+from lbx.inference.sequence_memory import NO_LIMIT, SequenceMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class DecodeCapacity:
     Attributes:
         answers: how many may grow together; 1 means one prompt after the other.
         cells: tokens that its memory holds.
-        pass_price, grain, follow_limit: as of ``lbx.backends.sequence_memory.MemoryTraits``.
+        pass_price, grain, follow_limit: as of ``lbx.inference.sequence_memory.MemoryTraits``.
         step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
         copied_cells: how many of the cells may be taken by copies of sequences, what they have in common by each.
     """
@@ -112,7 +112,7 @@ def joining_pays(
         strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
         growing: how many tokens each answer may still take, at least one of them.
         max_step: tokens of a pass.
-        pass_price: of ``lbx.backends.sequence_memory.MemoryTraits``.
+        pass_price: of ``lbx.inference.sequence_memory.MemoryTraits``.
     """
     reading, longest = -(-new // max_step), max(growing)
     riding = min(reading, longest)  # passes that read the prompt and take the others' next tokens along

@@ -1,7 +1,7 @@
 """Many prompts answered together: shared prefixes computed once, answers decoded in lock-step.
 
 One pass of the model takes, in this order: the next token of every answer that grows, the rest of prompts that have
-branched off, and a piece of the trunk (see ``lbx.engine.prefix``). An answer that ends leaves at once, and the next
+branched off, and a piece of the trunk (see ``lbx.inference.prefix``). An answer that ends leaves at once, and the next
 prompt takes its place. A prompt is admitted only when the memory has room for it and for the longest answers that all
 may give, so nothing ever has to be thrown out.
 """
@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from lbx.backends.decoding import Decoding, Watch
-from lbx.backends.sequence_memory import Extend, SequenceMemory
-from lbx.engine.admission import Admission, capacity_of
-from lbx.engine.prefix import Branch, PrefixPlan, plan_prefixes
-from lbx.errors import BackendError
-from lbx.prompts import Tokenizer
-from lbx.records import Completion, Request
+from lbx.base.errors import BackendError
+from lbx.base.records import Completion, Request
+from lbx.inference.admission import Admission, capacity_of
+from lbx.inference.decoding import Decoding, Watch
+from lbx.inference.prefix import Branch, PrefixPlan, plan_prefixes
+from lbx.inference.sequence_memory import Extend, SequenceMemory
+from lbx.prompting.prompts import Tokenizer
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from lbx.backends.base import Backend, LocalBackend, Outcome
-from lbx.backends.decoding import Watch, check_fits
-from lbx.engine.admission import capacity_of
-from lbx.engine.batching import BatchFailedError, DecodeBatch
-from lbx.errors import PromptError
-from lbx.records import Completion, Request
+from lbx.base.errors import PromptError
+from lbx.base.records import Completion, Request
+from lbx.inference.admission import capacity_of
+from lbx.inference.batching import BatchFailedError, DecodeBatch
+from lbx.inference.decoding import Watch, check_fits
+from lbx.inference.model import Backend, LocalBackend, Outcome
 
 Computed = Callable[[int], None]
 

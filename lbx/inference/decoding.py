@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from lbx.backends.sampling import Sampler
-from lbx.backends.text import HALF, Stops, stop_ids
-from lbx.backends.thinking import Phase, ReasoningBlock
-from lbx.errors import PromptError
-from lbx.prompts import Tokenizer
-from lbx.records import Completion, Request
+from lbx.base.errors import PromptError
+from lbx.base.records import Completion, Request
+from lbx.inference.sampling import Sampler
+from lbx.inference.text import HALF, Stops, stop_ids
+from lbx.inference.thinking import Phase, ReasoningBlock
+from lbx.prompting.prompts import Tokenizer
 
 if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
+    from lbx.inference.sampling import Logits
 
 
 Watch = Callable[[int, "Logits", int], None]

@@ -1,7 +1,7 @@
 """The narrow seam between lbx and whatever runs a model.
 
-A backend offers a tokenizer (``lbx.prompts.Tokenizer``: encode, decode, the chat template's text) and either a memory
-that ``lbx.engine.batching`` computes in, or answers. It never sees a benchmark: ``Request.key`` is opaque to it.
+A backend offers a tokenizer (see ``prompting.prompts.Tokenizer``: encode, decode, the chat template's text) and a memory
+that ``inference.batching`` computes in, or answers. It never sees a benchmark: ``Request.key`` is opaque to it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from lbx.backends.sequence_memory import SequenceMemory
-from lbx.errors import BackendError, PromptError
-from lbx.prompts import Tokenizer
-from lbx.records import Completion, Request, Sampling
+from lbx.base.errors import BackendError, PromptError
+from lbx.base.records import Completion, Request, Sampling
+from lbx.inference.sequence_memory import SequenceMemory
+from lbx.prompting.prompts import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

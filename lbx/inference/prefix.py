@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lbx.backends.sequence_memory import NO_LIMIT
+from lbx.inference.sequence_memory import NO_LIMIT
 
 _TOKEN_BYTES = 4
 
@@ -73,7 +73,7 @@ def plan_prefixes(
         follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have.
         long_from: a prompt of more tokens than this is computed otherwise from its first one on. It shares what has
             more tokens itself, and the others share with each other. Both are of
-            ``lbx.backends.sequence_memory.MemoryTraits``.
+            ``lbx.inference.sequence_memory.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.

@@ -7,8 +7,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from lbx.errors import BackendError
-from lbx.records import Request, Sampling
+from lbx.base.errors import BackendError
+from lbx.base.records import Request, Sampling
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
+    from lbx.inference.sampling import Logits
 
 
 LEAST_SEQUENCES = 3

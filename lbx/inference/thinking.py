@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from lbx.backends.text import HALF, Tail
-from lbx.prompts import Tokenizer
-from lbx.reasoning import Marks, begins_message, opening_end, without_headers
+from lbx.inference.text import HALF, Tail
+from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.reasoning import Marks, begins_message, opening_end, without_headers
 
 
 class Phase(Enum):
@@ -78,7 +78,7 @@ class MarkedText:
 
 
 class ReasoningBlock:
-    """Finds the block of reasoning by the rule of ``lbx.reasoning``, looking at the tail of the output only.
+    """Finds the block of reasoning by the rule of ``lbx.prompting.reasoning``, looking at the tail of the output only.
 
     Call ``follow`` after every token. Positions in the text are safe to keep: once a mark is complete, no later token
     changes the text up to it.

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judging import NAME, PAIR, Round, Rubric
-from lbx.benchmarks.leval_tasks import KINDS, OPEN
-from lbx.benchmarks.leval_tasks import marks as marks_of
-from lbx.benchmarks.summaries import Summaries
-from lbx.errors import UsageError
-from lbx.records import Sample
+from lbx.benchmarks.base.summaries import Summaries
+from lbx.benchmarks.judge.judging import NAME, PAIR, Round, Rubric
+from lbx.benchmarks.leval.tasks import KINDS, OPEN
+from lbx.benchmarks.leval.tasks import marks as marks_of
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import stored_sample

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.prompts import Tokenizer
-from lbx.records import canonical_json, sha256_text
+from lbx.base.records import canonical_json, sha256_text
+from lbx.prompting.prompts import Tokenizer
 from lbx.store import RunRow, Store
 from lbx.store.odd_values import refusing_odd_values
 

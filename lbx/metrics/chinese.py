@@ -12,8 +12,8 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import LbxError
-from lbx.inputs import SMALL, read_input
+from lbx.base.errors import LbxError
+from lbx.base.inputs import SMALL, read_input
 from lbx.metrics.segmentation import Hmm, Lexicon, Segmenter
 
 

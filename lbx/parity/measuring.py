@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.backends.base import AnsweringBackend, Backend, BackendInfo, LocalBackend
 from lbx.backends.cards import Chat
-from lbx.engine.completing import complete
-from lbx.engine.prefix import common_prefix
-from lbx.errors import BackendError, PromptError
+from lbx.base.errors import BackendError, PromptError
+from lbx.base.records import Completion, Request, Sampling
+from lbx.inference.completing import complete
+from lbx.inference.model import AnsweringBackend, Backend, BackendInfo, LocalBackend
+from lbx.inference.prefix import common_prefix
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
 from lbx.parity.prompts import ParityPrompt
 from lbx.parity.tracing import Flip, FlipWatch, forced
-from lbx.prompts import ChatTemplate, Prompter
-from lbx.records import Completion, Request, Sampling
+from lbx.prompting.prompts import ChatTemplate, Prompter
 
 if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
+    from lbx.inference.sampling import Logits
 
 Progress = Callable[[str, int, int], None]
 """Called with a model's name, how many prompts it has answered, and of how many."""

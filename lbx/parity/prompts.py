@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
-from lbx.engine.selection import Selection
-from lbx.layout import Bundle
-from lbx.records import Prompt, Sample, SampleKey, Task, Truncation
+from lbx.base.layout import Bundle
+from lbx.base.records import Prompt, Sample, SampleKey, Task, Truncation
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_prompt, make_sample
+from lbx.planning.selection import Selection
 
 PLAIN = "plain"
 """The task of the built-in texts."""

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from lbx.backends.base import BackendInfo
+from lbx.base.records import ScoredSample
+from lbx.inference.model import BackendInfo
 from lbx.parity.differences import LogitDifference, merge
 from lbx.parity.measuring import Parity, PromptParity
-from lbx.records import ScoredSample
 
 ALL = "all"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from lbx.backends.base import LocalBackend
-from lbx.backends.sequence_memory import Extend
+from lbx.inference.model import LocalBackend
+from lbx.inference.sequence_memory import Extend
 
 if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
+    from lbx.inference.sampling import Logits
 
 
 class Flip(NamedTuple):

@@ -12,13 +12,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.backends.base import Backend, LocalBackend
-from lbx.backends.sequence_memory import NOTHING_FOLLOWS, Extend, SequenceMemory
-from lbx.engine.admission import DecodeCapacity, capacity_of
-from lbx.engine.completing import complete_all
-from lbx.engine.planning.estimate import Costs
-from lbx.engine.planning.run_plan import RunPlan, nothing_told
-from lbx.records import Completion, Request
+from lbx.base.records import Completion, Request
+from lbx.inference.admission import DecodeCapacity, capacity_of
+from lbx.inference.completing import complete_all
+from lbx.inference.model import Backend, LocalBackend
+from lbx.inference.sequence_memory import NOTHING_FOLLOWS, Extend, SequenceMemory
+from lbx.planning.estimate import Costs
+from lbx.planning.run_plan import RunPlan, nothing_told
 
 log = logging.getLogger("lbx")
 

@@ -2,7 +2,7 @@
 
 A prompt's token costs more the more tokens it attends to; a decode step costs something however many answers grow in
 it, something for each of them, and more the more tokens they attend to. How many answers grow together follows from
-what the memory holds, by the rules of ``lbx.engine.batching`` without its single passes.
+what the memory holds, by the rules of ``lbx.inference.batching`` without its single passes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lbx.engine.admission import Admission, DecodeCapacity
-from lbx.engine.planning.run_plan import RunPlan, Walk
+from lbx.inference.admission import Admission, DecodeCapacity
+from lbx.planning.run_plan import RunPlan, Walk
 from lbx.store.sessions import FitSums, History
 
 _SAME_LENGTH = 1e-9

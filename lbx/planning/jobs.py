@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from lbx.engine.work import Agenda
-from lbx.records import Sample, SampleKey, Task
+from lbx.base.records import Sample, SampleKey, Task
+from lbx.planning.work import Agenda
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.backends.base import BackendInfo
 from lbx.backends.memory import available_bytes
-from lbx.inputs import SMALL, read_input
-from lbx.processes import SubprocessError, find_tool, run_tool
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.processes import SubprocessError, find_tool, run_tool
+from lbx.inference.model import BackendInfo
 
 _PROC = Path("/proc")
 _QUERY_S = 10.0

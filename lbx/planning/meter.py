@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lbx.engine.planning.outlook import Outlook
+from lbx.planning.outlook import Outlook
 from lbx.store import GenerationRow
 
 RATE_S = 60.0

@@ -7,14 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.backends.sequence_memory import NO_LIMIT
-from lbx.engine.jobs import JobSize
-from lbx.engine.planning.calibration import calibrate, room_of
-from lbx.engine.planning.estimate import Costs, Estimate, estimate
-from lbx.engine.planning.memory_use import Free, MemoryFit, fit_of
-from lbx.engine.planning.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
-from lbx.engine.work import Work, not_shared
-from lbx.records import SampleKey
+from lbx.base.records import SampleKey
+from lbx.inference.sequence_memory import NO_LIMIT
+from lbx.planning.calibration import calibrate, room_of
+from lbx.planning.estimate import Costs, Estimate, estimate
+from lbx.planning.jobs import JobSize
+from lbx.planning.memory_use import Free, MemoryFit, fit_of
+from lbx.planning.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
+from lbx.planning.work import Work, not_shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from lbx.commands import as_command
-from lbx.engine.selection import EVERYTHING, Selection
-from lbx.errors import BundleError, UsageError
-from lbx.records import Chunk, Sample
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.records import Chunk, Sample
+from lbx.planning.selection import EVERYTHING, Selection
 from lbx.retrieval import (
     BM25,
     BM25_CHARACTERS,
@@ -27,9 +27,9 @@ from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieve
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder
-    from lbx.benchmarks.base import Benchmark
-    from lbx.layout import Bundle
-    from lbx.records import Task
+    from lbx.base.layout import Bundle
+    from lbx.base.records import Task
+    from lbx.benchmarks.base.benchmark import Benchmark
 
 _BATCH = 32
 _PLAIN = RetrievalRules()

@@ -1,6 +1,6 @@
 """What a run would read, counted before any model computes: pure arithmetic on token ids.
 
-Prompts are counted in the pieces in which a run asks them (``lbx.engine.jobs``), so that token ids of one piece are
+Prompts are counted in the pieces in which a run asks them (``lbx.planning.jobs``), so that token ids of one piece are
 held at a time, and what is counted as shared is what the run can share.
 """
 
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.backends.sequence_memory import NO_LIMIT
-from lbx.engine.jobs import JobSize, PendingSample, make_jobs
-from lbx.engine.prefix import pack, plan_prefixes
-from lbx.engine.work import Work
-from lbx.errors import PromptError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import PromptError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.prefix import pack, plan_prefixes
+from lbx.inference.sequence_memory import NO_LIMIT
+from lbx.planning.jobs import JobSize, PendingSample, make_jobs
+from lbx.planning.work import Work
 
 Numbers = NDArray[np.int64]
 
@@ -131,7 +131,7 @@ def make_plan(
         done: of each, what is answered already and left out.
         size: of the pieces in which the run asks.
         progress: told how many samples of how many are counted.
-        follow_limit: of the memory that the run is answered in; see ``lbx.engine.prefix.plan_prefixes``.
+        follow_limit: of the memory that the run is answered in; see ``lbx.inference.prefix.plan_prefixes``.
 
     Raises:
         BundleError: a data file is damaged.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
-from lbx.benchmarks.base import Benchmark
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.records import Sample, Task, sha256_text
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, Task, sha256_text
+from lbx.benchmarks.base.benchmark import Benchmark
 
 
 @dataclass(frozen=True, slots=True)

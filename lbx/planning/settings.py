@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from lbx.errors import UsageError
-from lbx.records import Mode, Prompt, Sampling
+from lbx.base.errors import UsageError
+from lbx.base.records import Mode, Prompt, Sampling
 
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k, as LongBench Pro has it."""

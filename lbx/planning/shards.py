@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lbx.engine.admission import DecodeCapacity
-from lbx.engine.jobs import JobSize, PendingSample, make_jobs
-from lbx.engine.planning.calibration import room_of
-from lbx.engine.planning.estimate import Costs, estimate
-from lbx.engine.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
-from lbx.engine.prefix import plan_prefixes
-from lbx.engine.selection import Selection
-from lbx.engine.work import Agenda, Work
-from lbx.errors import PromptError, UsageError
-from lbx.inputs import LARGE, read_input
-from lbx.outputs import write_whole
+from lbx.base.errors import PromptError, UsageError
+from lbx.base.inputs import LARGE, read_input
+from lbx.base.outputs import write_whole
+from lbx.inference.admission import DecodeCapacity
+from lbx.inference.prefix import plan_prefixes
+from lbx.planning.calibration import room_of
+from lbx.planning.estimate import Costs, estimate
+from lbx.planning.jobs import JobSize, PendingSample, make_jobs
+from lbx.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
+from lbx.planning.selection import Selection
+from lbx.planning.work import Agenda, Work
 
 FORMAT = 1
 _MOST = 1 << 31

@@ -1,4 +1,4 @@
-"""Summaries in place of documents, as a run of its own before the questions (``lbx.benchmarks.summaries``).
+"""Summaries in place of documents, as a run of its own before the questions (``lbx.benchmarks.base.summaries``).
 
 It is asked, kept, continued, shared among workers and merged as any run; questions on a document share its summaries,
 and so do runs that differ in their questions only.
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from lbx.base.commands import as_command
+from lbx.base.errors import BackendError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.summaries import Summaries, join
-from lbx.commands import as_command
-from lbx.engine.selection import Selection
-from lbx.engine.settings import RunSettings
-from lbx.errors import BackendError
-from lbx.layout import Bundle
-from lbx.records import Sample, Task, sha256_text
+from lbx.benchmarks.base.summaries import Summaries, join
+from lbx.planning.selection import Selection
+from lbx.planning.settings import RunSettings
 from lbx.retrieval import word_spans
 from lbx.store import Store
 

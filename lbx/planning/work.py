@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lbx.backends.base import Backend, LocalBackend
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.summaries import Summaries
-from lbx.engine.selection import EVERYTHING, Selection
-from lbx.engine.settings import RunSettings
-from lbx.layout import Bundle
-from lbx.prompts import Prompter, ReadPrompt
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.summaries import Summaries
+from lbx.inference.model import Backend, LocalBackend
+from lbx.planning.selection import EVERYTHING, Selection
+from lbx.planning.settings import RunSettings
+from lbx.prompting.prompts import Prompter, ReadPrompt
 from lbx.store import RunRow
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from lbx.errors import BackendError
-from lbx.processes import DEVNULL, PIPE, Popen, start_python
+from lbx.base.errors import BackendError
+from lbx.base.processes import DEVNULL, PIPE, Popen, start_python
 
 TEMPLATE_FIX = "Give another one in the model card ([chat] template_file), or switch it off ([chat] enabled = false)."
 _WALL_S = 60.0
@@ -22,7 +22,7 @@ _PROGRAM = """
 import signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
-from lbx.template_process import main
+from lbx.prompting.template_process import main
 main()
 """
 
@@ -152,7 +152,7 @@ atexit.register(_renderer.close)
 def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
     answer = _renderer.ask(request)
     if answer is None:
-        from lbx.template_process import BYTES, SECONDS
+        from lbx.prompting.template_process import BYTES, SECONDS
 
         raise BackendError(
             f"The model's chat template takes more than {SECONDS} seconds or {BYTES >> 30} GiB of memory.",

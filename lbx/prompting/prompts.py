@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lbx.chat_template import ChatTemplate, knows_switch
-from lbx.errors import EmptyPromptError, PromptError
-from lbx.reasoning import opens_reasoning
-from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
-from lbx.wrapping import Tokenizer, Wrapped, Wrapper
+from lbx.base.errors import EmptyPromptError, PromptError
+from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
+from lbx.prompting.chat_template import ChatTemplate, knows_switch
+from lbx.prompting.reasoning import opens_reasoning
+from lbx.prompting.wrapping import Tokenizer, Wrapped, Wrapper
 
 __all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer", "knows_switch"]
 

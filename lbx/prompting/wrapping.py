@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lbx.chat_template import TEMPLATE_FIX, ChatTemplate
-from lbx.errors import BackendError
-from lbx.reasoning import Marks
+from lbx.base.errors import BackendError
+from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
+from lbx.prompting.reasoning import Marks
 
 _USER = "\ue000lbx\ue001"
 """Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""

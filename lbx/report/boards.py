@@ -87,9 +87,9 @@ def _longbench(store: Store, wanted: Wanted) -> list[Entry]:
 
 def _averages(figures: Mapping[str, float]) -> dict[str, float]:
     """What a published model's figures of tasks average to, by the rule of runs."""
-    from lbx.benchmarks.longbench_groups import groups
-    from lbx.benchmarks.longbench_tasks import METRICS, TASKS
-    from lbx.records import TaskScore
+    from lbx.base.records import TaskScore
+    from lbx.benchmarks.longbench.groups import groups
+    from lbx.benchmarks.longbench.tasks import METRICS, TASKS
 
     heads = {task: METRICS[TASKS[task].metric][0] for task in figures if task in TASKS}
     numbers = {task: {head: TaskScore(head, 0, figures[task] / 100, figures[task])} for task, head in heads.items()}
@@ -233,7 +233,7 @@ def _limit(one: Entry) -> int | None:
     elif not one.about["made"]:
         said = re.search(r"context-(\d+)", " ".join(file_names(one.about)))
     else:
-        from lbx.benchmarks.longbench_pro import LIMITS
+        from lbx.benchmarks.longbench_pro.benchmark import LIMITS
 
         limit, window = (one.about.get(name) for name in ("max_prompt_tokens", "context_window"))
         found = limit or (LIMITS.get(window, window) if isinstance(window, int) else None)
@@ -393,7 +393,7 @@ def _how(one: Entry) -> Row:
     """L-Eval's columns on how a model was asked: as its settings say, or its metadata."""
     if one.run_id is None:
         return {"max_ctx": one.about.get("context")}
-    from lbx.benchmarks.leval_results import columns_told
+    from lbx.benchmarks.leval.results import columns_told
 
     told = columns_told(one.about, one.about["metadata"], made=one.about["made"])
     names = {"max_ctx": "Max-Ctx", "tokens": "Tokens", "ret": "Ret.", "pe": "PE", "idd": "IDD"}

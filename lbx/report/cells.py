@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.base.visible import one_line, visible
 from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
-from lbx.visible import one_line, visible
 
 Cells = tuple[list[Column], list[list[str]]]
 """Columns and, for each row, a text a column."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.pairs import chosen_pairs
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table

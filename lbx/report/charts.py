@@ -15,8 +15,8 @@ from html import escape
 from itertools import pairwise
 from unicodedata import east_asian_width
 
+from lbx.base.visible import one_line
 from lbx.report.digits import decimals_beside
-from lbx.visible import one_line
 
 COLOURS = 8
 _SIZE = 11.0  # of a label, px

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.aggregates import average
-from lbx.benchmarks.columns import Array, Bools, ScoredRows
+from lbx.benchmarks.base.aggregates import average
+from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of

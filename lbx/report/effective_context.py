@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lbx.benchmarks.aggregates import average
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.columns import ScoredRows
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
+from lbx.benchmarks.base.aggregates import average
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval

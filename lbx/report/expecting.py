@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.reference import Figure, Published, listed, published_beside
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from lbx.base.visible import one_line
 from lbx.report.cells import Sheet
-from lbx.visible import one_line
 
 _PREAMBLE = r"""% Written by lbx. A table can be copied into a paper that has these packages and the lines behind them.
 \documentclass{article}

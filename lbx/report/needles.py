@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lbx.benchmarks.aggregates import average
-from lbx.records import ScoredSample, TaskScore
+from lbx.base.records import ScoredSample, TaskScore
+from lbx.benchmarks.base.aggregates import average
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import interval

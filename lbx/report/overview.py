@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lbx.commands import as_command
+from lbx.base.commands import as_command
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled

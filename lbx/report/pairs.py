@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.scored import newest_scores
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Side

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lbx.benchmarks.leval_tasks import KINDS
-from lbx.benchmarks.lveval_tasks import split_task
+from lbx.base.visible import one_line, visible
+from lbx.benchmarks.leval.tasks import KINDS
+from lbx.benchmarks.lveval.tasks import split_task
 from lbx.report.alike import NOTE
 from lbx.report.cells import Sheet, interval_notes, shown
 from lbx.report.relative import Curve
 from lbx.report.shapes import Column
 from lbx.store import Table
-from lbx.visible import one_line, visible
 
 _NUMBER = Column("official", "official", "number", interval=True)
 _RELATIVE = "relative_e"

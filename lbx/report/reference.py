@@ -22,8 +22,8 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from lbx.errors import UsageError
-from lbx.inputs import SMALL, read_input
+from lbx.base.errors import UsageError
+from lbx.base.inputs import SMALL, read_input
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 

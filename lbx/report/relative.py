@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from lbx.benchmarks.columns import ScoredRows
-from lbx.benchmarks.longbench_tasks import BUCKETS, TASKS
+from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.longbench.tasks import BUCKETS, TASKS
 from lbx.report.scored import scored
 from lbx.statistics.estimates import Codes, Estimate, Interval, Stratum, interval
 from lbx.store import Store

@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from lbx.base.visible import cell, json_escaped, one_line
 from lbx.report.cells import Sheet, plain
 from lbx.store import Table
-from lbx.visible import cell, json_escaped, one_line
 
 _MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
 """What markdown makes links, pictures, HTML or emphasis of."""

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.board_shapes import BOARDS
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES

@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from lbx.base.records import Sample, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.aggregates import task_score
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.columns import Columns, ScoredRows
-from lbx.records import Sample, ScoredSample, TaskScore
+from lbx.benchmarks.base.aggregates import task_score
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.columns import Columns, ScoredRows
 from lbx.statistics.estimates import Interval, coded
 from lbx.store import Store, Table
 from lbx.store.views import MODE_OF_RUN

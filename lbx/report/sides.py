@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lbx.benchmarks.aggregates import Average
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.columns import Array, Bools
+from lbx.benchmarks.base.aggregates import Average
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.columns import Array, Bools
 from lbx.report.scored import Tasks, number, starts_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 

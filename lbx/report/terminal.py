@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lbx.base.visible import one_line
 from lbx.report.cells import BLOCKS, Sheet
 from lbx.report.shapes import Column
-from lbx.visible import one_line
 
 _GAP = "  "
 _LEAST_TEXT = 24

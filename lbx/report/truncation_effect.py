@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.aggregates import average
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.columns import Array, ScoredRows
-from lbx.records import TaskScore
+from lbx.base.records import TaskScore
+from lbx.benchmarks.base.aggregates import average
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.columns import Array, ScoredRows
 from lbx.report.pairs import run_named
 from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted

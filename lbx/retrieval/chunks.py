@@ -18,7 +18,7 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.retrieval.words import word_spans, words
 
 if TYPE_CHECKING:

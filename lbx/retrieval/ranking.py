@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lbx.errors import UsageError
-from lbx.records import Chunk
+from lbx.base.errors import UsageError
+from lbx.base.records import Chunk
 from lbx.retrieval.words import words
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lbx.records import Chunk
+from lbx.base.records import Chunk
 from lbx.retrieval.chunks import split, split_as_published
 from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import BackendError, BundleError
-from lbx.inputs import read_input
+from lbx.base.errors import BackendError, BundleError
+from lbx.base.inputs import read_input
 
 _MOST_BYTES = 1 << 28
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from lbx.benchmarks.base import Benchmark
-from lbx.engine.completing import Computed, complete_all, nobody
-from lbx.engine.jobs import Job
-from lbx.engine.work import Work
-from lbx.errors import LbxError, PromptError
-from lbx.records import Completion, Prompt, Request, Sample, SampleKey
+from lbx.base.errors import LbxError, PromptError
+from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.inference.completing import Computed, complete_all, nobody
+from lbx.planning.jobs import Job
+from lbx.planning.work import Work
 from lbx.store import GenerationRow
 
 

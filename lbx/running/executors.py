@@ -1,13 +1,13 @@
-"""Who asks a run's questions: this process, or several others (``lbx.engine.workers.pool.Crew``)."""
+"""Who asks a run's questions: this process, or several others (``lbx.running.workers.pool.Crew``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, Self, TypeVar
 
-from lbx.engine.answering import answer_job
-from lbx.engine.jobs import Job, PendingSample
-from lbx.engine.work import Prepare, Work
+from lbx.planning.jobs import Job, PendingSample
+from lbx.planning.work import Prepare, Work
+from lbx.running.answering import answer_job
 from lbx.store import GenerationRow, RunRow
 
 T = TypeVar("T")

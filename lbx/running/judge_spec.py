@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from lbx.engine.selection import SampleChoice
-from lbx.errors import UsageError
-from lbx.inputs import SMALL, read_input
-from lbx.outputs import write_whole
-from lbx.runs.spec import JUDGE_MARK, RunSpec, read_values
+from lbx.base.errors import UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.outputs import write_whole
+from lbx.planning.selection import SampleChoice
+from lbx.running.spec import JUDGE_MARK, RunSpec, read_values
 from lbx.store import Store
 from lbx.store.copies import copy_database
 

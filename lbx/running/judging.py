@@ -9,22 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judging import PAIR, Judging, Rubric
-from lbx.benchmarks.leval_judge import SCRIPT, official_rubric
-from lbx.benchmarks.leval_tasks import BASELINE, PUBLISHED, published_run_id
-from lbx.benchmarks.rubrics import read_rubric
-from lbx.engine.adding_up import add_up_completed
-from lbx.engine.judging import Answered, Found, Wanted, make_rounds, protocol, read_answers
-from lbx.engine.kinship import judged_models
-from lbx.engine.selection import select_samples
-from lbx.errors import UsageError
+from lbx.benchmarks.judge.judging import PAIR, Judging, Rubric
+from lbx.benchmarks.judge.rubrics import read_rubric
+from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
+from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.exchange.published import published_names, published_run
-from lbx.layout import Bundle
-from lbx.records import Sample
+from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
+from lbx.judging.same_family import judged_models
+from lbx.planning.selection import select_samples
 from lbx.report.fitness import GPT4
-from lbx.runs.judge_spec import OFFICIAL, JudgeSpec
-from lbx.runs.resolved import ResolvedRun
+from lbx.running.judge_spec import OFFICIAL, JudgeSpec
+from lbx.running.resolved import ResolvedRun
+from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 
 log = logging.getLogger("lbx")

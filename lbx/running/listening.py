@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lbx.units import duration, size
+from lbx.base.units import duration, size
 
 
 @dataclass(frozen=True, slots=True)

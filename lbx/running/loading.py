@@ -13,16 +13,16 @@ from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedd
 from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.options import EndpointOptions
+from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS, select
-from lbx.engine.retrieving import Finder, Retrieval, rules_of
-from lbx.engine.settings import RunSettings
-from lbx.errors import UsageError
+from lbx.planning.retrieving import Finder, Retrieval, rules_of
+from lbx.planning.settings import RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder
-    from lbx.layout import Bundle
-    from lbx.records import Task
-    from lbx.runs.spec import RunSpec
+    from lbx.base.layout import Bundle
+    from lbx.base.records import Task
+    from lbx.running.spec import RunSpec
 
 log = logging.getLogger("lbx")
 

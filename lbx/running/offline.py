@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lbx.errors import LbxError
-from lbx.inputs import SMALL, read_input
+from lbx.base.errors import LbxError
+from lbx.base.inputs import SMALL, read_input
 
 _EVENTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"})
 

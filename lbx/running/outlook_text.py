@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lbx.engine.planning.estimate import Estimate
-from lbx.engine.planning.memory_use import MemoryFit
-from lbx.engine.planning.outlook import Outlook
-from lbx.units import duration, size
+from lbx.base.units import duration, size
+from lbx.planning.estimate import Estimate
+from lbx.planning.memory_use import MemoryFit
+from lbx.planning.outlook import Outlook
 
 
 def brief(outlook: Outlook) -> list[str]:

@@ -13,21 +13,21 @@ from pathlib import Path
 
 from lbx.backends import ModelCard
 from lbx.backends.options import AUTO, HfOptions
-from lbx.engine.executors import Executor
-from lbx.engine.planning.estimate import Costs, costs_from
-from lbx.engine.planning.memory_use import Free
-from lbx.engine.planning.outlook import Outlook, look_ahead
-from lbx.engine.selection import Selection
-from lbx.engine.summarizing import guessed
-from lbx.engine.workers.devices import VISIBLE, share_out
-from lbx.errors import BackendError, DoesNotFitError, EndpointError
-from lbx.records import SampleKey
-from lbx.runs.listening import Listener
-from lbx.runs.loading import card_of, load_model, load_to_count
-from lbx.runs.outlook_text import brief
-from lbx.runs.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
-from lbx.runs.resolved import ResolvedRun
-from lbx.runs.spec import RunSpec
+from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
+from lbx.base.records import SampleKey
+from lbx.planning.estimate import Costs, costs_from
+from lbx.planning.memory_use import Free
+from lbx.planning.outlook import Outlook, look_ahead
+from lbx.planning.selection import Selection
+from lbx.planning.summarizing import guessed
+from lbx.running.executors import Executor
+from lbx.running.listening import Listener
+from lbx.running.loading import card_of, load_model, load_to_count
+from lbx.running.outlook_text import brief
+from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.running.resolved import ResolvedRun
+from lbx.running.spec import RunSpec
+from lbx.running.workers.devices import VISIBLE, share_out
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
 

@@ -9,27 +9,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.backends.base import AnsweringBackend
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import canonical_json, key_values, sha256_text
+from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.summaries import Summaries
-from lbx.engine.kinship import same_family, tokenizer_sha256
-from lbx.engine.offline import block_network
-from lbx.engine.selection import EVERYTHING, select_samples
-from lbx.engine.settings import RunSettings
-from lbx.engine.summarizing import settings_of_summaries, summaries_of
-from lbx.engine.work import Prepared, Work, not_shared
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.prompts import Prompter
-from lbx.records import canonical_json, key_values, sha256_text
-from lbx.runs.judge_spec import JudgeSpec
-from lbx.runs.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
-from lbx.runs.resolved import ResolvedRun
-from lbx.runs.spec import RunSpec
-from lbx.runs.templates import has_reasoning_block, template_of
+from lbx.benchmarks.base.summaries import Summaries
+from lbx.inference.model import AnsweringBackend
+from lbx.judging.same_family import same_family, tokenizer_sha256
+from lbx.planning.selection import EVERYTHING, select_samples
+from lbx.planning.settings import RunSettings
+from lbx.planning.summarizing import settings_of_summaries, summaries_of
+from lbx.planning.work import Prepared, Work, not_shared
+from lbx.prompting.prompts import Prompter
+from lbx.running.judge_spec import JudgeSpec
+from lbx.running.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
+from lbx.running.offline import block_network
+from lbx.running.resolved import ResolvedRun
+from lbx.running.spec import RunSpec
+from lbx.running.templates import has_reasoning_block, template_of
 from lbx.store import RunRow
 from lbx.store.same_runs import EARLIER, WHOLE, settings_earlier
-from lbx.version import __version__
 
 log = logging.getLogger("lbx")
 
@@ -42,7 +42,7 @@ def resolve(spec: RunSpec) -> ResolvedRun:
         BundleError: a data file is damaged.
     """
     if isinstance(spec, JudgeSpec):
-        from lbx.runs.judging import resolve_judge
+        from lbx.running.judging import resolve_judge
 
         return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))

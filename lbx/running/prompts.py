@@ -9,18 +9,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.summaries import Summaries
-from lbx.engine.prefix import common_prefix
-from lbx.engine.summarizing import stored, summaries_of
-from lbx.engine.work import Work
-from lbx.errors import BackendError, PromptError, UsageError
-from lbx.prompts import ReadPrompt
-from lbx.records import Prompt, Sample, SampleKey
-from lbx.runs.judge_spec import JudgeSpec
-from lbx.runs.loading import card_of, load_to_count
-from lbx.runs.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
-from lbx.runs.resolved import ResolvedRun
-from lbx.runs.spec import RunSpec
+from lbx.base.errors import BackendError, PromptError, UsageError
+from lbx.base.records import Prompt, Sample, SampleKey
+from lbx.benchmarks.base.summaries import Summaries
+from lbx.inference.prefix import common_prefix
+from lbx.planning.summarizing import stored, summaries_of
+from lbx.planning.work import Work
+from lbx.prompting.prompts import ReadPrompt
+from lbx.running.judge_spec import JudgeSpec
+from lbx.running.loading import card_of, load_to_count
+from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.running.resolved import ResolvedRun
+from lbx.running.spec import RunSpec
 from lbx.store import Store
 
 FIRST_ANSWER = "<the first answer>"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lbx.base.layout import Bundle
+from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import beside
-from lbx.benchmarks.base import Benchmark
-from lbx.engine.kinship import Judged
-from lbx.engine.retrieving import Finder
-from lbx.engine.selection import Selection
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Agenda, nothing_retrieved, whole_document
-from lbx.layout import Bundle
-from lbx.records import Chunk, Sample, Task
-from lbx.runs.spec import RunSpec
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.judging.same_family import Judged
+from lbx.planning.retrieving import Finder
+from lbx.planning.selection import Selection
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Agenda, nothing_retrieved, whole_document
+from lbx.running.spec import RunSpec
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 """A sample's retrieved chunks, in document order."""

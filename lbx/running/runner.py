@@ -1,6 +1,6 @@
 """The run: every sample asked once, every answer scored and committed, whatever happens in between.
 
-One process writes. Who asks is another matter: this process, or several others (``lbx.engine.executors``).
+One process writes. Who asks is another matter: this process, or several others (``lbx.running.executors``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
-from lbx.engine.adding_up import add_up, add_up_completed
-from lbx.engine.executors import Executor
-from lbx.engine.jobs import JobSize, PendingSample, make_jobs
-from lbx.engine.scoring import catch_up, score_rows
-from lbx.engine.work import Agenda
-from lbx.records import SampleKey, Task
+from lbx.base.records import SampleKey, Task
+from lbx.planning.jobs import JobSize, PendingSample, make_jobs
+from lbx.planning.work import Agenda
+from lbx.running.executors import Executor
+from lbx.scoring.adding_up import add_up, add_up_completed
+from lbx.scoring.scoring import catch_up, score_rows
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 from lbx.store.verifications import Verification
 

@@ -13,36 +13,36 @@ from typing import TYPE_CHECKING
 
 from lbx.backends import resolve_embedder
 from lbx.backends.embedding import check_embedder
+from lbx.base.commands import as_command
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
-from lbx.commands import as_command
-from lbx.engine.executors import Executor, LocalExecutor
-from lbx.engine.jobs import JobSize
-from lbx.engine.offline import offline
-from lbx.engine.planning.memory_use import Free
-from lbx.engine.planning.meter import RunMeter
-from lbx.engine.retrieving import StoredChunks, find_all
-from lbx.engine.runner import Outcome, Runner, closing
-from lbx.engine.selection import EVERYTHING, Selection
-from lbx.engine.summarizing import stored
-from lbx.engine.work import Agenda
-from lbx.errors import LbxError, UsageError
-from lbx.layout import Bundle
-from lbx.runs.listening import Listener
-from lbx.runs.loading import card_of, embedding_servers, finder_for, server_of
-from lbx.runs.planning import look_ahead_of_run
-from lbx.runs.preparing import generated_names, prepare_runs, prepare_worker, resolve, run_of_summaries
-from lbx.runs.resolved import ResolvedRun
-from lbx.runs.scoring import Embedding, score_with
-from lbx.runs.spec import RunSpec
-from lbx.runs.watching import Watch, log_beside, watched
+from lbx.planning.jobs import JobSize
+from lbx.planning.memory_use import Free
+from lbx.planning.meter import RunMeter
+from lbx.planning.retrieving import StoredChunks, find_all
+from lbx.planning.selection import EVERYTHING, Selection
+from lbx.planning.summarizing import stored
+from lbx.planning.work import Agenda
+from lbx.running.executors import Executor, LocalExecutor
+from lbx.running.listening import Listener
+from lbx.running.loading import card_of, embedding_servers, finder_for, server_of
+from lbx.running.offline import offline
+from lbx.running.planning import look_ahead_of_run
+from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.running.resolved import ResolvedRun
+from lbx.running.runner import Outcome, Runner, closing
+from lbx.running.scoring import Embedding, score_with
+from lbx.running.spec import RunSpec
+from lbx.running.watching import Watch, log_beside, watched
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models, take_over_retrieved
 from lbx.store.copies import copied
 from lbx.store.same_runs import take_up
 
 if TYPE_CHECKING:
-    from lbx.engine.planning.shards import ShardPlan
+    from lbx.planning.shards import ShardPlan
 
 log = logging.getLogger("lbx")
 
@@ -143,7 +143,7 @@ def _place_to_write(
 def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection:
     if shard is None:
         return EVERYTHING
-    from lbx.runs.sharding import shard_of
+    from lbx.running.sharding import shard_of
 
     return shard_of(*shard, run)
 
@@ -155,7 +155,7 @@ def open_asker(run: ResolvedRun) -> Executor:
         LbxError: it cannot be loaded.
     """
     if run.spec.workers:
-        from lbx.engine.workers.pool import WorkerPool
+        from lbx.running.workers.pool import WorkerPool
 
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
     return LocalExecutor(functools.partial(prepare_runs, run))
@@ -201,7 +201,7 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
 
 
 def _refuse_unverifiable(asker: Executor) -> None:
-    from lbx.parity.verifying import refuse_unverifiable
+    from lbx.running.verifying import refuse_unverifiable
 
     asker.call(refuse_unverifiable)
 
@@ -210,7 +210,7 @@ def _verify(
     run: ResolvedRun, store: Store, asker: Executor, outcomes: dict[str, Outcome], *, count: int, listener: Listener
 ) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
-    from lbx.parity.verifying import verify
+    from lbx.running.verifying import verify
 
     told = functools.partial(listener.counted, "answers asked again alone")
     for number, agenda in enumerate(run.agendas(list(outcomes))):

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lbx.base.errors import LbxError
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.scoring import Rescoring, rescore
-from lbx.engine.similarity import Similarities, earlier_identity, identity
-from lbx.errors import LbxError
-from lbx.layout import Bundle
-from lbx.runs.listening import Listener
-from lbx.runs.loading import load_embedding_model
+from lbx.running.listening import Listener
+from lbx.running.loading import load_embedding_model
+from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.similarity import Similarities, earlier_identity, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models, take_over_vectors
 from lbx.store.runs import check_runs

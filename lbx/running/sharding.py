@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.backends.options import AUTO, HfOptions
+from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.planning.calibration import calibrate, room_of
-from lbx.engine.planning.estimate import Costs
-from lbx.engine.planning.run_plan import make_plan
-from lbx.engine.planning.shards import (
+from lbx.planning.calibration import calibrate, room_of
+from lbx.planning.estimate import Costs
+from lbx.planning.run_plan import make_plan
+from lbx.planning.selection import Selection
+from lbx.planning.shards import (
     Document,
     ShardPlan,
     documents_in_characters,
@@ -23,15 +25,13 @@ from lbx.engine.planning.shards import (
     rule_of_thumb,
     seconds_of,
 )
-from lbx.engine.selection import Selection
-from lbx.engine.work import Work
-from lbx.errors import BackendError, DoesNotFitError, UsageError
-from lbx.runs.listening import Listener
-from lbx.runs.loading import LoadedModel, card_of, load_model, load_to_count
-from lbx.runs.planning import known_costs, share_of_one
-from lbx.runs.preparing import make_works, resolve, retrieving, run_row
-from lbx.runs.resolved import ResolvedRun
-from lbx.runs.spec import RunSpec
+from lbx.planning.work import Work
+from lbx.running.listening import Listener
+from lbx.running.loading import LoadedModel, card_of, load_model, load_to_count
+from lbx.running.planning import known_costs, share_of_one
+from lbx.running.preparing import make_works, resolve, retrieving, run_row
+from lbx.running.resolved import ResolvedRun
+from lbx.running.spec import RunSpec
 from lbx.store import Store
 
 log = logging.getLogger("lbx")

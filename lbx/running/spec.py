@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from lbx.backends.weights import CARDS
-from lbx.engine.retrieving import Retrieval
-from lbx.engine.selection import SampleChoice
-from lbx.engine.settings import RunSettings
-from lbx.errors import UsageError
-from lbx.inputs import read_input
-from lbx.outputs import answer_file
-from lbx.paths import expanded
-from lbx.records import key_values
+from lbx.base.errors import UsageError
+from lbx.base.inputs import read_input
+from lbx.base.outputs import answer_file
+from lbx.base.paths import expanded
+from lbx.base.records import key_values
+from lbx.planning.retrieving import Retrieval
+from lbx.planning.selection import SampleChoice
+from lbx.planning.settings import RunSettings
 from lbx.retrieval import BM25
 
 FORMAT = 1
@@ -183,7 +183,9 @@ class RunSpec:
         if values[_MARK] != FORMAT:
             raise UsageError(f"{source} is of a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
         if JUDGE_MARK in values and cls is RunSpec:
-            raise UsageError(f"{source} is the spec of a judge, not of a run.", fix="lbx.runs.judge_spec reads both.")
+            raise UsageError(
+                f"{source} is the spec of a judge, not of a run.", fix="lbx.running.judge_spec reads both."
+            )
         given = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(map(str, given.keys() - known)):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbx.backends.options import ScriptedOptions
-from lbx.engine.settings import EFFORTS, RunSettings
-from lbx.errors import BackendError, UsageError
-from lbx.prompts import ChatTemplate, knows_switch
-from lbx.runs.loading import LoadedModel
+from lbx.base.errors import BackendError, UsageError
+from lbx.planning.settings import EFFORTS, RunSettings
+from lbx.prompting.prompts import ChatTemplate, knows_switch
+from lbx.running.loading import LoadedModel
 
 log = logging.getLogger("lbx")
 

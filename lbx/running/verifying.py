@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from lbx.backends.base import LocalBackend
-from lbx.benchmarks.base import Benchmark
-from lbx.engine.admission import capacity_of
-from lbx.engine.answering import make_prompt
-from lbx.engine.completing import complete
-from lbx.engine.work import Agenda, Work
-from lbx.errors import LbxError, UsageError
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.records import Completion, Request, Sample, SampleKey
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.inference.admission import capacity_of
+from lbx.inference.completing import complete
+from lbx.inference.model import LocalBackend
 from lbx.parity.tracing import FlipWatch
-from lbx.records import Completion, Request, Sample, SampleKey
+from lbx.planning.work import Agenda, Work
+from lbx.running.answering import make_prompt
 from lbx.store import GenerationRow, Store
 from lbx.store.verifications import (
     StoredStep,
@@ -36,7 +36,7 @@ from lbx.store.verifications import (
 
 T = TypeVar("T")
 Call = Callable[[Callable[[Sequence[Work]], T]], T]
-"""Calls a function of the works where the model is (``lbx.engine.executors.Asker.call``)."""
+"""Calls a function of the works where the model is (``lbx.running.executors.Asker.call``)."""
 
 
 @dataclass(frozen=True, slots=True)

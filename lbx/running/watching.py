@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from lbx.engine.planning.memory_use import gpu_memory, memory_in_use, peak_of_this_process
-from lbx.engine.planning.meter import RunCounts, RunMeter
-from lbx.engine.planning.outlook import Outlook
-from lbx.engine.planning.run_plan import added
-from lbx.errors import StoreError, UsageError
-from lbx.outputs import appended_file
-from lbx.records import Task
-from lbx.runs.listening import Listener, RunProgress
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.outputs import appended_file
+from lbx.base.records import Task
+from lbx.base.visible import one_line
+from lbx.planning.memory_use import gpu_memory, memory_in_use, peak_of_this_process
+from lbx.planning.meter import RunCounts, RunMeter
+from lbx.planning.outlook import Outlook
+from lbx.planning.run_plan import added
+from lbx.running.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions, next_session
-from lbx.visible import one_line
 
 LOG_SECONDS = 60.0
 _TICK_S = 1.0

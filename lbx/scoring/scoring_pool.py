@@ -14,10 +14,10 @@ from multiprocessing import parent_process
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from lbx.benchmarks.base import Benchmark
-from lbx.errors import LbxError
-from lbx.processes import cores, worker_pool
-from lbx.records import Sample, Score
+from lbx.base.errors import LbxError
+from lbx.base.processes import cores, worker_pool
+from lbx.base.records import Sample, Score
+from lbx.benchmarks.base.benchmark import Benchmark
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +26,7 @@ FEWEST = 256
 """Outputs below which starting processes takes longer than scoring here."""
 
 _CHUNK = 24
-_PRELOADED = ["lbx.benchmarks", "lbx.engine.scoring_pool"]
+_PRELOADED = ["lbx.benchmarks", "lbx.scoring.scoring_pool"]
 
 
 class ScoringInput(NamedTuple):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.records import Compared, sha256_text
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.records import Compared, sha256_text
 from lbx.store import Store
 from lbx.store.caches import EmbeddedText, embedding_models, keep_vectors, vectors
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.errors import UsageError
-from lbx.records import SampleKey
+from lbx.base.errors import UsageError
+from lbx.base.records import SampleKey
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import Table
 from lbx.store.store import Store

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from lbx.records import Chunk, Sample, sha256_text
+from lbx.base.records import Chunk, Sample, sha256_text
 from lbx.store.inserting import insert
 from lbx.store.rows import TableRow, as_json
 from lbx.store.store import Store

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store.migrations import MIGRATIONS
 
 _TYPE = r"((?:VARCHAR|JSON|INTEGER|BIGINT|DOUBLE|BOOLEAN|TIMESTAMP|BLOB)\b(?:\[\])?)"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store.columns import refuse_other_columns
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.views import VIEWS

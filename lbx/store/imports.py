@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from lbx.layout import Bundle
+from lbx.base.layout import Bundle
+from lbx.base.version import __version__
 from lbx.store.rows import GenerationRow, RunRow, SampleRow
 from lbx.store.store import Store
-from lbx.version import __version__
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store import numbers
 from lbx.store.store import BLANK
 

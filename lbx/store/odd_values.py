@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store.store import Store
 
 _P = ParamSpec("_P")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.database import files_of, open_database, parts_of
-from lbx.errors import StoreError
-from lbx.inputs import open_input
-from lbx.outputs import refuse_foreign_link
+from lbx.base.database import files_of, open_database, parts_of
+from lbx.base.errors import StoreError
+from lbx.base.inputs import open_input
+from lbx.base.outputs import refuse_foreign_link
 
 _MAGIC = slice(8, 12)
 """Where a DuckDB file says that it is one, after a checksum."""
@@ -47,7 +47,7 @@ def check_place(path: Path) -> None:
 def connect(
     path: Path, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, bool]:
-    """See ``lbx.database.open_database``; and whether the file was made just now.
+    """See ``lbx.base.database.open_database``; and whether the file was made just now.
 
     Who wants to write waits for readers, which have the file for moments: a page of `lbx browse`, a report.
 

@@ -1,7 +1,7 @@
 """What a person may ask of results files: one query that reads, whatever its answer becomes.
 
 ``restrict`` is the one entrance: every answer, in every format, is of a query that has passed it, on a connection that
-``lbx.database`` has locked.
+``lbx.base.database`` has locked.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from lbx.database import attach_nothing, count_parquet_rows, quoted
-from lbx.errors import StoreError, UsageError
+from lbx.base.database import attach_nothing, count_parquet_rows, quoted
+from lbx.base.errors import StoreError, UsageError
 from lbx.store.inserting import column_type, rows_of_json
 from lbx.store.interrupts import uninterrupted
 from lbx.store.opening import first_line

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store import opinions
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, Table

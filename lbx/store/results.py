@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store.opening import first_line
 from lbx.store.queries import restrict
 from lbx.store.store import Store

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lbx.records import Sample, Task, canonical_json, sha256_text
+from lbx.base.records import Sample, Task, canonical_json, sha256_text
 
 
 def as_json(value: object) -> str:

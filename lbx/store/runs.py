@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.store.rows import as_json
 from lbx.store.store import Store
 

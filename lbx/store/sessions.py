@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.store.inserting import insert
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import RunRow, SessionRow

@@ -15,10 +15,10 @@ from typing import Any
 
 import duckdb
 
-from lbx.commands import as_command
-from lbx.database import RESULTS, attach, files_of
-from lbx.errors import StoreError
-from lbx.records import SampleKey
+from lbx.base.commands import as_command
+from lbx.base.database import RESULTS, attach, files_of
+from lbx.base.errors import StoreError
+from lbx.base.records import SampleKey
 from lbx.store import numbers
 from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
 from lbx.store.inserting import as_parameter, insert, rows_of_json
@@ -64,7 +64,7 @@ class Store:
 
     Attributes:
         completed: (benchmark, task)s of which samples were completed that were there already: numbers that other runs
-            have of them are made of less than is known now (``lbx.engine.adding_up.add_up_completed``).
+            have of them are made of less than is known now (``lbx.scoring.adding_up.add_up_completed``).
 
     Raises:
         StoreError: not a results file, one that holds more than lbx puts into it, made by a newer lbx, in use by

@@ -9,7 +9,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any, NamedTuple
 
-from lbx.records import SampleKey
+from lbx.base.records import SampleKey
 from lbx.store.inserting import insert
 from lbx.store.rows import TableRow
 from lbx.store.store import Store

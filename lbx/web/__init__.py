@@ -5,8 +5,8 @@
     serve(site)                                     until Ctrl-C
 
 Texts come from models and from elsewhere: templates escape every value, and spell out what would steer or deceive
-(``lbx.visible``). Nothing is fetched from outside, and no page carries a script or a style of its own. What is imported
-here needs lbx[web]; commands import it when they run.
+(``lbx.base.visible``). Nothing is fetched from outside, and no page carries a script or a style of its own. What is
+imported here needs lbx[web]; commands import it when they run.
 """
 
 from lbx.web.documents import Document, Documents

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from lbx.errors import UsageError
-from lbx.people.dataset import Dataset
-from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
-from lbx.visible import visible
+from lbx.base.errors import UsageError
+from lbx.base.visible import visible
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.leval.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
 from lbx.web import limits
 from lbx.web.documents import Documents
 from lbx.web.pages import AsTyped, number_in, page, saving

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from lbx.base.errors import LbxError
+from lbx.base.layout import Bundle
+from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.errors import LbxError
-from lbx.layout import Bundle
-from lbx.records import sha256_text
 from lbx.store import Store
 from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
 from lbx.store.runs import run_names

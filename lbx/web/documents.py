@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lbx.errors import UsageError
-from lbx.visible import visible
+from lbx.base.errors import UsageError
+from lbx.base.visible import visible
 from lbx.web import limits
 
 BLOCK = 4_000

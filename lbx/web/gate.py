@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lbx.visible import one_line
+from lbx.base.visible import one_line
 from lbx.web import limits
 from lbx.web.pages import refused
 from lbx.web.place import Place

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from lbx.errors import UsageError
-from lbx.visible import one_line, visible
+from lbx.base.errors import UsageError
+from lbx.base.visible import one_line, visible
 from lbx.web import limits
 from lbx.web.documents import blocks_of
 

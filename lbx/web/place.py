@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from lbx.commands import as_command
+from lbx.base.commands import as_command
 
 
 @dataclass(frozen=True, slots=True)

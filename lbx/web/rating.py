@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from lbx.errors import UsageError
-from lbx.people.book import Book, Said
-from lbx.people.sets import SCORE, Item
-from lbx.visible import visible
+from lbx.base.errors import UsageError
+from lbx.base.visible import visible
+from lbx.judging.people.book import Book, Said
+from lbx.judging.people.sets import SCORE, Item
 from lbx.web.documents import Documents, blocks_of
 from lbx.web.pages import number_in, page, saving
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
-from lbx.errors import LbxError, UsageError
+from lbx.base.errors import LbxError, UsageError
 from lbx.web import limits
 from lbx.web.connections import Connection
 from lbx.web.place import Place

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
-from lbx.errors import LbxError, UsageError
+from lbx.base.errors import LbxError, UsageError
 from lbx.web.gate import Gate, Person
 from lbx.web.pages import HERE, refused
 from lbx.web.place import Place

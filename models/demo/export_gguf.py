@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from lbx.errors import LbxError, UsageError
+from lbx.base.errors import LbxError, UsageError
 
 Floats = NDArray[np.float32]
 

@@ -23,7 +23,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.errors import LbxError, UsageError
+from lbx.base.errors import LbxError, UsageError
 
 Floats = NDArray[np.float32]
 Header = Mapping[str, Any]

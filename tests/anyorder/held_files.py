@@ -16,11 +16,11 @@ from killing import Answers, Watch, watched
 from ledger import Held, check, check_views
 from small_world import Key, World
 
-import lbx.benchmarks.own
-import lbx.engine.runner
+import lbx.benchmarks.own.benchmark
+import lbx.running.runner
 from lbx.backends.scripted import ScriptedBackend
-from lbx.errors import BackendError, StoreError
-from lbx.records import SampleKey
+from lbx.base.errors import BackendError, StoreError
+from lbx.base.records import SampleKey
 from lbx.store import Store
 
 FINE, FAILS, EMPTY = "fine", "fails", "empty"
@@ -48,8 +48,8 @@ class Files:
         for place in ("", "disk"):
             (folder / place).mkdir()
         self._patches = contextlib.ExitStack()
-        self._patches.enter_context(mock.patch.object(lbx.engine.runner, "BATCH_ROWS", 3))
-        self._patches.enter_context(mock.patch.object(lbx.engine.runner, "BATCH_SECONDS", 3600.0))
+        self._patches.enter_context(mock.patch.object(lbx.running.runner, "BATCH_ROWS", 3))
+        self._patches.enter_context(mock.patch.object(lbx.running.runner, "BATCH_SECONDS", 3600.0))
 
     def end(self) -> None:
         self._patches.close()

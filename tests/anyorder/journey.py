@@ -13,8 +13,8 @@ from ledger import Held
 from merge_commands import Merges
 from opinion_commands import Opinions
 
-import lbx.benchmarks.own
-import lbx.engine.runner
+import lbx.benchmarks.own.benchmark
+import lbx.running.runner
 from lbx.store import Store
 from lbx.store.verifications import VerificationRow, keep_verifications
 
@@ -113,7 +113,7 @@ class Journey(Merges, Opinions):
 
     def upgrade(self) -> None:
         """From now on lbx has a newer metric for the tales."""
-        own = lbx.benchmarks.own.OwnBenchmark
+        own = lbx.benchmarks.own.benchmark.OwnBenchmark
         self._patches.enter_context(mock.patch.object(own, "metric_version", own.metric_version + 1))
         for held in self.held.values():
             held.behind |= {key[0] for key in held.answers if key[1] == "tales"}

@@ -8,7 +8,7 @@ from killing import watched
 from ledger import ANSWER, Held
 
 from lbx.cluster.folder import RunFolder
-from lbx.engine.planning.shards import read_shards
+from lbx.planning.shards import read_shards
 from lbx.store import Store
 
 

@@ -12,12 +12,12 @@ from held_files import OFTEN, Files
 from killing import Answers, watched
 from ledger import RATING, Rating
 
-from lbx.errors import UsageError
-from lbx.people.book import Book, Said
-from lbx.people.choosing import rating_set
-from lbx.people.collecting import collected
-from lbx.people.journal import Journal, journal_of
-from lbx.people.rating_lines import row_of
+from lbx.base.errors import UsageError
+from lbx.judging.people.book import Book, Said
+from lbx.judging.people.choosing import rating_set
+from lbx.judging.people.collecting import collected
+from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.people.rating_lines import row_of
 from lbx.store import Store
 from lbx.store.ratings import ratings_of
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from command_line import Lbx
 from leval_scripts import CONFIG_PY, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
 
+from lbx.base.layout import Bundle
+from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.layout import Bundle
-from lbx.records import SampleKey
 
 RECIPE = """
 name = "small"

@@ -75,8 +75,8 @@ def small(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 def _make_small(folder: Path) -> None:
     from attack_parts import main
 
+    from lbx.base.layout import Bundle
     from lbx.benchmarks import BENCHMARKS
-    from lbx.layout import Bundle
 
     (folder / "needle").mkdir()
     (folder / "needle/needle.toml").write_text(NEEDLE)

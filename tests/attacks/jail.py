@@ -60,7 +60,7 @@ class Ended:
             may_change: beginnings of names that the command was asked to write, if it was not refused.
             may_leave: beginnings of names that stay of it in any case, for the next attempt.
         """
-        from lbx.visible import visible
+        from lbx.base.visible import visible
 
         text = self.out + self.err
         taken = (*may_leave, *(() if self.refused else may_change))

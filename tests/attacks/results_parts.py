@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import duckdb
 from command_line import Lbx
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
 
 LBX_HOME = Path(__file__).parents[2] / "lbx"

@@ -143,10 +143,11 @@ PARTS = 5 if KILLS == 50 else 1
 _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
-import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.pool
+import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
+import lbx.store, lbx.benchmarks, lbx.backends.scripted
 from lbx.store import Store
 part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-lbx.engine.runner.BATCH_ROWS = 8
+lbx.running.runner.BATCH_ROWS = 8
 chance = random.Random(part)
 for _ in range(kills):
     ours, theirs = os.pipe()
@@ -219,10 +220,11 @@ MOMENTS = 12
 _AT_MOMENTS = """
 import contextlib, json, os, pathlib, signal, sys
 from results_parts import lbx as call
-import lbx.runs.running, lbx.engine.runner, lbx.store, lbx.benchmarks, lbx.backends.scripted, lbx.engine.workers.pool
+import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
+import lbx.store, lbx.benchmarks, lbx.backends.scripted
 from lbx.store import Store
 folder, wanted, arguments = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-lbx.engine.runner.BATCH_ROWS = 8
+lbx.running.runner.BATCH_ROWS = 8
 transaction, close, passed = Store.transaction, Store.close, 0
 
 def moment():
@@ -362,8 +364,8 @@ class Jumping(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(seconds=next(jumps))
-import lbx.store.rows, lbx.runs.watching, time
-for module in (lbx.store.rows, lbx.runs.watching):
+import lbx.store.rows, lbx.running.watching, time
+for module in (lbx.store.rows, lbx.running.watching):
     module.datetime = Jumping
 real = time.time
 time.time = lambda: real() + next(jumps)
@@ -396,7 +398,7 @@ def test_a_results_file_that_goes_read_only_while_asked(bundle: Path, tmp_path: 
     model = slow_sixth(tmp_path, bundle)
     broken = (
         "import lbx.store.store as s, duckdb, sys\n"
-        "from lbx.errors import StoreError\n"
+        "from lbx.base.errors import StoreError\n"
         "def full(self, **rows): raise StoreError('could not be written: No space left')\n"
         "s.Store.write = full\n"
         "from lbx.cli.main import main\nmain()\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from results_parts import lbx, refused, tree
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.exchange import understand, understand_judgements
 
 Verdict = Callable[[str], None]

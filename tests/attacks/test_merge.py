@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from results_parts import changed, inside_folder, lbx, refused, results_file, tree, view_for_table
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store import Store
 
 Verdict = Callable[[str], None]

@@ -231,7 +231,7 @@ def test_an_embedding_model_names_only_classes_and_folders_of_its_own(
 ) -> None:
     from lbx.backends.cards import read_card
     from lbx.backends.embedding import check_embedder, load_embedder
-    from lbx.errors import BackendError
+    from lbx.base.errors import BackendError
 
     modules = MODULES[case]
     text = json.dumps(modules) if modules is not None else "[" * 100_000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from results_parts import lbx, refused
 
 from lbx.backends.headers import context_window
-from lbx.benchmarks.literals import read_literals, texts_given
-from lbx.errors import BundleError
-from lbx.paths import expanded
+from lbx.base.errors import BundleError
+from lbx.base.paths import expanded
+from lbx.benchmarks.base.literals import read_literals, texts_given
 
 Verdict = Callable[[str], None]
 

@@ -24,26 +24,27 @@ from lbx.backends import headers, listing, weights
 from lbx.backends.cards import read_card
 from lbx.backends.hf import dtypes, files, quantisation, stored
 from lbx.backends.llama import variants
-from lbx.benchmarks import files as data_files
-from lbx.benchmarks import longbench_pro_data, prediction_lines, tables
-from lbx.benchmarks.needle import NeedleSettings
+from lbx.base.database import parquet_rows
+from lbx.base.errors import LbxError
+from lbx.base.layout import Bundle
+from lbx.benchmarks.base import files as data_files
+from lbx.benchmarks.base import prediction_lines, tables
+from lbx.benchmarks.leval import dataset_file
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.leval.dataset_file import opened
+from lbx.benchmarks.leval.pairs import ANSWERS
+from lbx.benchmarks.longbench_pro import data as longbench_pro_data
+from lbx.benchmarks.needle.benchmark import NeedleSettings
 from lbx.bundle.making import delta, image, recipe, request
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
 from lbx.cluster import status
 from lbx.cluster.folder import RunFolder
-from lbx.database import parquet_rows
-from lbx.engine.planning.shards import read_shards
-from lbx.errors import LbxError
-from lbx.layout import Bundle
-from lbx.people import dataset_file
-from lbx.people.dataset import Dataset
-from lbx.people.dataset_file import opened
-from lbx.people.journal import Journal, read_journal
-from lbx.people.pairs import ANSWERS
+from lbx.judging.people.journal import Journal, read_journal
+from lbx.planning.shards import read_shards
 from lbx.report.reference import read_reference
-from lbx.runs.spec import RunSpec
+from lbx.running.spec import RunSpec
 from lbx.store import is_results_file
 from lbx.store.opening import connect
 

@@ -26,10 +26,10 @@ from sites import HOSTILE, answered, client_of, site_of
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from lbx.errors import UsageError
-from lbx.people.dataset import Dataset
-from lbx.people.journal import Journal, journal_of
-from lbx.people.leval_files import read
+from lbx.base.errors import UsageError
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.leval.files import read
+from lbx.judging.people.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages
 from lbx.web.rating import RatingPages

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results_parts import inside_folder, lbx, refused, results_file
 
-from lbx.commands import as_command
-from lbx.visible import one_line
+from lbx.base.commands import as_command
+from lbx.base.visible import one_line
 from lbx.web.place import Place
 
 Verdict = Callable[[str], None]

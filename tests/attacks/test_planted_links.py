@@ -14,17 +14,17 @@ import pytest
 from results_parts import lbx, refused, results_file
 
 from lbx.backends.llama import variants
+from lbx.base.errors import LbxError, StoreError
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.leval.pairs import ANSWERS
 from lbx.bundle.making import request
 from lbx.cli import show_commands
 from lbx.cluster.folder import RunFolder, Submitted
-from lbx.engine.planning.shards import ShardPlan
-from lbx.errors import LbxError, StoreError
 from lbx.exchange import write_files
-from lbx.people.dataset import Dataset
-from lbx.people.journal import Journal
-from lbx.people.pairs import ANSWERS
-from lbx.runs.spec import RunSpec
-from lbx.runs.watching import log_beside
+from lbx.judging.people.journal import Journal
+from lbx.planning.shards import ShardPlan
+from lbx.running.spec import RunSpec
+from lbx.running.watching import log_beside
 from lbx.store import Store, copies, queries
 
 Verdict = Callable[[str], None]

@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
 from rated_file import answers_file, book_of, rate_all
 from results_parts import changed, lbx, refused
 
-from lbx.errors import StoreError
-from lbx.people.book import Said
-from lbx.people.collecting import collect
-from lbx.people.journal import Journal, journal_of
-from lbx.people.rating_lines import line_of, record_of
+from lbx.base.errors import StoreError
+from lbx.judging.people.book import Said
+from lbx.judging.people.collecting import collect
+from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.people.rating_lines import line_of, record_of
 from lbx.store import Store
 
 Verdict = Callable[[str], None]

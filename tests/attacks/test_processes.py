@@ -34,7 +34,7 @@ MODULES = (
     "logging/__init__",
 )
 PROGRAMS = ("ssh-keygen", "nvidia-smi", "sbatch", "squeue")
-PLACE = TESTS.parent / "lbx" / "processes.py"
+PLACE = TESTS.parent / "lbx" / "base" / "processes.py"
 
 
 @pytest.fixture

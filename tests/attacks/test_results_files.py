@@ -26,7 +26,7 @@ from results_parts import (
     watched,
 )
 
-from lbx.benchmarks.sources import find_parquet
+from lbx.benchmarks.base.sources import find_parquet
 
 LBX = Path(__file__).parents[2] / "lbx"
 SECRET = "root-of-all-secrets"
@@ -246,13 +246,13 @@ def test_one_module_opens_duckdb(verdict: Verdict) -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             name = node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
             if isinstance(node, ast.Attribute) and name == "duckdb" and node.attr in opens:
-                assert place == "database.py", f"{place}, line {node.lineno}: duckdb.{node.attr}"
+                assert place == "base/database.py", f"{place}, line {node.lineno}: duckdb.{node.attr}"
             if isinstance(node, ast.ImportFrom) and node.module == "duckdb":
                 raise AssertionError(f"{place}, line {node.lineno}: from duckdb import")
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and "ATTACH '" in node.value:
                 raise AssertionError(f"{place}, line {node.lineno}: ATTACH")
             if isinstance(node, ast.Import) and any(alias.name == "duckdb" for alias in node.names):
-                assert place == "database.py" or place.startswith("store/"), f"{place}, line {node.lineno}"
+                assert place == "base/database.py" or place.startswith("store/"), f"{place}, line {node.lineno}"
     verdict("refused")
 
 

@@ -20,8 +20,8 @@ from results_parts import changed, lbx, refused, results_file
 sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
 from rated_file import answers_file, rate_all
 
-from lbx.people.collecting import collect
-from lbx.people.leval_ratings import PAGE_ROW
+from lbx.benchmarks.leval.ratings import PAGE_ROW
+from lbx.judging.people.collecting import collect
 from lbx.store.columns import TYPES
 
 Verdict = Callable[[str], None]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from attack_parts import Said, lbx, refused
 
-from lbx.chat_template import ChatTemplate, knows_switch
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
+from lbx.prompting.chat_template import ChatTemplate, knows_switch
 
 LIMITS = "takes more than|takes too much memory"
 

@@ -173,9 +173,9 @@ def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
 
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
-    from lbx.engine.planning.meter import RunMeter
-    from lbx.runs.listening import Listener
-    from lbx.runs.watching import Watch
+    from lbx.planning.meter import RunMeter
+    from lbx.running.listening import Listener
+    from lbx.running.watching import Watch
     from lbx.store import GenerationRow
 
     log = tmp_path / "run.log"
@@ -188,7 +188,7 @@ def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
 
 SAYS = {"Console", "Progress", "TextColumn", "Live", "print", "rich_format_error", "from_markup", "from_ansi"}
 
-SCRIPTS = ("backends/llama/trial.py", "template_process.py", "last_words.py")
+SCRIPTS = ("backends/llama/trial.py", "prompting/template_process.py", "base/crash_report.py")
 """Programs of their own: two answer into a pipe of ours, the third outlives this process and has only our own words."""
 
 
@@ -208,7 +208,7 @@ def test_all_text_passes_one_place(verdict: Verdict) -> None:
                 assert name not in ("echo", "secho"), f"{where}: {name}"
             if isinstance(node, ast.Attribute) and node.attr in ("stdout", "stderr", "__stdout__", "__stderr__"):
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""
-                allowed = place in ("cli/main.py", "engine/workers/worker.py")  # a file descriptor, a redirection
+                allowed = place in ("cli/main.py", "running/workers/worker.py")  # a file descriptor, a redirection
                 assert owner != "sys" or allowed, where
     verdict("survived")
 

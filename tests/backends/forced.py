@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lbx.engine.batching import DecodeBatch
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
+from lbx.inference.batching import DecodeBatch
 
 KEY = SampleKey("made", "up", "0")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lbx.reasoning import THINK, Marks
+from lbx.prompting.reasoning import THINK, Marks
 
 
 class PieceTokenizer:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import PADDING
-from lbx.backends.sequence_memory import Extend
+from lbx.inference.sequence_memory import Extend
 
 
 class Steps:

@@ -15,9 +15,9 @@ from tiny_families.configs import COMMON, FAMILIES, WINDOW
 from tiny_families.making import make
 
 from lbx.backends import load, resolve_model
-from lbx.engine.completing import complete
-from lbx.errors import BackendError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import BackendError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete
 
 STATES, COPIES = "yes, with states", "yes, by copies"
 CHOSEN = {  # family: the attention that transformers has for it, and how it shares, or why it cannot

@@ -14,8 +14,8 @@ import pytest
 from lbx.backends import KINDS, read_card
 from lbx.backends.embedding_options import LlamaEmbeddingOptions, SentenceTransformersOptions
 from lbx.backends.options import HfOptions, LlamaOptions
-from lbx.errors import UsageError
-from lbx.records import Sampling
+from lbx.base.errors import UsageError
+from lbx.base.records import Sampling
 
 MODELS = Path(__file__).parents[2] / "models"
 GOOD = 'backend = "llamacpp"\n[weights]\npath = "m.gguf"\n'

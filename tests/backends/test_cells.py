@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from lbx.backends.cells import CellTable
+from lbx.inference.cells import CellTable
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -15,7 +15,7 @@ from gguf_copy import gguf_copy
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
@@ -273,8 +273,8 @@ def test_a_missing_library_names_the_command(tiny_hf, tiny_gguf, monkeypatch, mo
 def test_loading_and_answering_is_silent(tiny_hf, tiny_gguf):
     """Neither library writes to the terminal, and warnings are errors."""
     code = (
-        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.engine.completing import complete\n"
-        "from lbx.records import Request, SampleKey\n"
+        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.inference.completing import complete\n"
+        "from lbx.base.records import Request, SampleKey\n"
         "for path in sys.argv[1:]:\n"
         "    backend = load(resolve_model(path))\n"
         "    ids = backend.tokenizer.encode('a long text ' * 3000, special=False)\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pieces import PieceTokenizer
 
-from lbx.backends.decoding import Decoding, check_fits
 from lbx.backends.scripted import EOS, ByteTokenizer
-from lbx.backends.text import Stops, encodable, stop_ids
-from lbx.errors import PromptError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import PromptError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.decoding import Decoding, check_fits
+from lbx.inference.text import Stops, encodable, stop_ids
 
 BYTES = ByteTokenizer()
 

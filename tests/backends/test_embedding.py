@@ -17,7 +17,7 @@ from tiny_embedding import PROMPT, make_decoder
 
 from lbx.backends import load, load_embedder, read_card, resolve_embedder, resolve_model
 from lbx.backends.embedding import batches
-from lbx.errors import BackendError, UsageError
+from lbx.base.errors import BackendError, UsageError
 
 ODD = [
     "",
@@ -474,7 +474,7 @@ def test_bad_cards_of_embedding_models(tmp_path, text, message):
 
 
 def test_a_model_repository_in_the_bundle(decoder, tmp_path):
-    from lbx.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle
+    from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle
 
     root = tmp_path / "bundle"
     for name in (TAG_MANIFEST, BUNDLE_JSON):

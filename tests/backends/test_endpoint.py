@@ -12,12 +12,12 @@ import pytest
 from endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_port
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
-from lbx.engine.completing import complete
-from lbx.errors import BackendError, EndpointError, PromptError, UsageError
-from lbx.layout import Bundle
-from lbx.prompts import Prompter
-from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.benchmarks.needle.benchmark import KINDS, Needle, NeedleSettings, make_sample
+from lbx.inference.completing import complete
+from lbx.prompting.prompts import Prompter
 
 for library in ("llama_cpp", "torch", "gguf", "uvicorn", "fastapi", "sse_starlette", "starlette_context"):
     pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")

@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lbx.backends.cards import Chat
-from lbx.backends.decoding import Decoding
 from lbx.backends.endpoint.answers import Reply, completion, read_reply, stopped_early
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.scripted import EOS, ByteTokenizer
-from lbx.errors import BackendError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import BackendError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.decoding import Decoding
 
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "a", "b", " ", "\n", "是", "<thi"]), max_size=12).map("".join)
 STOPS = st.sampled_from([(), ("\n",), ("b",), ("\n", "ab"), ("是",)])

@@ -13,7 +13,7 @@ from endpoint_servers import Answer, LlamaServer, ScriptedServer, closing_all
 
 from lbx.backends import load_embedder, read_card, resolve_embedder
 from lbx.backends.endpoint import http as endpoint_http
-from lbx.errors import BackendError, EndpointError, LbxError, UsageError
+from lbx.base.errors import BackendError, EndpointError, LbxError, UsageError
 
 MODELS = {"data": [{"id": "letters", "owned_by": "someone"}]}
 Serve = Callable[..., Any]

@@ -19,10 +19,10 @@ from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
-from lbx.engine.completing import complete
-from lbx.errors import BackendError, EndpointError, PromptError, UsageError
-from lbx.prompts import Prompter
-from lbx.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
+from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.inference.completing import complete
+from lbx.prompting.prompts import Prompter
 
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
@@ -443,7 +443,7 @@ INTERRUPTED = """
 import signal, sys
 from pathlib import Path
 from lbx.backends import load, read_card
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
 backend = load(read_card(Path(sys.argv[1])))
 requests = [Request(SampleKey("t", "t", str(n)), tuple(map(ord, f"q{n}")), 8) for n in range(9)]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it

@@ -13,8 +13,8 @@ from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
 from lbx.backends.endpoint.http import Server, UnreachableError
 from lbx.backends.options import EndpointOptions
-from lbx.engine.completing import complete
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete
 
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 

@@ -19,7 +19,7 @@ from profiles import examples
 from lbx.backends import fingerprints
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.headers import tensor_table
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 MIB = 1 << 20
 Make = Callable[[Path], Path]

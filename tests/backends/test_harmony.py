@@ -11,9 +11,9 @@ from forced import say
 from tiny import with_tokens
 
 from lbx.backends import load, read_card
-from lbx.prompts import ChatTemplate, Prompter
-from lbx.reasoning import KNOWN
-from lbx.records import Prompt, SampleKey, Sampling, Truncation
+from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
+from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.prompting.reasoning import KNOWN
 
 TOKENS = ["<|start|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"]
 TEMPLATE = """

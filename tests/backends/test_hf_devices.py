@@ -28,10 +28,10 @@ from lbx.backends.hf.attention import Layout, Part, QueryRows
 from lbx.backends.hf.check import packing_of
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.backends.options import HfOptions
-from lbx.backends.sequence_memory import Extend
-from lbx.engine.completing import complete
-from lbx.errors import BackendError, UsageError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete
+from lbx.inference.sequence_memory import Extend
 
 
 def card_for(folder, tmp_path, **options):

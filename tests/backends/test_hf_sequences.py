@@ -15,14 +15,14 @@ pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
 from lbx.backends import load, resolve_model
-from lbx.backends.decoding import Decoding
 from lbx.backends.options import HfOptions
-from lbx.backends.sequence_memory import NO_FOREIGN_CELLS, Extend
-from lbx.engine.batching import DecodeBatch
-from lbx.engine.completing import complete, complete_all
-from lbx.engine.work import not_shared
-from lbx.errors import BackendError, UsageError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete, complete_all
+from lbx.inference.decoding import Decoding
+from lbx.inference.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.planning.work import not_shared
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
@@ -542,7 +542,7 @@ def cells(chosen) -> int:
 @pytest.mark.parametrize("window", [16, 4096])
 def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
     """Longer than the trial's prompts, too."""
-    from lbx.backends.cells import Reach
+    from lbx.inference.cells import Reach
 
     monkeypatch.setattr(Reach, "first", lambda self, positions: positions * 0)
     backend = loaded(made("wide", "MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)
@@ -696,8 +696,8 @@ def asked(backend, name: str, before_question: str, question: str, new_tokens: i
 @pytest.mark.parametrize("length", [200, 1000])
 @pytest.mark.parametrize("name", ["en", "zh"])
 def test_needles_of_one_document_are_found_as_one_at_a_time(demo, name, length):
-    from lbx.benchmarks.needle import make_document, make_needles
-    from lbx.benchmarks.needle_text import LANGUAGES
+    from lbx.benchmarks.needle.benchmark import make_document, make_needles
+    from lbx.benchmarks.needle.text import LANGUAGES
 
     rng, language = random.Random(length), LANGUAGES[name]
     needles = make_needles(rng, rng, language, 8, 4)
@@ -717,8 +717,8 @@ def test_needles_of_one_document_are_found_as_one_at_a_time(demo, name, length):
 @pytest.mark.parametrize("name", ["en", "zh"])
 def test_the_needle_benchmark_is_answered_as_one_at_a_time(demo, name, kind):
     """Ten prompts at once of which five each share a document up to the asked needle; two documents, one memory."""
-    from lbx.benchmarks.needle import NeedleSettings, make_sample
-    from lbx.benchmarks.needle_text import LANGUAGES
+    from lbx.benchmarks.needle.benchmark import NeedleSettings, make_sample
+    from lbx.benchmarks.needle.text import LANGUAGES
 
     settings = NeedleSettings()
     for length in (64, 512):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lbx.backends import load, resolve_model
-from lbx.engine.completing import complete, complete_all
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete, complete_all
 
 KINDS = {
     "sliding": ("MistralConfig", {"sliding_window": 96}),

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
-from lbx.backends.decoding import Decoding
 from lbx.backends.llama.blocks import Blocks
 from lbx.backends.llama.layout import GRAIN, PassSize, pass_size
 from lbx.backends.llama.loose import LooseCells
 from lbx.backends.options import LlamaOptions
-from lbx.backends.sequence_memory import Extend
-from lbx.engine.admission import capacity_of
-from lbx.engine.batching import DecodeBatch
-from lbx.engine.completing import complete, complete_all
-from lbx.errors import BackendError, PromptError, UsageError
-from lbx.records import Completion, Request, SampleKey
+from lbx.base.errors import BackendError, PromptError, UsageError
+from lbx.base.records import Completion, Request, SampleKey
+from lbx.inference.admission import capacity_of
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete, complete_all
+from lbx.inference.decoding import Decoding
+from lbx.inference.sequence_memory import Extend
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 
@@ -445,9 +445,9 @@ def lockstep(backend, requests):
 
 def test_needles_are_found_together_as_alone(tmp_path):
     """The demo model's greedy answers, nine at once (some share their document), on every sample."""
-    from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
-    from lbx.prompts import Prompter
-    from lbx.records import Sampling
+    from lbx.base.records import Sampling
+    from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
+    from lbx.prompting.prompts import Prompter
 
     pytest.importorskip("gguf", reason="needs lbx[dev]")
     from tiny import EXPORTER, export_gguf

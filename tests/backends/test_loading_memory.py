@@ -20,7 +20,7 @@ from tiny import make_tokenizer
 from lbx.backends.hf import loading
 from lbx.backends.hf.stored import read_stored
 from lbx.backends.options import HfOptions
-from lbx.errors import DoesNotFitError
+from lbx.base.errors import DoesNotFitError
 
 MIB = 1 << 20
 PEAK = """

@@ -9,10 +9,10 @@ import pytest
 from plain import Steps
 from tiny import CHAT, SENTENCES
 
-from lbx.engine.batching import DecodeBatch
-from lbx.engine.completing import complete, complete_all
-from lbx.errors import BackendError, PromptError
-from lbx.records import Request, SampleKey, Sampling
+from lbx.base.errors import BackendError, PromptError
+from lbx.base.records import Request, SampleKey, Sampling
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete, complete_all
 
 TEXT = "\n".join(SENTENCES * 20)
 

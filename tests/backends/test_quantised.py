@@ -23,7 +23,7 @@ from quantised_folders import Maker, compressed_settings, quantise_folder  # noq
 
 from lbx.backends import load, resolve_model  # noqa: E402
 from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored  # noqa: E402
-from lbx.errors import BackendError  # noqa: E402
+from lbx.base.errors import BackendError  # noqa: E402
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
 GPTQ = {"quant_method": "gptq", "group_size": 32}

@@ -11,9 +11,9 @@ from plain import Steps
 
 from lbx.backends import load
 from lbx.backends.cards import ModelCard, parse_card
-from lbx.engine.completing import complete
-from lbx.errors import BackendError, UsageError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.engine.completing import complete
-from lbx.errors import BackendError, PromptError, UsageError
-from lbx.records import Request, SampleKey
+from lbx.base.errors import BackendError, PromptError, UsageError
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete
 
 
 @pytest.fixture

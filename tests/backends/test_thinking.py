@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pieces import PieceTokenizer
 
-from lbx.backends.decoding import Decoding, check_fits
 from lbx.backends.scripted import EOS, ByteTokenizer
-from lbx.errors import PromptError
-from lbx.reasoning import KNOWN, Marks, split_reasoning
-from lbx.records import Completion, Request, SampleKey
+from lbx.base.errors import PromptError
+from lbx.base.records import Completion, Request, SampleKey
+from lbx.inference.decoding import Decoding, check_fits
+from lbx.prompting.reasoning import KNOWN, Marks, split_reasoning
 
 BYTES = ByteTokenizer()
 END = 10_000

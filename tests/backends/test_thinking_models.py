@@ -10,10 +10,10 @@ from forced import say
 from tiny import CHAT
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.engine.completing import complete
-from lbx.prompts import ChatTemplate, Prompter
-from lbx.reasoning import THINK, Marks, split_reasoning
-from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.inference.completing import complete
+from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.prompting.reasoning import THINK, Marks, split_reasoning
 
 KEY = SampleKey("made", "up", "0")
 HARMONY = ("<|user|>plan<|assistant|>", "<|user|>say<|assistant|>")

@@ -21,16 +21,16 @@ from lbx.backends.llama import trial
 from lbx.backends.llama import variants as under_test
 from lbx.backends.llama.library import libraries
 from lbx.backends.llama.variants import choose, trials
-from lbx.engine.completing import complete
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
+from lbx.inference.completing import complete
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "llama-wheel.sh"
 ANSWER = """
 import json, sys
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.library import cpu_variant
-from lbx.engine.completing import complete
-from lbx.records import Request, SampleKey
+from lbx.inference.completing import complete
+from lbx.base.records import Request, SampleKey
 backend = load(resolve_model(sys.argv[1]))
 text = complete(backend, Request(SampleKey("a", "b", "c"), tuple(json.loads(sys.argv[2])), 24)).text
 print(json.dumps([cpu_variant(), text]))
@@ -138,7 +138,7 @@ def memory(tmp_path, monkeypatch) -> Path:
 
 def load_in_a_process(gguf: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     code = (
-        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.errors import BackendError\n"
+        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.base.errors import BackendError\n"
         "try:\n    backend = load(resolve_model(sys.argv[1]))\nexcept BackendError as exc:\n    print(exc)\n"
         "else:\n    import json\n    print(json.dumps([dict(backend.info.hardware), backend.info.notes]))"
     )

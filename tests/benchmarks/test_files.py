@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.benchmarks import files
-from lbx.errors import BundleError
+from lbx.base.errors import BundleError
+from lbx.benchmarks.base import files
 
 values = st.dictionaries(
     st.text(max_size=5), st.none() | st.integers() | st.text(max_size=20) | st.lists(st.text()), max_size=4

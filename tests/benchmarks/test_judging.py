@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, Truncation, sha256_text
 from lbx.benchmarks import BENCHMARKS, beside, reserved_names, select
-from lbx.benchmarks.judging import NAME, Judging, Round, Rubric
-from lbx.errors import BundleError, UsageError
-from lbx.layout import Bundle
-from lbx.records import Sample, Truncation, sha256_text
+from lbx.benchmarks.judge.judging import NAME, Judging, Round, Rubric
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 MARKS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))

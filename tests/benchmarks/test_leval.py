@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
+from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks import LEval
-from lbx.benchmarks.leval_prompts import PREDICTIONS
-from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, STUFF
-from lbx.benchmarks.leval_tasks import KINDS, METRICS
-from lbx.errors import BundleError
-from lbx.layout import Bundle
-from lbx.records import Chunk, Mode, Sample, ScoredSample, Truncation
+from lbx.benchmarks.leval.prompts import PREDICTIONS
+from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, STUFF
+from lbx.benchmarks.leval.tasks import KINDS, METRICS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 QUESTIONS = {

@@ -10,13 +10,13 @@ import pytest
 from leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, SCRIPT_PY
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.errors import BundleError, EmptyPromptError
+from lbx.base.layout import Bundle
+from lbx.base.records import Mode, Prompt, Sample, Sampling, Truncation
 from lbx.benchmarks import LEval
-from lbx.benchmarks.leval_prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT
-from lbx.benchmarks.leval_tasks import KINDS
-from lbx.errors import BundleError, EmptyPromptError
-from lbx.layout import Bundle
-from lbx.prompts import ChatTemplate, Prompter
-from lbx.records import Mode, Prompt, Sample, Sampling, Truncation
+from lbx.benchmarks.leval.prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT
+from lbx.benchmarks.leval.tasks import KINDS
+from lbx.prompting.prompts import ChatTemplate, Prompter
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLAIN = {f"files/{CONFIG}": CONFIG_PY, f"files/{SCRIPT}": SCRIPT_PY}

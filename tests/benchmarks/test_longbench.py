@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Chunk, GroupScore, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks import LongBench
-from lbx.benchmarks.files import DataRow
-from lbx.benchmarks.longbench import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
-from lbx.benchmarks.longbench_tasks import BUCKETS
-from lbx.errors import BundleError, UsageError
-from lbx.layout import Bundle
-from lbx.records import Chunk, GroupScore, Mode, Sample, ScoredSample, Truncation
+from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
+from lbx.benchmarks.longbench.tasks import BUCKETS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW = {

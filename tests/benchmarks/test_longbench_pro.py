@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.benchmarks.longbench_pro import METRICS, NO_MODEL, TASKS, LongBenchPro
-from lbx.benchmarks.longbench_pro_data import Data, _index
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES, missing_category
-from lbx.benchmarks.sources import JsonArray
-from lbx.errors import BundleError
-from lbx.layout import Bundle
-from lbx.records import GroupScore, Mode, Sample, ScoredSample, Truncation
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
+from lbx.base.records import GroupScore, Mode, Sample, ScoredSample, Truncation
+from lbx.benchmarks.base.sources import JsonArray
+from lbx.benchmarks.longbench_pro.benchmark import METRICS, NO_MODEL, TASKS, LongBenchPro
+from lbx.benchmarks.longbench_pro.data import Data, _index
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES, missing_category
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLACE = "hub:caskcsg/LongBench-Pro/longbench_pro.json"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks import LongBenchV2
-from lbx.benchmarks.longbench_v2 import DOMAINS, PROMPT, PROMPTS, TASK
-from lbx.errors import BundleError, UsageError
-from lbx.layout import Bundle
-from lbx.records import Chunk, Mode, Sample, ScoredSample, Truncation
+from lbx.benchmarks.longbench_v2.benchmark import DOMAINS, PROMPT, PROMPTS, TASK
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 FIELDS = ("domain", "sub_domain", "difficulty", "length", "question", "choice_A", "choice_B", "choice_C", "choice_D")

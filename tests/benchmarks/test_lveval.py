@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.benchmarks.files import DataRow
-from lbx.benchmarks.lveval import CONFIG, REPO, LVEval, _sample
-from lbx.benchmarks.lveval_tasks import DATASETS, KEYWORDS_NO_TEXT, LEVELS, METRICS, NO_TEXT
-from lbx.errors import BundleError
-from lbx.layout import Bundle
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, ScoredSample, Truncation
+from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.lveval.benchmark import CONFIG, REPO, LVEval, _sample
+from lbx.benchmarks.lveval.tasks import DATASETS, KEYWORDS_NO_TEXT, LEVELS, METRICS, NO_TEXT
 from lbx.metrics.keyword_gate import NO_KEYWORDS
-from lbx.records import Sample, ScoredSample, Truncation
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW: dict[str, object] = {

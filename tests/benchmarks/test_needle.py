@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
-from lbx.benchmarks.needle_text import LANGUAGES
-from lbx.errors import BundleError, UsageError
-from lbx.layout import Bundle
-from lbx.records import Sample, ScoredSample, Truncation, canonical_json
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json
+from lbx.benchmarks.needle.benchmark import KINDS, Needle, NeedleSettings, make_sample
+from lbx.benchmarks.needle.text import LANGUAGES
 
 NUMBER = re.compile(r"\d+")
 DEFAULTS = NeedleSettings()

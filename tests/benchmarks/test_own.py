@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
-from lbx.benchmarks.own import OwnBenchmark, own_names, read_for_bundle
-from lbx.errors import BundleError, UsageError
-from lbx.layout import Bundle
+from lbx.benchmarks.own.benchmark import OwnBenchmark, own_names, read_for_bundle
 from lbx.metrics.multiple_choice import letter_said
 from lbx.metrics.named import METRICS, Asked
-from lbx.records import Sample, ScoredSample, Truncation
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

@@ -10,9 +10,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, select
-from lbx.errors import BundleError
-from lbx.layout import Bundle
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, Task
 from lbx.benchmarks import BENCHMARKS, format_names, of_embedding, select
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.records import Sample, Task
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from forge import Member, members
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import TAG_MANIFEST
 from lbx.bundle import Trust, unpack, verify
 from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.compression import Compressor
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.volumes import MAX_VOLUME, VolumeWriter, publish, render_sums
-from lbx.errors import BundleError
-from lbx.layout import TAG_MANIFEST
 
 
 def make_key(folder: Path, name: str = "key") -> Path:

@@ -9,9 +9,9 @@ import pytest
 from hubserver import HubServer
 from small_hub import DATASET, FAST
 
+from lbx.base.errors import UsageError
 from lbx.bundle import CreateResult, create
 from lbx.bundle.making.recipe import load_recipes
-from lbx.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -13,9 +13,9 @@ import pytest
 from hubserver import Faults, HubServer, commit_of
 from small_hub import DATASET, FAST, MODEL
 
+from lbx.base.errors import FetchError, UsageError
+from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, Retry, create, unpack, verify
-from lbx.errors import FetchError, UsageError
-from lbx.layout import Bundle
 
 Make = Callable[..., CreateResult]
 Recipe = Callable[..., Path]

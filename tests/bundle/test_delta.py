@@ -12,8 +12,8 @@ import pytest
 from hubserver import Faults, HubServer, commit_of
 from small_hub import DATASET, MODEL
 
+from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import CreateResult, unpack, verify_folder
-from lbx.errors import BundleError, UsageError
 
 Make = Callable[..., CreateResult]
 

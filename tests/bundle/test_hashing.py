@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sealed import seal
 
+from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import CreateResult, disk, hashing, unpack
 from lbx.bundle.disk import Flusher
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import silent
-from lbx.errors import BundleError, UsageError
 
 
 @settings(max_examples=40, deadline=None)

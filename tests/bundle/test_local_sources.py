@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lbx.base.errors import FetchError, UsageError
+from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, Outline, Writing, unpack
 from lbx.bundle.volumes import MAX_VOLUME
 from lbx.cli.bundling import _show_outline
-from lbx.errors import FetchError, UsageError
-from lbx.layout import Bundle
 
 Make = Callable[..., CreateResult]
 

@@ -15,8 +15,8 @@ from hubserver import Faults, HubServer
 from small_hub import DATASET, FAST, MODEL
 from test_create import PROMPT
 
+from lbx.base.errors import FetchError, UsageError
 from lbx.bundle import CreateResult, Outline, survey
-from lbx.errors import FetchError, UsageError
 
 Make = Callable[..., CreateResult]
 Recipe = Callable[..., Path]
@@ -150,7 +150,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from lbx.bundle import create
-from lbx.errors import LbxError
+from lbx.base.errors import LbxError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), int(sys.argv[4])))
 try:
     create([Path(sys.argv[1])], Path(sys.argv[2]), hub=sys.argv[3])

@@ -14,10 +14,10 @@ from test_create import PROMPT
 from test_delta import change, packed
 from test_local_sources import path_source
 
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, create, unpack, verify_folder, write_request
 from lbx.bundle.making.request import read_request
-from lbx.errors import UsageError
-from lbx.layout import Bundle
 
 Make = Callable[..., CreateResult]
 Recipe = Callable[..., Path]

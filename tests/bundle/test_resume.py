@@ -15,9 +15,9 @@ from hubserver import Faults, HubServer
 from small_hub import DATASET, FAST, MODEL
 from test_kill import half_of_big, wait_for
 
+from lbx.base.errors import FetchError
 from lbx.bundle import CreateResult
 from lbx.bundle.making.fetch import Download, Fetcher
-from lbx.errors import FetchError
 
 Make = Callable[..., CreateResult]
 HALF = (3 << 20) // 2

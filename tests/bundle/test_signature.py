@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.bundle.signing import publickey
 from lbx.bundle.signing.signature import NAMESPACE, check, find_key, load_keys, parse, sign
-from lbx.errors import BundleError, LbxError, UsageError
 
 DATA = b"what is signed\n"
 # RFC 8032, section 7.1: secret's public key, message, signature.

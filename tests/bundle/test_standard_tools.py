@@ -17,10 +17,10 @@ from hubserver import HubServer, serve
 from sealed import make_key
 from small_hub import DATASET, MODEL
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, Writing, create, unpack, verify, verify_folder
 from lbx.bundle.volumes import MAX_VOLUME
-from lbx.errors import BundleError
-from lbx.layout import Bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LONG = "deep/" * 30 + "文本.jsonl"

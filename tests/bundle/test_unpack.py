@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from forge import FILES, Member, forged, member, members, reseal, write
 
-from lbx import outputs
+from lbx.base import outputs
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
 from lbx.bundle import unpack, verify, verify_folder
-from lbx.errors import BundleError
-from lbx.layout import Bundle
 
 
 @pytest.fixture

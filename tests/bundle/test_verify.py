@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from lbx.base.errors import BundleError
 from lbx.bundle import VerifyReport, unpack, verify, verify_folder
 from lbx.bundle.tar import ArchiveStream, TarReader, TarWriter, size_of_tar
-from lbx.errors import BundleError
 
 
 @pytest.fixture

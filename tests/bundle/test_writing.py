@@ -14,9 +14,9 @@ import pytest
 from hubserver import HubServer
 from small_hub import DATASET, MODEL
 
+from lbx.base.errors import UsageError
 from lbx.bundle import CreateResult, Trust, Writing, unpack, verify
 from lbx.bundle.signing.signature import NAMESPACE
-from lbx.errors import UsageError
 
 Make = Callable[..., CreateResult]
 VOLUME = 1 << 20

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.layout import Bundle
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 

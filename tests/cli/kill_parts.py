@@ -57,7 +57,7 @@ def children(process_id: int) -> list[int]:
     """Ids of a process's workers; what renders its templates, or explains its death, is none."""
     try:
         started = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
-        return [int(one) for one in started if b"lbx.engine.workers" in Path(f"/proc/{one}/cmdline").read_bytes()]
+        return [int(one) for one in started if b"lbx.running.workers" in Path(f"/proc/{one}/cmdline").read_bytes()]
     except OSError:
         return []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from command_line import Lbx, fails
 
-from lbx.layout import Bundle
+from lbx.base.layout import Bundle
 
 RECIPE = """
 name = "mine"

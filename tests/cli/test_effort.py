@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from command_line import Lbx, fails
 
-from lbx.engine.settings import RunSettings
-from lbx.errors import UsageError
-from lbx.runs.spec import RunSpec
+from lbx.base.errors import UsageError
+from lbx.planning.settings import RunSettings
+from lbx.running.spec import RunSpec
 
 MESSAGES = "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant"
 # As gpt-oss's: any word is taken, and the marks of its channels stand in it.

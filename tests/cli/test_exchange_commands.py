@@ -11,8 +11,8 @@ import duckdb
 import pytest
 from command_line import Lbx, fails
 
+from lbx.base.records import Sample
 from lbx.cli.main import app
-from lbx.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 COMMANDS = [command.name for command in app.registered_commands]

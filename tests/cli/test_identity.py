@@ -16,7 +16,7 @@ import pytest
 from command_line import Done, Lbx, fails
 
 from lbx.backends import fingerprints
-from lbx.records import canonical_json, sha256_text
+from lbx.base.records import canonical_json, sha256_text
 from lbx.store import Store
 from lbx.store.rows import as_json
 

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import ScriptedServer, closing_all
 
-from lbx.benchmarks.judging import Judging
-from lbx.engine.planning.run_plan import make_plan
-from lbx.runs.judge_spec import JudgeSpec, spec_of
-from lbx.runs.loading import card_of, load_model
-from lbx.runs.preparing import make_works, resolve
+from lbx.benchmarks.judge.judging import Judging
+from lbx.planning.run_plan import make_plan
+from lbx.running.judge_spec import JudgeSpec, spec_of
+from lbx.running.loading import card_of, load_model
+from lbx.running.preparing import make_works, resolve
 from lbx.store import Store
 
 OWN = """

@@ -92,7 +92,7 @@ def test_a_killed_run_continues(
 
 
 def test_a_killed_worker_costs_no_answer(many: Path, model: Path, undisturbed: Path, tmp_path: Path) -> None:
-    """The run that it belongs to ends as if nothing had been. (More die in tests/engine/test_crew.py.)"""
+    """The run that it belongs to ends as if nothing had been. (More die in tests/running/test_crew.py.)"""
     path = tmp_path / "results.duckdb"
     process = start(many, model, path, ["--workers", "2", "--no-plan"])
     wait_for_samples(process)

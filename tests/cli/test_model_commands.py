@@ -11,7 +11,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.backends.weights import resolve_model
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 

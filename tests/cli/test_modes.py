@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from command_line import Lbx, fails
 
-from lbx.benchmarks.longbench_pro import REPO, TASKS
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.benchmark import REPO, TASKS
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.report.reports import REPORTS
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"

@@ -16,7 +16,7 @@ from command_line import Lbx, fails
 sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
 from rated_file import answers_file, rate_all
 
-from lbx.people.journal import journal_of
+from lbx.judging.people.journal import journal_of
 from lbx.store import Store
 
 

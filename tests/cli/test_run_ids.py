@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 
-from lbx.runs.preparing import generated_names
+from lbx.running.preparing import generated_names
 from lbx.store import RunRow, Store
 
 CARD = """

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from command_line import Lbx
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 MANY = "SELECT range AS n FROM range(1001)"

@@ -15,15 +15,15 @@ from command_line import Lbx, fails
 from kill_parts import wait_for_samples
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import SampleKey, Sampling, sha256_text
 from lbx.benchmarks import LongBench
-from lbx.benchmarks.summaries import NAME, join, part_id
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.prompts import Prompter
-from lbx.records import SampleKey, Sampling, sha256_text
+from lbx.benchmarks.base.summaries import NAME, join, part_id
+from lbx.prompting.prompts import Prompter
 from lbx.retrieval import split
-from lbx.runs.prompts import rebuilt
-from lbx.runs.spec import RunSpec
+from lbx.running.prompts import rebuilt
+from lbx.running.spec import RunSpec
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 RECIPE = """

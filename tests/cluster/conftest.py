@@ -10,8 +10,8 @@ import pytest
 import real_slurm
 from command_line import Lbx
 
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.layout import Bundle
 
 NEEDLE = """
 lengths = [64, 128]

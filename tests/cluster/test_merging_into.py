@@ -12,12 +12,12 @@ import pytest
 from command_line import Lbx
 from same_rows import same_rows
 
+from lbx.base.database import files_of
+from lbx.base.errors import StoreError
+from lbx.base.processes import PIPE, start_python
 from lbx.cluster import merge as merging
 from lbx.cluster.merge import merge
-from lbx.database import files_of
-from lbx.errors import StoreError
-from lbx.people.journal import journal_of
-from lbx.processes import PIPE, start_python
+from lbx.judging.people.journal import journal_of
 from lbx.store import RunRow, Store
 from lbx.store.copies import alone
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 
+from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, manifest
 from lbx.cluster.launch import Launch, Runtime
 from lbx.cluster.slurm import ARRAY, MARKS, SlurmJob, SlurmOptions, time_limit
-from lbx.errors import UsageError
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
 JOB = SlurmJob(

@@ -17,9 +17,9 @@ import pytest
 from command_line import Lbx
 from same_rows import same_rows
 
+from lbx.base.database import files_of
 from lbx.cluster.folder import RunFolder, Submitted
-from lbx.database import files_of
-from lbx.engine.planning.shards import read_shards
+from lbx.planning.shards import read_shards
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS, OUTPUT_IDS
 from lbx.store.rows import NumberRow

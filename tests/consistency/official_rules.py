@@ -11,11 +11,11 @@ import numpy as np
 from plain_intervals import Part, sureness
 from stored_file import Answer
 
-from lbx.benchmarks.leval_tasks import KINDS
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES as PRO_GROUPS
-from lbx.benchmarks.longbench_tasks import TASKS as LONGBENCH
-from lbx.benchmarks.longbench_v2 import DOMAINS
-from lbx.benchmarks.lveval_tasks import DATASETS, LEVELS
+from lbx.benchmarks.leval.tasks import KINDS
+from lbx.benchmarks.longbench.tasks import TASKS as LONGBENCH
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES as PRO_GROUPS
+from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
+from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from printed import NUMBER, Grid, from_html, misprint, misprints
 from readers import MARKS
 from recomputed import Numbers
 
-from lbx.errors import LbxError
+from lbx.base.errors import LbxError
 from lbx.exchange import export
 from lbx.report import overview
 from lbx.report.reports import REPORTS

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 
 Key = tuple[Any, ...]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks import BENCHMARKS
-from lbx.records import Sample, ScoredSample
 from lbx.store import Store
 
 Numbers = dict[str, dict[str, float | None]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from import_parts import import_predictions
 
-from lbx.errors import LbxError, StoreError, UsageError
+from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.exchange import export
 from lbx.store import Store
 

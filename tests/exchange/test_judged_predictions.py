@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from import_parts import bundle_of, import_predictions, real_bundle
 
-from lbx.errors import BundleError, StoreError, UsageError
+from lbx.base.errors import BundleError, StoreError, UsageError
+from lbx.base.layout import FILES, Bundle
 from lbx.exchange import export, export_judged, published_names, published_run
-from lbx.layout import FILES, Bundle
-from lbx.runs.scoring import score_with
+from lbx.running.scoring import score_with
 from lbx.store import GenerationRow, RunRow, Store
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"

@@ -11,10 +11,10 @@ from command_line import Lbx
 from import_parts import bundle_of
 from judge_parts import make_home
 
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.scoring import Rescoring, rescore
 from lbx.exchange import understand, write_predictions
-from lbx.layout import Bundle
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import Store
 
 lbx = Lbx()

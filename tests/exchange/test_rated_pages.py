@@ -9,12 +9,12 @@ from pathlib import Path
 
 from import_parts import bundle_of, import_predictions, real_bundle
 
-from lbx.layout import FILES
-from lbx.people.choosing import documents
-from lbx.people.leval_export import export_ratings
-from lbx.people.leval_files import read
-from lbx.people.leval_ratings import import_ratings
-from lbx.people.sets import Item
+from lbx.base.layout import FILES
+from lbx.benchmarks.leval.export import export_ratings
+from lbx.benchmarks.leval.files import read
+from lbx.benchmarks.leval.ratings import import_ratings
+from lbx.judging.people.choosing import documents
+from lbx.judging.people.sets import Item
 from lbx.store import Store
 
 KEYS = {

@@ -14,12 +14,12 @@ import pytest
 from import_parts import import_predictions
 from judged_rounds import PAIR, add_judge, both_orders
 
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.records import Compared
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judging import Round
-from lbx.engine.scoring import Rescoring, rescore
-from lbx.errors import LbxError, UsageError
+from lbx.benchmarks.judge.judging import Round
 from lbx.exchange import export
-from lbx.records import Compared
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store.runs import set_metadata
 

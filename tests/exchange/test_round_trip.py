@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from import_parts import bundle_of, import_predictions, real_bundle
 
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.prediction_lines import split
-from lbx.engine.scoring import Rescoring, rescore
-from lbx.errors import BundleError, UsageError
+from lbx.benchmarks.base.prediction_lines import split
 from lbx.exchange import export
-from lbx.layout import Bundle
-from lbx.records import Sample, sha256_text
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
-from lbx.benchmarks.leval import LEval
-from lbx.benchmarks.leval_predictions import as_text
-from lbx.records import Sample, Score, ScoredSample, TaskScore
+from lbx.base.records import Sample, Score, ScoredSample, TaskScore
+from lbx.benchmarks.leval.benchmark import LEval
+from lbx.benchmarks.leval.predictions import as_text
 
 NAME = "leval"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
-from lbx.benchmarks.longbench import METRICS, LongBench, accepted_answers, kind_of
-from lbx.benchmarks.longbench_answers import ODD_ANSWERS, odd_answers
+from lbx.base.records import Sample, Score, ScoredSample
+from lbx.benchmarks.longbench.answers import ODD_ANSWERS, odd_answers
+from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, kind_of
 from lbx.metrics import rouge_l
-from lbx.records import Sample, Score, ScoredSample
 
 NAME = "longbench"
 PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench"

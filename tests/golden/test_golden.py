@@ -12,7 +12,7 @@ from rich.console import Console
 from table import report
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base import Benchmark
+from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.statistics.estimates import interval
 
 SHARED_IS_HERE = pytest.param(

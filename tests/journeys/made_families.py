@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from lbx.records import SampleKey
+from lbx.base.records import SampleKey
 
 RECORDS = Path(__file__).resolve().parents[1] / "golden" / "records"
 LONGEST = 2_000

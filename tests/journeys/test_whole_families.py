@@ -24,9 +24,9 @@ from papers import METRICS, PRINTED
 from same_rows import same_rows
 
 from lbx.backends.scripted import ScriptedBackend
+from lbx.base.errors import BackendError
+from lbx.base.records import Completion, Request
 from lbx.cluster.folder import RunFolder
-from lbx.errors import BackendError
-from lbx.records import Completion, Request
 from lbx.report import render
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.errors import LbxError
+from lbx.base.errors import LbxError
 from lbx.metrics import chinese
 from lbx.metrics.segmentation import Lexicon, Segmenter
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
-from lbx.engine.completing import complete
-from lbx.errors import UsageError
-from lbx.prompts import Prompter
-from lbx.records import Sampling
+from lbx.base.errors import UsageError
+from lbx.base.records import Sampling
+from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
+from lbx.inference.completing import complete
+from lbx.prompting.prompts import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 HF = DEMO / "hf"
@@ -110,7 +110,7 @@ def test_committed_tokenizer_is_the_one_that_the_script_makes() -> None:
 def test_keys_are_one_token_and_values_two() -> None:
     from tokenizers import Tokenizer
 
-    from lbx.benchmarks.needle_text import LANGUAGES
+    from lbx.benchmarks.needle.text import LANGUAGES
 
     tokenizer = Tokenizer.from_file(str(HF / "tokenizer.json"))
     for language in LANGUAGES.values():

@@ -16,11 +16,11 @@ import pytest
 from gguf_copy import gguf_copy
 
 from lbx.backends import load, resolve_model
-from lbx.chat_template import ChatTemplate
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
+from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.parity.tracing import forced
-from lbx.prompts import Prompter
-from lbx.records import Prompt, Request, SampleKey, Sampling, Truncation
+from lbx.prompting.chat_template import ChatTemplate
+from lbx.prompting.prompts import Prompter
 
 ROOT = Path(__file__).resolve().parents[2]
 FETCH = ROOT / "models" / "smollm2" / "fetch.py"

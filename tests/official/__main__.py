@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import table
-from lbx.errors import BundleError
-from lbx.layout import Bundle
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
 from tests.official.asking import Asker
 from tests.official.calls import ScriptError, record
 from tests.official.differences import Pair, describe, explain

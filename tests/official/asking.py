@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from lbx.backends.hf.tokenizer import HfTokenizer
+from lbx.base.errors import PromptError
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.settings import RunSettings
-from lbx.errors import PromptError
-from lbx.layout import Bundle
-from lbx.prompts import ChatTemplate, Prompter
-from lbx.records import PLAIN, Chunk, Mode, Prompt, Sample
+from lbx.planning.settings import RunSettings
+from lbx.prompting.prompts import ChatTemplate, Prompter
 from tests.official.calls import ANSWER, Call
 
 _WRAPPER = "{{ before }}{{ messages[0]['content'] }}{{ after }}"

@@ -8,10 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks import BENCHMARKS, leval, longbench, longbench_pro, longbench_v2, lveval
-from lbx.benchmarks.sources import Source
-from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, Mode, Sample
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, Mode, Sample
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.sources import Source
+from lbx.benchmarks.leval import benchmark as leval
+from lbx.benchmarks.longbench import benchmark as longbench
+from lbx.benchmarks.longbench_pro import benchmark as longbench_pro
+from lbx.benchmarks.longbench_v2 import benchmark as longbench_v2
+from lbx.benchmarks.lveval import benchmark as lveval
 from tests.official.asking import Asker, Sent
 from tests.official.calls import Script
 

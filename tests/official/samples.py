@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.linking import link_tree
-from lbx.benchmarks import longbench_pro_tasks, longbench_tasks, lveval_tasks
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES
-from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.benchmarks.longbench import tasks as longbench_tasks
+from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.lveval import tasks as lveval_tasks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = REPOSITORY.parent / "shared"

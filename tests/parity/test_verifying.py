@@ -21,17 +21,17 @@ from engine_parts import (
 )
 
 from lbx.backends import Backend, load, read_card
-from lbx.backends.base import LocalBackend
-from lbx.backends.decoding import Decoding
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Request, SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.completing import complete
-from lbx.engine.selection import EVERYTHING
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Work
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.parity.verifying import choose, refuse_unverifiable, verify
-from lbx.records import Request, SampleKey
+from lbx.inference.completing import complete
+from lbx.inference.decoding import Decoding
+from lbx.inference.model import LocalBackend
+from lbx.planning.selection import EVERYTHING
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Work
+from lbx.running.verifying import choose, refuse_unverifiable, verify
 from lbx.store import Store
 from lbx.store.verifications import Verification, stored_steps
 

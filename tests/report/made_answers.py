@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 

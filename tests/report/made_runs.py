@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.scoring import add_up, score_rows
-from lbx.records import Sample
+from lbx.scoring.scoring import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 Answer = tuple[Sample, str | None]

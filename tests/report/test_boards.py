@@ -15,10 +15,12 @@ from command_line import Lbx
 from made_runs import Answer, add_run, trec
 from scored_parts import made_sample
 
-from lbx.benchmarks import longbench_pro_groups, longbench_tasks, lveval_tasks
-from lbx.benchmarks.longbench_tasks import TASKS
-from lbx.errors import UsageError
-from lbx.records import Sample
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
+from lbx.benchmarks.longbench import tasks as longbench_tasks
+from lbx.benchmarks.longbench.tasks import TASKS
+from lbx.benchmarks.longbench_pro import groups as longbench_pro_groups
+from lbx.benchmarks.lveval import tasks as lveval_tasks
 from lbx.report.board_shapes import BOARDS, BUCKETS, CATEGORIES, DIMENSIONS, LEVELS, TRIES, V2_PARTS
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read

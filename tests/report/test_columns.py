@@ -11,9 +11,9 @@ import pytest
 from made_answers import Answer, make
 from scored_parts import TASKS, made_sample, made_scores
 
+from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.columns import ScoredRows
-from lbx.records import GroupScore, ScoredSample, TaskScore
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.report.scored import Tasks, known, scored
 from lbx.store import Store
 

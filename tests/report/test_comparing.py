@@ -16,12 +16,12 @@ from made_answers import Answer, make
 from made_runs import add_run
 from scipy import stats
 
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.adding_up import add_up
-from lbx.errors import UsageError
-from lbx.records import Sample
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
+from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 RUN = RunRow("a", "demo", "scripted", "1", {"longbench": 2}, "digest", {"seed": 0}, {"cores": 2}, "0.1")

@@ -16,16 +16,16 @@ from judged_rounds import add_judge, add_ratings, always_first, calibration, lik
 from made_runs import add_run
 from scored_parts import TASKS, made_sample, made_scores
 
+from lbx.base.errors import LbxError
+from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.adding_up import add_up
-from lbx.engine.scoring import score_rows
-from lbx.errors import LbxError
-from lbx.records import Sample, Score
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import Sheet, sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
+from lbx.scoring.adding_up import add_up
+from lbx.scoring.scoring import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.rows import RatingRow
 

@@ -11,7 +11,7 @@ import pytest
 from made_answers import Answer, make
 from scipy import stats
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.cells import sheet
 from lbx.report.effective_context import chosen
 from lbx.report.reports import REPORTS, read

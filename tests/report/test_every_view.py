@@ -18,9 +18,9 @@ from judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_
 from made_runs import Answer, add_run, trec
 from rich.cells import cell_len
 
-from lbx.errors import LbxError
+from lbx.base.errors import LbxError
+from lbx.base.records import Sample
 from lbx.exchange import understand, write_predictions
-from lbx.records import Sample
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import Sheet, sheet, without_intervals
 from lbx.report.reports import REPORTS, read, write_parquet

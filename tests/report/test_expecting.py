@@ -10,7 +10,7 @@ import pytest
 from command_line import Lbx
 from made_runs import add_run, trec
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.expecting import table, verdict
 from lbx.report.reference import Figure, Published
 from lbx.report.shapes import Wanted

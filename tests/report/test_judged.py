@@ -27,16 +27,16 @@ from judged_rounds import (
 from made_runs import add_run, trec
 from scipy import stats
 
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cluster.merge import merge
-from lbx.engine.scoring import Rescoring, add_up, rescore, score_rows
-from lbx.errors import UsageError
-from lbx.records import Sample
 from lbx.report import notes, papers
 from lbx.report.fitness import fitness
 from lbx.report.page import pieces
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
+from lbx.scoring.scoring import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.rows import RatingRow
 

@@ -13,7 +13,7 @@ import pytest
 from command_line import Lbx
 from made_runs import Answer, add_run
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.report import latex, render
 from lbx.report.cells import sheet
 from lbx.report.labels import LABELS, labels

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_runs import add_run, trec
 from scipy import stats
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.leaderboard import places, standing
 from lbx.report.reports import REPORTS, read

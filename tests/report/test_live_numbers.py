@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from scored_parts import TASKS, made_sample, made_scores
 
+from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.adding_up import add_up
-from lbx.engine.scoring import score_rows
-from lbx.records import Sample, Score
 from lbx.report.reports import read
 from lbx.report.shapes import Wanted
+from lbx.scoring.adding_up import add_up
+from lbx.scoring.scoring import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 QUESTIONS = 11

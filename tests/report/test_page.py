@@ -13,8 +13,8 @@ from command_line import Lbx
 from made_runs import add_run, trec
 from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_script
 
-from lbx.errors import LbxError
-from lbx.records import Sample
+from lbx.base.errors import LbxError
+from lbx.base.records import Sample
 from lbx.report import page
 from lbx.report.board_shapes import BOARDS
 from lbx.report.page import answers

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES
-from lbx.benchmarks.longbench_v2 import DOMAINS
-from lbx.errors import UsageError
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
 from lbx.report.reference import Figure, Published, beside, chosen, published, read_reference, table
 from lbx.report.shapes import Wanted
 from lbx.store import Table

@@ -12,7 +12,7 @@ from made_answers import Answer as Scored
 from made_answers import make
 from made_runs import Answer, add_run
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.report.cells import sheet
 from lbx.report.papers import sheets
 from lbx.report.relative import FEWEST

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_answers import Answer, make
 
-from lbx.records import sha256_text
+from lbx.base.records import sha256_text
 from lbx.report.scored import Tasks, number, scored
 from lbx.store import Store
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.retrieval import (
     best,
     bm25,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scored_parts import Imported
 
-from lbx.records import ScoredSample
+from lbx.base.records import ScoredSample
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 

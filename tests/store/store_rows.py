@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 RUN = RunRow("r1", "demo", "scripted", "1", {"needle": 1}, "digest", {"seed": 0}, {"cores": 2}, "0.1")

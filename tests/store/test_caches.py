@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.records import Chunk, Sample, sha256_text
+from lbx.base.records import Chunk, Sample, sha256_text
 from lbx.store import Store
 from lbx.store.caches import (
     EmbeddedText,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from store_rows import RUN, fill, generation, sample, score
 
-from lbx.errors import StoreError
-from lbx.processes import PIPE, start_python
+from lbx.base.errors import StoreError
+from lbx.base.processes import PIPE, start_python
 from lbx.store import Store
 from lbx.store.copies import copied
 

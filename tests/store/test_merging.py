@@ -12,8 +12,8 @@ import duckdb
 import pytest
 from store_rows import RUN, generation, sample, score
 
-from lbx.errors import StoreError
-from lbx.records import Chunk
+from lbx.base.errors import StoreError
+from lbx.base.records import Chunk
 from lbx.store import GroupRow, ResultRow, SessionRow, Store
 from lbx.store.caches import EmbeddedText, keep_retrieved, keep_vectors
 from lbx.store.merging import Merging, merge_files

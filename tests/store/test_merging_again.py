@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from profiles import examples
 from store_rows import RUN, generation, sample, score
 
-from lbx.errors import StoreError
+from lbx.base.errors import StoreError
 from lbx.store import GenerationRow, ResultRow, SessionRow, Store
 from lbx.store.merging import merge_files
 from lbx.store.ratings import write_ratings

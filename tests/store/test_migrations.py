@@ -11,15 +11,15 @@ import duckdb
 import pytest
 from store_rows import generation, sample, score
 
+from lbx.base.errors import StoreError
+from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.longbench import LongBench
-from lbx.engine.scoring import Rescoring, rescore
-from lbx.errors import StoreError
-from lbx.records import SampleKey
+from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.terminal import lines
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
 from lbx.store.migrations import MIGRATIONS, UNSCORED_SAMPLES

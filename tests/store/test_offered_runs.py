@@ -10,10 +10,10 @@ import pytest
 from judged_rounds import add_judge, calibration, like_gpt4
 from store_rows import RUN
 
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cluster.merge import merge
-from lbx.errors import UsageError
-from lbx.records import Sample
 from lbx.report.pairs import run_named
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.runs import check_runs, run_names

@@ -11,8 +11,8 @@ import duckdb
 import pytest
 from store_rows import fill
 
-from lbx.database import quoted
-from lbx.errors import StoreError, UsageError
+from lbx.base.database import quoted
+from lbx.base.errors import StoreError, UsageError
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files, restrict

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from store_rows import generation, sample
 
-from lbx.errors import StoreError
-from lbx.records import sha256_text
+from lbx.base.errors import StoreError
+from lbx.base.records import sha256_text
 from lbx.store import SampleRow, Store
 
 WHOLE = {"context": "document", "question": "Where?", "references": ("here",), "language": "zh", "length": 7}

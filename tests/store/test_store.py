@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_rows import RUN, fill, generation, sample, score
 
-from lbx.errors import StoreError
-from lbx.records import SampleKey
+from lbx.base.errors import StoreError
+from lbx.base.records import SampleKey
 from lbx.store import ResultRow, Store, opening
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.verifications import VerificationRow, keep_verifications

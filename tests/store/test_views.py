@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from store_rows import RUN
 
-from lbx.benchmarks.longbench import LongBench
-from lbx.errors import UsageError
-from lbx.records import Sample
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
+from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report import render
 from lbx.report.cells import cells, sheet
 from lbx.report.reports import REPORTS, read

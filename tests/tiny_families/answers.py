@@ -13,9 +13,9 @@ import numpy as np
 from tiny_families.configs import WINDOW
 
 from lbx.backends import load, resolve_model
-from lbx.engine.batching import DecodeBatch
-from lbx.engine.completing import complete, complete_all
-from lbx.records import Completion, Request, SampleKey
+from lbx.base.records import Completion, Request, SampleKey
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete, complete_all
 
 CHUNK = 64
 NEW_TOKENS = 12

@@ -12,10 +12,10 @@ import numpy as np
 from tiny_families.answers import CHUNK, MOST_COMPUTED, NEW_TOKENS, card_of, hf_card, prompts
 
 from lbx.backends import load
-from lbx.engine.batching import DecodeBatch
-from lbx.engine.completing import complete
+from lbx.base.records import Request, SampleKey
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete
 from lbx.parity.tracing import forced
-from lbx.records import Request, SampleKey
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"

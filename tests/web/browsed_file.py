@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sites import HOSTILE
 
-from lbx.records import Sample
+from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow

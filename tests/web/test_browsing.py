@@ -18,7 +18,7 @@ from chromium import Opened, overflow, violations, windows
 from sites import SHOWN, answered, client_of, site_of
 from starlette.testclient import TestClient
 
-from lbx.records import sha256_text
+from lbx.base.records import sha256_text
 from lbx.store import GenerationRow, Store
 from lbx.web.browsing import BrowsingPages
 

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.visible import visible
+from lbx.base.visible import visible
 from lbx.web.documents import BLOCK, MOST_HITS, Document
 
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.web import Site, listening, page, saving
 from lbx.web.pages import HERE
 

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sites import answered, client_of, site_of
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
 import lbx.web
-from lbx.people.dataset import Dataset
-from lbx.people.journal import Journal, journal_of
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.judging.people.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits
 from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages

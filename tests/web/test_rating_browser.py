@@ -16,10 +16,10 @@ import pytest
 from chromium import Opened, violations, windows
 from sites import HOSTILE, SHOWN, answered, site_of
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
-from lbx.people.journal import Journal, journal_of
+from lbx.judging.people.journal import Journal, journal_of
 from lbx.store import Store
 from lbx.web import Documents
 from lbx.web.rating import RatingPages

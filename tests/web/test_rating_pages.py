@@ -13,12 +13,12 @@ import pytest
 from sites import HOSTILE, SHOWN, client_of, site_of
 from starlette.testclient import TestClient
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
-from lbx.people.book import Book
-from lbx.people.journal import Journal, journal_of
-from lbx.people.sets import PAIR, SCORE
+from lbx.judging.people.book import Book
+from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.people.sets import PAIR, SCORE
 from lbx.web import Documents, Site
 from lbx.web.rating import RatingPages
 

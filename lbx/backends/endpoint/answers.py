@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.errors import BackendError
-from lbx.prompts import Tokenizer
-from lbx.reasoning import Marks, answer_behind, opening_end, split_reasoning
-from lbx.records import Completion, Request
+from lbx.base.errors import BackendError
+from lbx.base.records import Completion, Request
+from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.reasoning import Marks, answer_behind, opening_end, split_reasoning
 
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
@@ -133,7 +133,7 @@ def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
 
 
 def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
-    """The answer, its reasoning apart by the rule of ``lbx.reasoning``, up to the first stop string behind it.
+    """The answer, its reasoning apart by ``lbx.prompting.reasoning``, up to the first stop string behind it.
 
     Args:
         drops_first_space: the tokenizer's texts begin without the space that their first token has.

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.base import BackendInfo, Outcome
 from lbx.backends.cards import ModelCard
-from lbx.backends.decoding import check_fits
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.request_queue import RequestQueue
@@ -31,9 +29,11 @@ from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, Prom
 from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.options import EndpointOptions
-from lbx.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
-from lbx.prompts import Tokenizer
-from lbx.records import Completion, Request
+from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
+from lbx.base.records import Completion, Request
+from lbx.inference.decoding import check_fits
+from lbx.inference.model import BackendInfo, Outcome
+from lbx.prompting.prompts import Tokenizer
 
 LOST_AFTER = 3
 """So many requests one after another without an answer, and the server is asked no more, even if it is there."""

@@ -17,8 +17,8 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.server import find_out
-from lbx.backends.text import encodable
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
+from lbx.inference.text import encodable
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors

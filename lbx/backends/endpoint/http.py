@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.options import EndpointOptions
-from lbx.errors import BackendError, EndpointError, UsageError
+from lbx.base.errors import BackendError, EndpointError, UsageError
 
 if TYPE_CHECKING:
     from lbx.backends.endpoint.bounded import HttpResponse

@@ -11,7 +11,7 @@ from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.options import EndpointOptions
 from lbx.backends.tables import nearest
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 
 _OWNERS = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}
 

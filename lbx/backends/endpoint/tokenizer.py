@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.backends.cards import Chat
-from lbx.backends.text import encodable
-from lbx.errors import BackendError
-from lbx.prompts import Tokenizer
-from lbx.reasoning import choose_marks
+from lbx.base.errors import BackendError
+from lbx.inference.text import encodable
+from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.reasoning import choose_marks
 
 if TYPE_CHECKING:
     from lbx.backends.hf.tokenizer import HfTokenizer

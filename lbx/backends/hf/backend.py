@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
-from lbx.backends.endings import named_ends
 from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
@@ -28,11 +26,13 @@ from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.options import AUTO, HfOptions, thread_count
-from lbx.backends.sampling import left_out, recommended
-from lbx.backends.sequence_memory import LEAST_SEQUENCES
 from lbx.backends.weights import model_files
-from lbx.errors import BackendError
-from lbx.inputs import SMALL, read_input
+from lbx.base.errors import BackendError
+from lbx.base.inputs import SMALL, read_input
+from lbx.inference.endings import named_ends
+from lbx.inference.model import BackendInfo
+from lbx.inference.sampling import left_out, recommended
+from lbx.inference.sequence_memory import LEAST_SEQUENCES
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing

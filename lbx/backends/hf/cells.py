@@ -19,8 +19,8 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
-from lbx.backends.cells import Reach
 from lbx.backends.hf.attention import LAYOUT, Layout
+from lbx.inference.cells import Reach
 
 
 @dataclass(slots=True)

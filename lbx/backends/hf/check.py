@@ -14,11 +14,11 @@ from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_of, first_line, length_dependent, long_from, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
 from lbx.backends.hf.single import Forward, rounding
-from lbx.backends.sequence_memory import Extend, SequenceMemory
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
+from lbx.inference.sequence_memory import Extend, SequenceMemory
 
 if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
+    from lbx.inference.sampling import Logits
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 _STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2

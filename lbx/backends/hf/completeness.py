@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.hf.stored import OF_ACTIVATIONS
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 _FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: take all of one model's files."
 _LAYER = re.compile(r"(?:(?:model|language_model|transformer|backbone)\.)*(?:layers|h)\.(\d+)\.")

@@ -17,7 +17,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from lbx.backends.hf.cache import GrowingLayer, make_cache
 from lbx.backends.hf.library import first_line, give_back_memory, length_dependent, long_from
 from lbx.backends.hf.single import Forward, forget_lengths
-from lbx.backends.sequence_memory import (
+from lbx.base.errors import BackendError
+from lbx.inference.sequence_memory import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,
     NOTHING_FOLLOWS,
@@ -27,10 +28,9 @@ from lbx.backends.sequence_memory import (
     check_items,
     check_number,
 )
-from lbx.errors import BackendError
 
 if TYPE_CHECKING:
-    from lbx.backends.sampling import Logits
+    from lbx.inference.sampling import Logits
 
 SEQUENCES = 8
 _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
@@ -38,7 +38,7 @@ _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
 
 
 class HfCopies:
-    """Sequences of one model (``lbx.backends.sequence_memory.SequenceMemory``), computed one after the other.
+    """Sequences of one model (``lbx.inference.sequence_memory.SequenceMemory``), computed one after the other.
 
     Args:
         model: a causal language model of transformers.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.hf.library import processor_features
 from lbx.backends.options import AUTO
-from lbx.inputs import SMALL, read_input
+from lbx.base.inputs import SMALL, read_input
 
 # By which of a processor's features oneDNN, which torch's matrix products go through, multiplies a rounded format as
 # such: by what torch calls each, and by what people call it. Without one of them it converts to float32 first, which is

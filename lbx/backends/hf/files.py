@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.headers import MOST_TOKENS
-from lbx.errors import BackendError
-from lbx.inputs import read_input
+from lbx.base.errors import BackendError
+from lbx.base.inputs import read_input
 
 _LIMIT = 64 << 20
 _COUNTED = re.compile(r"layer|head|expert|block|depth")

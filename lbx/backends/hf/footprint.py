@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lbx.backends.memory import available_bytes
-from lbx.errors import DoesNotFitError
+from lbx.base.errors import DoesNotFitError
 
 _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
 """Marks of caches whose size per token does not follow from heads and head size."""

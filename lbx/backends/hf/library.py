@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

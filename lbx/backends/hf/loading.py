@@ -16,8 +16,8 @@ from lbx.backends.hf.rope import stretch
 from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import AUTO, HfOptions
-from lbx.commands import as_command
-from lbx.errors import BackendError
+from lbx.base.commands import as_command
+from lbx.base.errors import BackendError
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
 _USABLE = 0.8

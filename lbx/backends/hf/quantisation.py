@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.hf.dequantise import UnreadableError
-from lbx.inputs import read_input
+from lbx.base.inputs import read_input
 
 _CLASSES = ("Linear", "FusedMoE")
 _LONGEST_PATTERN, _MOST_REPEATS = 500, 4

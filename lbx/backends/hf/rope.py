@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lbx.backends.options import HfOptions
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 
 def stretch(config: Any, options: HfOptions, name: str) -> None:

@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 
 from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.library import first_line, input_device, model_tokens
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 _CACHES = ("past_key_values", "cache_params")
 """What models call the argument that takes their memory; by another name it is passed over in silence."""

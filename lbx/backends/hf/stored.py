@@ -22,8 +22,8 @@ from lbx.backends.hf.few_bits import Shape
 from lbx.backends.hf.library import first_line, out_of_memory
 from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
 from lbx.backends.hf.quantised import FORMATS, Format, require_parts
-from lbx.errors import BackendError
-from lbx.inputs import read_input, require_file
+from lbx.base.errors import BackendError
+from lbx.base.inputs import read_input, require_file
 
 _PLAIN = ("F16", "BF16", "F32", "F64")
 _KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from lbx.backends.text import encodable
-from lbx.reasoning import choose_marks
+from lbx.inference.text import encodable
+from lbx.prompting.reasoning import choose_marks
 
 
 class HfTokenizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 _FEWEST = 0.9
 _PADDING = 1024

@@ -18,7 +18,7 @@ import numpy as np
 
 from lbx.backends.llama.blocks import Blocks
 from lbx.backends.llama.layout import CARRIER, FILLER, GRAIN, PADDING, SPARE_BLOCKS
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

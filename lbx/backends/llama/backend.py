@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.base import BackendInfo
 from lbx.backends.cards import ModelCard
 from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.llama.context import (
@@ -30,10 +29,11 @@ from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_mo
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
-from lbx.backends.sampling import left_out, recommended
 from lbx.backends.weights import shards
-from lbx.errors import BackendError, DoesNotFitError
-from lbx.records import Sampling
+from lbx.base.errors import BackendError, DoesNotFitError
+from lbx.base.records import Sampling
+from lbx.inference.model import BackendInfo
+from lbx.inference.sampling import left_out, recommended
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences

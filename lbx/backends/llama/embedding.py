@@ -19,7 +19,7 @@ from lbx.backends.llama.library import check_gguf, library, load_model, log
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors

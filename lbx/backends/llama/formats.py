@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lbx.backends.headers import GgufTensor, gguf_tensors
 from lbx.backends.weights import shards
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 PLAIN = {0: "F32", 1: "F16", 30: "BF16"}
 QUANTISED = {

@@ -19,10 +19,10 @@ from typing import Any
 from lbx.backends.llama.formats import tensor_types
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.backends.weights import shards
-from lbx.errors import BackendError
-from lbx.inputs import SMALL, open_input, read_input
-from lbx.last_words import farewell
-from lbx.visible import visible
+from lbx.base.crash_report import farewell
+from lbx.base.errors import BackendError
+from lbx.base.inputs import SMALL, open_input, read_input
+from lbx.base.visible import visible
 
 MAGIC = b"GGUF"
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")

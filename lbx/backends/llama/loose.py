@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lbx.errors import BackendError
+from lbx.base.errors import BackendError
 
 
 class LooseCells:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from lbx.backends.text import encodable
-from lbx.errors import BackendError
-from lbx.reasoning import choose_marks
+from lbx.base.errors import BackendError
+from lbx.inference.text import encodable
+from lbx.prompting.reasoning import choose_marks
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
 """Control tokens of gpt-oss's messages. llama.cpp makes tokens of these names the user's, whatever the file says, so as
@@ -93,7 +93,7 @@ class LlamaTokenizer:
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end an answer (``lbx.backends.endings``): end of sequence, of turn, of message."""
+        """Tokens that end an answer (``lbx.inference.endings``): end of sequence, of turn, of message."""
         is_end, vocab = self._lib.llama_vocab_is_eog, self._vocab
         gaps = {getattr(self._lib, f"llama_vocab_fim_{part}")(vocab) for part in ("pad", "rep", "sep")}
         ends = {i for i in range(self.size) if is_end(vocab, i)}

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lbx.errors import BackendError
-from lbx.inputs import LARGE, SMALL, read_input
-from lbx.outputs import write_whole
-from lbx.paths import expanded
-from lbx.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
+from lbx.base.errors import BackendError
+from lbx.base.inputs import LARGE, SMALL, read_input
+from lbx.base.outputs import write_whole
+from lbx.base.paths import expanded
+from lbx.base.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
 
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
 NATIVE = "native"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbx.benchmarks.columns import ScoredRows
-from lbx.records import GroupScore, ScoredSample, TaskScore
+from lbx.base.records import GroupScore, ScoredSample, TaskScore
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.statistics.estimates import Estimate, Floats, Stratum, coded
 
 

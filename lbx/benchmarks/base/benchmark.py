@@ -14,12 +14,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from lbx.benchmarks.predictions import PredictionFormat
-from lbx.benchmarks.results import ScoredRun
-from lbx.commands import as_command
-from lbx.errors import BundleError
-from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, Compared, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    Compared,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+)
+from lbx.benchmarks.base.predictions import PredictionFormat
+from lbx.benchmarks.base.results import ScoredRun
 from lbx.retrieval import RetrievalRules
 
 WINDOWS_OF_128K = range(128_000, 131_073)

@@ -1,7 +1,8 @@
 """A task's scored samples as columns, of which samples are made only where a benchmark looks at single ones.
 
 A results file of a year has a hundred thousand answers. Most numbers are means of scores, which columns give in a
-hundredth of the time that as many objects take; ``lbx.benchmarks.aggregates`` takes both, and gives the same numbers.
+hundredth of the time that as many objects take; ``lbx.benchmarks.base.aggregates`` takes both, and gives the same
+numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from lbx.records import ScoredSample
+from lbx.base.records import ScoredSample
 from lbx.statistics.estimates import Codes, Floats
 
 Array = npt.NDArray[Any]

@@ -19,8 +19,8 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, TypeVarTuple
 
-from lbx.errors import BundleError
-from lbx.inputs import open_input, read_input
+from lbx.base.errors import BundleError
+from lbx.base.inputs import open_input, read_input
 
 T = TypeVar("T")
 More = TypeVarTuple("More")

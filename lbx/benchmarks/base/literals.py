@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.files import damaged, read_text
+from lbx.benchmarks.base.files import damaged, read_text
 
 _FAULTS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 """Of parsing and of ast.literal_eval; text that is nested too deeply gives the last two."""

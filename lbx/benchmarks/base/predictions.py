@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lbx.benchmarks.prediction_lines import PredictionLine
-from lbx.records import Sample, canonical_json, sha256_text
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.base.prediction_lines import PredictionLine
 
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""

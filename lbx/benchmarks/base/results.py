@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lbx.records import ScoredSample
-from lbx.visible import cell
+from lbx.base.records import ScoredSample
+from lbx.base.visible import cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ScoredRun:
 def table(rows: Sequence[Mapping[str, object]]) -> str:
     """Rows as CSV: a column for each key, in the order in which they first appear; what a row lacks is empty.
 
-    Texts are told as in every CSV that lbx writes: see ``lbx.visible.cell``.
+    Texts are told as in every CSV that lbx writes: see ``lbx.base.visible.cell``.
     """
     cells = [
         {cell(key): cell(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows

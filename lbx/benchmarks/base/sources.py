@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from lbx.benchmarks.files import (
+from lbx.base.database import count_parquet_rows, parquet_rows
+from lbx.benchmarks.base.files import (
     DataRow,
     count_keys,
     count_zip_lines,
@@ -20,7 +21,6 @@ from lbx.benchmarks.files import (
     read_jsonl,
     read_zip_jsonl,
 )
-from lbx.database import count_parquet_rows, parquet_rows
 
 
 class Source(Protocol):

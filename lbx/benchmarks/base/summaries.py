@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from lbx.benchmarks.base import Benchmark
-from lbx.layout import Bundle
-from lbx.records import (
+from lbx.base.layout import Bundle
+from lbx.base.records import (
     PLAIN,
     Chunk,
     Mode,
@@ -26,6 +25,7 @@ from lbx.records import (
     Truncation,
     sha256_text,
 )
+from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.retrieval import split, words
 
 NAME = "document_summaries"

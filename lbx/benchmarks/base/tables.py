@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import UsageError
-from lbx.inputs import read_input
+from lbx.base.errors import UsageError
+from lbx.base.inputs import read_input
 
 _LIMIT = 1 << 20
 _KINDS = {str: "text", list: "a list of texts", int: "a whole number", bool: "true or false", dict: "a table"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Mapping
 
-from lbx.errors import BundleError
+from lbx.base.errors import BundleError
 
 
 def fill_format(template: str, values: Mapping[str, str], *, document: str, source: str) -> tuple[str, str, str]:

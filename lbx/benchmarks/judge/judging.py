@@ -20,11 +20,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.templates import fill_format, template_fields
-from lbx.errors import BundleError
-from lbx.layout import Bundle
-from lbx.records import (
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
+from lbx.base.records import (
     PLAIN,
     Chunk,
     Mode,
@@ -38,6 +36,8 @@ from lbx.records import (
     canonical_json,
     sha256_text,
 )
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.templates import fill_format, template_fields
 
 NAME = "judge"
 PAIR, RATING = "pair", "score"

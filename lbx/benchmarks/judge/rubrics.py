@@ -29,11 +29,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.judging import NEW_TOKENS, NUMBER, PAIR, RATING, Rubric
-from lbx.benchmarks.leval_judge import NAME as OFFICIAL
-from lbx.benchmarks.own_definition import is_name
-from lbx.benchmarks.tables import check_keys, listed, read_table, wrong
-from lbx.benchmarks.templates import template_fields
+from lbx.benchmarks.base.tables import check_keys, listed, read_table, wrong
+from lbx.benchmarks.base.templates import template_fields
+from lbx.benchmarks.judge.judging import NEW_TOKENS, NUMBER, PAIR, RATING, Rubric
+from lbx.benchmarks.leval.judge import NAME as OFFICIAL
+from lbx.benchmarks.own.definition import is_name
 
 _WINNERS = ("first", "second", "tie")
 _MOST_TOKENS = 1 << 20

@@ -30,10 +30,16 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.aggregates import Average, average, chosen, estimate, having, mean, numbers, task_score
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.leval_predictions import LEvalFormat
-from lbx.benchmarks.leval_prompts import (
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.benchmarks.base.aggregates import Average, average, chosen, estimate, having, mean, numbers, task_score
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.results import ScoredRun, joined_tables
+from lbx.benchmarks.base.sources import JsonLines, Source, find
+from lbx.benchmarks.leval.predictions import LEvalFormat
+from lbx.benchmarks.leval.prompts import (
     CONFIG,
     FOUNDING_ANSWERS,
     FOUNDING_SCRIPT,
@@ -44,9 +50,9 @@ from lbx.benchmarks.leval_prompts import (
     published_source,
     second_prompt,
 )
-from lbx.benchmarks.leval_results import result_files
-from lbx.benchmarks.leval_retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
-from lbx.benchmarks.leval_tasks import (
+from lbx.benchmarks.leval.results import result_files
+from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
+from lbx.benchmarks.leval.tasks import (
     KINDS,
     METRICS,
     OPEN,
@@ -55,15 +61,9 @@ from lbx.benchmarks.leval_tasks import (
     judged_questions,
     read_questions,
 )
-from lbx.benchmarks.results import ScoredRun, joined_tables
-from lbx.benchmarks.sources import JsonLines, Source, find
-from lbx.commands import as_command
-from lbx.errors import BundleError
-from lbx.layout import Bundle
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
 from lbx.metrics.rouge_n import rouge
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 
 REPO = "L4NLP/LEval"
 

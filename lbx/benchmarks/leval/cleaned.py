@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import UsageError
-from lbx.people.dataset import Dataset
-from lbx.people.leval_files import page_line
-from lbx.people.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
+from lbx.base.errors import UsageError
+from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.leval.files import page_line
+from lbx.benchmarks.leval.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
 _MOST_DIGITS = 4300

@@ -20,10 +20,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import LbxError, StoreError, UsageError
-from lbx.outputs import open_kept, sync_folder, whole_file
-from lbx.people.dataset_file import opened, read, scanned, sha256
-from lbx.people.pairs import QUESTIONS, Line, Splice, spliced, undone
+from lbx.base.errors import LbxError, StoreError, UsageError
+from lbx.base.outputs import open_kept, sync_folder, whole_file
+from lbx.benchmarks.leval.dataset_file import opened, read, scanned, sha256
+from lbx.benchmarks.leval.pairs import QUESTIONS, Line, Splice, spliced, undone
 
 _SAME_EDIT_S = 10
 """Typing in one field that goes on within this time is one edit, to undo."""

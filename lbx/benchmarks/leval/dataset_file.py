@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.inputs import open_input
-from lbx.people.pairs import Line
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.inputs import open_input
+from lbx.benchmarks.leval.pairs import Line
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE, _ENDLESS = 1 << 20, 1 << 62

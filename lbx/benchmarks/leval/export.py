@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import PredictionLine, read_bytes, split
-from lbx.errors import LbxError, StoreError, UsageError
-from lbx.layout import Bundle
-from lbx.people.leval_files import RatedDocument, fields, official_files, page_of, rated_page
-from lbx.people.leval_ratings import PAGE_ROW, bundled
-from lbx.records import sha256_text
+from lbx.base.errors import LbxError, StoreError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import sha256_text
+from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split
+from lbx.benchmarks.leval.files import RatedDocument, fields, official_files, page_of, rated_page
+from lbx.benchmarks.leval.ratings import PAGE_ROW, bundled
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import stored_sample

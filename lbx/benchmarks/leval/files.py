@@ -22,9 +22,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import PredictionLine, read_bytes, split, wrong
-from lbx.errors import UsageError
-from lbx.records import canonical_json, sha256_text
+from lbx.base.errors import UsageError
+from lbx.base.records import canonical_json, sha256_text
+from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split, wrong
 
 SEPARATOR = "\n ---------------------- Your Score (1~5) ----------------------\n"
 LOWEST, HIGHEST = 1.0, 5.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lbx.benchmarks.files import damaged, read_text
-from lbx.benchmarks.judging import PAIR, Rubric
-from lbx.benchmarks.literals import texts_of_keys
-from lbx.benchmarks.templates import template_fields
+from lbx.benchmarks.base.files import damaged, read_text
+from lbx.benchmarks.base.literals import texts_of_keys
+from lbx.benchmarks.base.templates import template_fields
+from lbx.benchmarks.judge.judging import PAIR, Rubric
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 NAME = "leval"

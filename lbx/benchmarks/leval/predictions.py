@@ -22,10 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.leval_tasks import JUDGED, KINDS, NO_TASK, OPEN, SCORED
-from lbx.benchmarks.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, file_part
-from lbx.records import Sample, canonical_json, sha256_text
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, file_part
+from lbx.benchmarks.leval.tasks import JUDGED, KINDS, NO_TASK, OPEN, SCORED
 
 _GAP = "none"
 """``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""

@@ -28,11 +28,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from lbx.benchmarks.files import damaged, read_jsonl, read_text
-from lbx.benchmarks.leval_tasks import KINDS, OPEN
-from lbx.benchmarks.literals import parse_python, texts_given, unparsed, values_given
-from lbx.benchmarks.templates import fill_format
-from lbx.records import Prompt, Sample, Truncation
+from lbx.base.records import Prompt, Sample, Truncation
+from lbx.benchmarks.base.files import damaged, read_jsonl, read_text
+from lbx.benchmarks.base.literals import parse_python, texts_given, unparsed, values_given
+from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.leval.tasks import KINDS, OPEN
 
 CONFIG = "OpenLMLab/LEval/Baselines/LEval_config.py"
 SCRIPT = "OpenLMLab/LEval/Baselines/turbo16k-test.py"
@@ -43,7 +43,7 @@ MAX_NEW_TOKENS = 512
 _FOUNDING_NEW_TOKENS, _FOUNDING_ROOM = 1024, 1000
 
 WORDS = "\0len(out.split())\0"
-"""The number of a reference's words as ``lbx.benchmarks.literals.text_of`` has it."""
+"""The number of a reference's words as ``lbx.benchmarks.base.literals.text_of`` has it."""
 _OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
 _STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
 _LENGTH_HINT = re.compile(r"\d+(?= words)")

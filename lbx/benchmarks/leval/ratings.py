@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.leval_tasks import KINDS, NO_TASK, OPEN
-from lbx.layout import Bundle
-from lbx.people.leval_files import (
+from lbx.benchmarks.leval.files import (
     HIGHEST,
     LOWEST,
     RatedDocument,
@@ -24,7 +24,7 @@ from lbx.people.leval_files import (
     RatingFiles,
     means,
 )
-from lbx.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.leval.tasks import KINDS, NO_TASK, OPEN
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 from lbx.store.ratings import write_ratings

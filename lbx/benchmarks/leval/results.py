@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from lbx.benchmarks.leval_tasks import BASELINE, KINDS, published_run_id
-from lbx.benchmarks.predictions import file_part
-from lbx.benchmarks.results import Judged, ScoredRun, table
-from lbx.records import GroupScore, TaskScore
+from lbx.base.records import GroupScore, TaskScore
+from lbx.benchmarks.base.predictions import file_part
+from lbx.benchmarks.base.results import Judged, ScoredRun, table
+from lbx.benchmarks.leval.tasks import BASELINE, KINDS, published_run_id
 
 _OF_METADATA = ("Max-Ctx", "Tokens", "Ret.", "PE", "IDD", "Chunking")
 _OTHER_NAMES = {"context length": "Max-Ctx", "retrieval": "Ret.", "in-domain data": "IDD", "prompt engineering": "PE"}

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from lbx.benchmarks.files import damaged, read_text
-from lbx.benchmarks.leval_prompts import MAX_NEW_TOKENS, WORDS
-from lbx.benchmarks.leval_tasks import KINDS, OPEN
-from lbx.benchmarks.literals import read_literals, texts_given
-from lbx.benchmarks.templates import fill_format
-from lbx.records import Chunk, Prompt, Sample, Truncation
+from lbx.base.records import Chunk, Prompt, Sample, Truncation
+from lbx.benchmarks.base.files import damaged, read_text
+from lbx.benchmarks.base.literals import read_literals, texts_given
+from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.leval.prompts import MAX_NEW_TOKENS, WORDS
+from lbx.benchmarks.leval.tasks import KINDS, OPEN
 from lbx.retrieval import BM25_ELASTICSEARCH, RetrievalRules
 
 RETRIEVAL_SCRIPT = "OpenLMLab/LEval/Baselines/turbo4k-retrieve-test.py"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-from lbx.benchmarks.files import DataRow, damaged
-from lbx.benchmarks.sources import Source
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.benchmarks.base.files import DataRow, damaged
+from lbx.benchmarks.base.sources import Source
 
 METRICS: dict[str, tuple[str, ...]] = {
     "choice": ("exact_match",),

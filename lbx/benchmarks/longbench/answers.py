@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.longbench_tasks import TaskRules, kind_of
+from lbx.base.records import Sample
+from lbx.benchmarks.longbench.tasks import TaskRules, kind_of
 from lbx.metrics.numbers import paragraph
-from lbx.records import Sample
 
 ODD_ANSWERS = "odd_answers"
 """The key of ``Sample.meta`` that says what of a row's answers is no text; absent from a sound row."""

@@ -21,27 +21,39 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lbx.benchmarks.aggregates import chosen, numbers, numpy_percent, task_score
-from lbx.benchmarks.base import Benchmark, named_apart
-from lbx.benchmarks.files import DataRow, damaged, read_json, zip_members
-from lbx.benchmarks.longbench_answers import (
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+)
+from lbx.benchmarks.base.aggregates import chosen, numbers, numpy_percent, task_score
+from lbx.benchmarks.base.benchmark import Benchmark, named_apart
+from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
+from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.base.sources import Source, ZippedJsonLines, find
+from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.longbench.answers import (
     ODD_ANSWERS,
     accepted_answers,
     class_names,
     odd_answers,
     official_error,
 )
-from lbx.benchmarks.longbench_groups import groups
-from lbx.benchmarks.longbench_predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
-from lbx.benchmarks.results import ScoredRun
-from lbx.benchmarks.sources import Source, ZippedJsonLines, find
-from lbx.benchmarks.templates import fill_format
-from lbx.errors import UsageError
-from lbx.layout import Bundle
+from lbx.benchmarks.longbench.groups import groups
+from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
+from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
 from lbx.metrics import classification, code, f1, rouge_l
 from lbx.metrics.numbers import count, retrieval
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 
 T = TypeVar("T")
 
@@ -193,7 +205,7 @@ class LongBench(Benchmark):
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """The authors' tables of averages, see ``lbx.benchmarks.longbench_groups``."""
+        """The authors' tables of averages, see ``lbx.benchmarks.longbench.groups``."""
         return groups(numbers(self.aggregate, tasks))
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from lbx.benchmarks.aggregates import Average
-from lbx.benchmarks.longbench_tasks import BUCKETS, METRICS, TASKS, kind_of
-from lbx.records import GroupScore, TaskScore
+from lbx.base.records import GroupScore, TaskScore
+from lbx.benchmarks.base.aggregates import Average
+from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, kind_of
 
 CATEGORIES = tuple(dict.fromkeys(kind.category for kind in TASKS.values()))
 

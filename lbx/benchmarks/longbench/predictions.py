@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.longbench_answers import ODD_ANSWERS, accepted_answers, odd_answers
-from lbx.benchmarks.longbench_tasks import kind_of
-from lbx.benchmarks.prediction_lines import PredictionLine, row_length
-from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.longbench.answers import ODD_ANSWERS, accepted_answers, odd_answers
+from lbx.benchmarks.longbench.tasks import kind_of
 
 
 class LongBenchFormat(PredictionFormat):

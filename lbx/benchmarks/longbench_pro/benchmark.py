@@ -21,18 +21,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.aggregates import task_score
-from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark, named_apart
-from lbx.benchmarks.files import DataRow, damaged
-from lbx.benchmarks.longbench_pro_data import Data, find_data
-from lbx.benchmarks.longbench_pro_groups import LANGUAGES, group_scores
-from lbx.benchmarks.longbench_pro_predictions import LongBenchProFormat
-from lbx.benchmarks.longbench_pro_results import MODEL_INFO, joined_info, result_files
-from lbx.benchmarks.longbench_pro_tasks import METRICS, TASK_OF, TASKS, TEXT_META, accepted_answers
-from lbx.benchmarks.results import ScoredRun
-from lbx.layout import Bundle
-from lbx.metrics import answer_lines, ranking, summary
-from lbx.records import (
+from lbx.base.layout import Bundle
+from lbx.base.records import (
     PLAIN,
     Chunk,
     Compared,
@@ -46,6 +36,16 @@ from lbx.records import (
     TaskScore,
     Truncation,
 )
+from lbx.benchmarks.base.aggregates import task_score
+from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, named_apart
+from lbx.benchmarks.base.files import DataRow, damaged
+from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.longbench_pro.data import Data, find_data
+from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
+from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro.results import MODEL_INFO, joined_info, result_files
+from lbx.benchmarks.longbench_pro.tasks import METRICS, TASK_OF, TASKS, TEXT_META, accepted_answers
+from lbx.metrics import answer_lines, ranking, summary
 
 REPO = "caskcsg/LongBench-Pro"
 GAP = "\n\n\n\n"

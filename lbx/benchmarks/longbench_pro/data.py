@@ -18,9 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.benchmarks.files import DataRow, damaged
-from lbx.benchmarks.sources import JsonArray, JsonLines, Source, find_parquet
-from lbx.inputs import open_input
+from lbx.base.inputs import open_input
+from lbx.benchmarks.base.files import DataRow, damaged
+from lbx.benchmarks.base.sources import JsonArray, JsonLines, Source, find_parquet
 
 FILE = "longbench_pro.json"
 _FIELD = "secondary_task"

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lbx.benchmarks.aggregates import estimate, joined, mean, picked
-from lbx.records import GroupScore, Sample, ScoredSample
+from lbx.base.records import GroupScore, Sample, ScoredSample
+from lbx.benchmarks.base.aggregates import estimate, joined, mean, picked
 
 PASS_SUMMARY = 0.65
 """What a summary must exceed to pass; everything else must be 1."""

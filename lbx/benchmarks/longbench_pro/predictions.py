@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.longbench_pro_tasks import TASK_OF, TASKS, TEXT_META, accepted_answers
-from lbx.benchmarks.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.longbench_pro.tasks import TASK_OF, TASKS, TEXT_META, accepted_answers
 
 _CODES = {"English": "en", "Chinese": "zh"}
 _MOST_TIMES = 1000

@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES, headline, missing_category, report
-from lbx.benchmarks.predictions import file_part
-from lbx.benchmarks.results import ScoredRun
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
+from lbx.benchmarks.base.predictions import file_part
+from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES, headline, missing_category, report
 
 MODEL_INFO = "model_info.json"
 _BOTH_TYPES = (["Thinking", "Instruct"], ["Instruct", "Thinking"])

@@ -22,19 +22,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from lbx.benchmarks.aggregates import chosen, picked, task_score
-from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark
-from lbx.benchmarks.files import DataRow, read_text
-from lbx.benchmarks.longbench_v2_predictions import LongBenchV2Format
-from lbx.benchmarks.results import ScoredRun
-from lbx.benchmarks.sources import JsonArray, Source, find
-from lbx.benchmarks.templates import fill_marks
-from lbx.errors import UsageError
-from lbx.layout import Bundle
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+)
+from lbx.base.visible import one_line
+from lbx.benchmarks.base.aggregates import chosen, picked, task_score
+from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
+from lbx.benchmarks.base.files import DataRow, read_text
+from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.base.sources import JsonArray, Source, find
+from lbx.benchmarks.base.templates import fill_marks
+from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.retrieval import RetrievalRules
-from lbx.visible import one_line
 
 REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"

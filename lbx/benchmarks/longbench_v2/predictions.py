@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.base.records import Sample
+from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
-from lbx.records import Sample
 
 
 class LongBenchV2Format(PredictionFormat):

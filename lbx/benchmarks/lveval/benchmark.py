@@ -20,12 +20,29 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from lbx.benchmarks.aggregates import Average, task_score
-from lbx.benchmarks.base import WINDOWS_OF_128K, Benchmark
-from lbx.benchmarks.files import DataRow, damaged, zip_members
-from lbx.benchmarks.literals import read_literals
-from lbx.benchmarks.lveval_predictions import LVEvalFormat
-from lbx.benchmarks.lveval_tasks import (
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+)
+from lbx.benchmarks.base.aggregates import Average, task_score
+from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
+from lbx.benchmarks.base.files import DataRow, damaged, zip_members
+from lbx.benchmarks.base.literals import read_literals
+from lbx.benchmarks.base.results import ScoredRun, table
+from lbx.benchmarks.base.sources import Source, ZippedJsonLines, find
+from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.lveval.predictions import LVEvalFormat
+from lbx.benchmarks.lveval.tasks import (
     DATASETS,
     KEYWORDS_NO_TEXT,
     LEVELS,
@@ -37,12 +54,7 @@ from lbx.benchmarks.lveval_tasks import (
     kind_of,
     split_task,
 )
-from lbx.benchmarks.results import ScoredRun, table
-from lbx.benchmarks.sources import Source, ZippedJsonLines, find
-from lbx.benchmarks.templates import fill_format
-from lbx.layout import Bundle
 from lbx.metrics import f1, keyword_gate
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.lveval_tasks import first_answers, kind_of
-from lbx.benchmarks.prediction_lines import PredictionLine, row_length
-from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer, differences
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences
+from lbx.benchmarks.lveval.tasks import first_answers, kind_of
 
 
 class LVEvalFormat(PredictionFormat):

@@ -23,14 +23,26 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from lbx.benchmarks.aggregates import task_score
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.needle_text import LANGUAGES, Language, pick_several
-from lbx.commands import as_command
-from lbx.errors import BundleError, UsageError
-from lbx.inputs import SMALL, read_input
-from lbx.layout import Bundle
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+)
+from lbx.benchmarks.base.aggregates import task_score
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.needle.text import LANGUAGES, Language, pick_several
 
 SETTINGS_FILE = "needle/needle.toml"
 KINDS = ("single", "multikey", "multiquery")

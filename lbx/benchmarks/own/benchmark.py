@@ -1,4 +1,4 @@
-"""A benchmark of one's own, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own_definition``).
+"""A benchmark of one's own, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own.definition``).
 
 An instance knows no more than its name. What is asked is read from the bundle; how an answer is scored goes along with
 each sample (``meta["metrics"]``), so that stored answers are scored again and added up where there is no bundle.
@@ -11,10 +11,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from lbx.benchmarks.aggregates import Average, mean, task_score
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.files import while_unchanged
-from lbx.benchmarks.own_definition import (
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError, LbxError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.benchmarks.base.aggregates import Average, mean, task_score
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.files import while_unchanged
+from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.own.definition import (
     FILE,
     TRUNCATIONS,
     Definition,
@@ -24,13 +29,8 @@ from lbx.benchmarks.own_definition import (
     read_definition,
     samples_in,
 )
-from lbx.benchmarks.own_predictions import OwnFormat
-from lbx.benchmarks.templates import fill_format
-from lbx.commands import as_command
-from lbx.errors import BundleError, LbxError, UsageError
-from lbx.layout import Bundle
+from lbx.benchmarks.own.predictions import OwnFormat
 from lbx.metrics.named import METRICS, VERSION, Asked
-from lbx.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 
 FOLDER = "benchmarks"
 """Where such benchmarks lie under data/files, each in a folder of its name."""

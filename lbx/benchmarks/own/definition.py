@@ -23,13 +23,13 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from lbx.benchmarks.files import DataRow, read_jsonl, while_unchanged
-from lbx.benchmarks.tables import check_keys, listed, near, read_table, wrong
-from lbx.benchmarks.templates import template_fields
+from lbx.base.paths import inside
+from lbx.base.records import Sample, Truncation
+from lbx.base.visible import one_line
+from lbx.benchmarks.base.files import DataRow, read_jsonl, while_unchanged
+from lbx.benchmarks.base.tables import check_keys, listed, near, read_table, wrong
+from lbx.benchmarks.base.templates import template_fields
 from lbx.metrics.named import METRICS
-from lbx.paths import inside
-from lbx.records import Sample, Truncation
-from lbx.visible import one_line
 
 FILE = "benchmark.toml"
 VARIABLES = ("document", "question", "choices")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lbx.benchmarks.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.predictions import Prediction, PredictionFormat, StoredAnswer
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer
 
 
 class OwnFormat(PredictionFormat):

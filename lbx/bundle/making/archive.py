@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lbx.base.errors import FetchError
+from lbx.base.layout import TAG_MANIFEST
 from lbx.bundle import compression
 from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.disk import read_blocks
@@ -16,8 +18,6 @@ from lbx.bundle.progress import ByteMeter
 from lbx.bundle.signing import signature
 from lbx.bundle.tar import TarWriter
 from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter
-from lbx.errors import FetchError
-from lbx.layout import TAG_MANIFEST
 
 
 @dataclass(frozen=True, slots=True)

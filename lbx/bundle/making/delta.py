@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import UsageError
+from lbx.base.inputs import open_input, read_input
+from lbx.base.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.bundle.names import why_unsafe
 from lbx.bundle.receiving.check import read_contents
-from lbx.errors import UsageError
-from lbx.inputs import open_input, read_input
-from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT, Bundle
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.base.errors import FetchError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.outputs import open_kept, write_whole
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.making.retry import AgainError, Retry, persist
-from lbx.errors import FetchError
-from lbx.inputs import SMALL, read_input
-from lbx.outputs import open_kept, write_whole
 
 if TYPE_CHECKING:
     import httpx2

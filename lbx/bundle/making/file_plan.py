@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from lbx.base.errors import FetchError, UsageError
+from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.formats import why_refused
 from lbx.bundle.hashing import BackgroundSha256
@@ -23,8 +25,6 @@ from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageS
 from lbx.bundle.names import PathSet, why_unsafe
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
-from lbx.errors import FetchError, UsageError
-from lbx.layout import FILES, HUB, IMAGES, repo_folder
 
 
 @dataclass(frozen=True, slots=True)

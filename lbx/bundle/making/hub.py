@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from lbx.base.errors import FetchError
 from lbx.bundle.making.fetch import Download, describe
 from lbx.bundle.making.retry import AgainError, Retry, persist
-from lbx.errors import FetchError
 
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -7,9 +7,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from lbx.commands import as_command
-from lbx.errors import UsageError
-from lbx.inputs import open_input
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.inputs import open_input
 
 _INDEX_LIMIT = 4 << 20
 _NAME = "org.opencontainers.image.ref.name"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import UsageError
 from lbx.bundle.evidence import Evidence
-from lbx.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from lbx.base.errors import UsageError
+from lbx.base.inputs import open_input
+from lbx.base.layout import SBOM, TAG_MANIFEST
+from lbx.base.outputs import write_whole
 from lbx.bundle.bag import render_tags
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.formats import NAMES_CODE, unsafe_inside, wants_look, why_refused
@@ -36,10 +40,6 @@ from lbx.bundle.progress import ByteMeter, Progress, silent
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.tar import size_of_tar
 from lbx.bundle.volumes import publish, render_sums
-from lbx.errors import UsageError
-from lbx.inputs import open_input
-from lbx.layout import SBOM, TAG_MANIFEST
-from lbx.outputs import write_whole
 
 OnOutline = Callable[[Outline], None]
 Content = Fetched | HeldFile

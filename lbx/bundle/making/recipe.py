@@ -28,7 +28,7 @@
 
 Several recipes make one bundle: sources of one repository at one revision merge, contradictions are refused.
 A model card (``lbx.backends.cards``) stands for a recipe of the one repository that its weights come from, a benchmark
-of one's own (``lbx.benchmarks.own_definition``) for one of itself and its data.
+of one's own (``lbx.benchmarks.own.definition``) for one of itself and its data.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard, parse_card
+from lbx.base.errors import UsageError
+from lbx.base.inputs import read_input
 from lbx.benchmarks import reserved_names
-from lbx.benchmarks.own import FOLDER as OWN_FOLDER
-from lbx.benchmarks.own import read_for_bundle
-from lbx.benchmarks.own_definition import FILE as OWN_FILE
+from lbx.benchmarks.own.benchmark import FOLDER as OWN_FOLDER
+from lbx.benchmarks.own.benchmark import read_for_bundle
+from lbx.benchmarks.own.definition import FILE as OWN_FILE
 from lbx.bundle.making.sources import KINDS, HttpsSource, HubSource, PathSource, Source
 from lbx.bundle.names import is_bundle_name
-from lbx.errors import UsageError
-from lbx.inputs import read_input
 
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
 _LIMIT = 16 << 20

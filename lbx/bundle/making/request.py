@@ -16,14 +16,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import UsageError
+from lbx.base.inputs import read_input
+from lbx.base.outputs import write_whole
 from lbx.bundle.evidence import Evidence
 from lbx.bundle.making.delta import BaseBundle, held_from, read_base
 from lbx.bundle.making.outline import label
 from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
 from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
-from lbx.errors import UsageError
-from lbx.inputs import read_input
-from lbx.outputs import write_whole
 
 _FORMAT, _VERSION = "lbx-request", 1
 _LIMIT = 512 << 20

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lbx.errors import FetchError
+from lbx.base.errors import FetchError
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lbx.errors import UsageError
-from lbx.outputs import open_folder
-from lbx.processes import try_lock
+from lbx.base.errors import UsageError
+from lbx.base.outputs import open_folder
+from lbx.base.processes import try_lock
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError
+from lbx.base.inputs import open_input, read_input
+from lbx.base.layout import BUNDLE_JSON, MANIFEST, TAGS_LIMIT, Bundle
+from lbx.base.outputs import new_file
 from lbx.bundle.bag import Contents, ManifestEntry
 from lbx.bundle.disk import BLOCK, read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally
-from lbx.commands import as_command
-from lbx.errors import BundleError
-from lbx.inputs import open_input, read_input
-from lbx.layout import BUNDLE_JSON, MANIFEST, TAGS_LIMIT, Bundle
-from lbx.outputs import new_file
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
 

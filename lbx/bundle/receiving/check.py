@@ -14,6 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lbx.base.errors import BundleError
+from lbx.base.inputs import open_input, read_input
+from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
+from lbx.base.version import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.evidence import Evidence
@@ -23,10 +27,6 @@ from lbx.bundle.progress import Progress, silent
 from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
-from lbx.errors import BundleError
-from lbx.inputs import open_input, read_input
-from lbx.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
-from lbx.version import __version__
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
+from lbx.base.errors import BundleError
+from lbx.base.inputs import open_input, read_input
+from lbx.base.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT
+from lbx.base.outputs import new_file, passing_folder, sweep, sync_folder
 from lbx.bundle.bag import Contents, ManifestEntry
 from lbx.bundle.disk import Flusher
 from lbx.bundle.evidence import Evidence
@@ -26,10 +30,6 @@ from lbx.bundle.receiving.base import Base
 from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
-from lbx.errors import BundleError
-from lbx.inputs import open_input, read_input
-from lbx.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT
-from lbx.outputs import new_file, passing_folder, sweep, sync_folder
 
 _INCOMING = ".incoming"
 

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
+from lbx.base.errors import BundleError
 from lbx.bundle.disk import BLOCK
 from lbx.bundle.hashing import Checkpoints
 from lbx.bundle.receiving.received import Joined
-from lbx.errors import BundleError
 
 _ZIP_READ_LIMIT = 64 << 20
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from lbx.base.errors import BundleError
+from lbx.base.inputs import open_input, read_input
 from lbx.bundle.disk import BLOCK, read_ahead
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.names import first_names
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress
 from lbx.bundle.volumes import SUMS, split_name, volume_name
-from lbx.errors import BundleError
-from lbx.inputs import open_input, read_input
 
 _SUMS_LIMIT = 1 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")

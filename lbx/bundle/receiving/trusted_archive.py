@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
 from lbx.bundle.formats import Unsafe, unsafe_inside, wants_look, why_refused
@@ -23,8 +25,6 @@ from lbx.bundle.receiving.received import Joined, Received, check_volumes, locat
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS
-from lbx.errors import BundleError
-from lbx.layout import TAG_MANIFEST, TAGS_LIMIT
 
 _FRONT = TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first payload file
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."

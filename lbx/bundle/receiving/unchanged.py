@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lbx.base.errors import BundleError
+from lbx.base.layout import TAG_MANIFEST, Bundle
 from lbx.bundle.bag import PAYLOAD, parse_tags
 from lbx.bundle.parallel import Tally, in_parallel
 from lbx.bundle.progress import Progress, silent
 from lbx.bundle.receiving.check import compare, files_below, read_tags, verify_folder
 from lbx.bundle.receiving.trusted_archive import damage
-from lbx.errors import BundleError
-from lbx.layout import TAG_MANIFEST, Bundle
 
 _FIX = "Unpack the archive again, to another folder; `lbx verify` of this one names all that changed."
 

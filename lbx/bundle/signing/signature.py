@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lbx.base.errors import BundleError, UsageError
+from lbx.base.inputs import read_handed
+from lbx.base.processes import run_tool
 from lbx.bundle.signing import publickey
-from lbx.errors import BundleError, UsageError
-from lbx.inputs import read_handed
-from lbx.processes import run_tool
 
 NAMESPACE = "lbx-bundle"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from lbx.base.errors import BundleError
 from lbx.bundle.signing.signature import TrustedKey, check, find_key, load_keys, parse
-from lbx.errors import BundleError
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lbx.errors import StoreError, UsageError
-from lbx.people.journal import Journal
-from lbx.people.rating_lines import row_of
-from lbx.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet
+from lbx.base.errors import StoreError, UsageError
+from lbx.judging.people.journal import Journal
+from lbx.judging.people.rating_lines import row_of
+from lbx.judging.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet
 from lbx.store.ratings import LATEST
 from lbx.store.rows import RatingRow
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.errors import StoreError
-from lbx.people.journal import Journal, journal_of, read_journal
-from lbx.people.rating_lines import is_on_scale, line_of
+from lbx.base.errors import StoreError
+from lbx.judging.people.journal import Journal, journal_of, read_journal
+from lbx.judging.people.rating_lines import is_on_scale, line_of
 from lbx.store import Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lbx.errors import StoreError
-from lbx.inputs import read_handed
-from lbx.outputs import open_kept, sync_folder
-from lbx.people.rating_lines import line_of, record_of
+from lbx.base.errors import StoreError
+from lbx.base.inputs import read_handed
+from lbx.base.outputs import open_kept, sync_folder
+from lbx.judging.people.rating_lines import line_of, record_of
 from lbx.store.rows import as_json
 
 _LARGEST = 1 << 28

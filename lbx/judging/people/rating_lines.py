@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from lbx.people.sets import PAIR, SCORE, VERDICTS
+from lbx.judging.people.sets import PAIR, SCORE, VERDICTS
 from lbx.store.ratings import EARLIEST, LATEST
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, TableRow
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from lbx.records import canonical_json, sha256_text
+from lbx.base.records import canonical_json, sha256_text
 from lbx.store.rows import RatingItemRow, RatingSetRow
 
 SCORE, PAIR = "score", "pair"

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lbx.base.visible import one_line, visible
 from lbx.report.page.html import cut
-from lbx.visible import one_line, visible
 
 if TYPE_CHECKING:
     from lbx.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lbx.commands import as_command
+from lbx.base.commands import as_command
 from lbx.report.board_charts import drawn
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.fitness import FIT
 from lbx.report.leaderboard import standing
 from lbx.report.page.html import Html, Section, cut, run_name, tag

@@ -1,4 +1,4 @@
-"""HTML by hand: every text that goes in is escaped and shown as ``lbx.visible`` has it, unless it is HTML already."""
+"""HTML by hand: every text that goes in is escaped and shown as ``base.visible`` has it, unless it is HTML already."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 
+from lbx.base.visible import one_line, visible
 from lbx.report.charts import mark_classes, symbol
 from lbx.report.shapes import Column
-from lbx.visible import one_line, visible
 
 MOST_ROWS = 1000
 _LONG_WORD = 40

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import PurePath
 
-from lbx.commands import as_command
+from lbx.base.commands import as_command
+from lbx.base.version import __version__
+from lbx.base.visible import one_line
 from lbx.report.charts import symbol_styles
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
@@ -27,8 +29,6 @@ from lbx.report.shapes import ALL, Wanted
 from lbx.store import Store
 from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
-from lbx.version import __version__
-from lbx.visible import one_line
 
 MOST_BYTES = 5_000_000
 CHARS = 400

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from lbx.commands import as_command
-from lbx.errors import UsageError
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
 from lbx.report.board_shapes import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter

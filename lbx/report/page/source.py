@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
 from lbx.report.labels import labels
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS

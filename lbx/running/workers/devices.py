@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lbx.inputs import SMALL, read_input
-from lbx.processes import cores
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.processes import cores
 
 T = TypeVar("T")
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Self, TypeVar
 
-from lbx.engine.completing import nobody
-from lbx.engine.jobs import Job, PendingSample
-from lbx.engine.work import Prepare, Work
-from lbx.engine.workers.devices import VISIBLE, share_out
-from lbx.engine.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready, Said
-from lbx.errors import BackendError
-from lbx.processes import DEVNULL, Popen, TimeoutExpired, start_python
-from lbx.records import SampleKey
+from lbx.base.errors import BackendError
+from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
+from lbx.base.records import SampleKey
+from lbx.inference.completing import nobody
+from lbx.planning.jobs import Job, PendingSample
+from lbx.planning.work import Prepare, Work
+from lbx.running.workers.devices import VISIBLE, share_out
+from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready, Said
 from lbx.store import GenerationRow, RunRow
 from lbx.store.rows import unequal
 
@@ -42,7 +42,7 @@ _PROGRAM = """
 import signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
-from lbx.engine.workers.worker import main
+from lbx.running.workers.worker import main
 main()
 """
 """Signals that reach every process of a job are the parent's to answer, from a worker's first moment on."""
@@ -153,7 +153,7 @@ class WorkerPool:
     def ask(
         self, jobs: Iterator[Job], computed: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Deal jobs out and yield answers as they come (``lbx.engine.runner.Ask``).
+        """Deal jobs out and yield answers as they come (``lbx.running.runner.Ask``).
 
         Raises:
             LbxError: what a worker cannot go on after, such as a model server that is gone.

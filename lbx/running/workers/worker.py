@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lbx.engine.answering import answer_job
-from lbx.engine.jobs import Job, PendingSample
-from lbx.engine.work import Prepare, Work
-from lbx.errors import LbxError
+from lbx.base.errors import LbxError
+from lbx.planning.jobs import Job, PendingSample
+from lbx.planning.work import Prepare, Work
+from lbx.running.answering import answer_job
 from lbx.store import GenerationRow, RunRow
 
 TOLD_EVERY_S = 0.5

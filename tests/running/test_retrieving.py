@@ -12,15 +12,15 @@ import pytest
 from engine_parts import longbench_bundle, longbench_row, make_work, run, scripted, v2_bundle, v2_row
 
 from lbx.backends.embedding import EmbedderInfo
+from lbx.base.errors import BackendError, BundleError, UsageError
+from lbx.base.layout import HUB, Bundle, repo_folder
+from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import BENCHMARKS, LongBenchV2
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.longbench import LongBench
-from lbx.engine.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
-from lbx.engine.selection import EVERYTHING
-from lbx.engine.settings import RunSettings
-from lbx.errors import BackendError, BundleError, UsageError
-from lbx.layout import HUB, Bundle, repo_folder
-from lbx.records import Chunk, Sample, Task
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.planning.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
+from lbx.planning.selection import EVERYTHING
+from lbx.planning.settings import RunSettings
 from lbx.retrieval import ChunkTokenizer, RetrievalRules
 from lbx.store import Store
 from lbx.store.caches import retrieved

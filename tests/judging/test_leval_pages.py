@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lbx.errors import UsageError
-from lbx.people.leval_files import SEPARATOR, fields, means, official_files, page_of, rated_page, read
+from lbx.base.errors import UsageError
+from lbx.benchmarks.leval.files import SEPARATOR, fields, means, official_files, page_of, rated_page, read
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 """Written by web_human_eval.py (cd34b05) under Flask 2.2, of eleven documents of our own words, three scores odd."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 
-from lbx.errors import UsageError
-from lbx.people.leval_export import export_ratings
-from lbx.people.leval_files import read
-from lbx.people.leval_ratings import import_ratings
+from lbx.base.errors import UsageError
+from lbx.benchmarks.leval.export import export_ratings
+from lbx.benchmarks.leval.files import read
+from lbx.benchmarks.leval.ratings import import_ratings
 from lbx.store import Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow

@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rated_file import answers_file, book_of, rate_all, set_of
 
+from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.adding_up import add_up
-from lbx.errors import StoreError, UsageError
-from lbx.people.book import Book, Said
-from lbx.people.collecting import collect
-from lbx.people.journal import Journal, journal_of, read_journal
-from lbx.people.sets import PAIR, RatingSet
+from lbx.judging.people.book import Book, Said
+from lbx.judging.people.collecting import collect
+from lbx.judging.people.journal import Journal, journal_of, read_journal
+from lbx.judging.people.sets import PAIR, RatingSet
+from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingRow
@@ -358,8 +358,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from rated_file import book_of
-from lbx.people.book import Said
-from lbx.people.journal import Journal, journal_of
+from lbx.judging.people.book import Said
+from lbx.judging.people.journal import Journal, journal_of
 path = Path(sys.argv[1])
 with Journal(journal_of(path)) as journal:
     book = book_of(path, journal)

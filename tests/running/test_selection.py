@@ -12,11 +12,11 @@ from engine_parts import longbench_bundle, longbench_row
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.selection import EVERYTHING, SampleChoice, Selection, select_samples
-from lbx.errors import UsageError
-from lbx.layout import Bundle
-from lbx.records import Sample, Task
+from lbx.planning.selection import EVERYTHING, SampleChoice, Selection, select_samples
 
 BUNDLE: Any = SimpleNamespace()
 

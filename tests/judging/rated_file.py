@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.people.book import Book, Said
-from lbx.people.choosing import rating_set
-from lbx.people.journal import Journal, journal_of
-from lbx.people.sets import SCORE, RatingSet
-from lbx.records import Sample
+from lbx.base.records import Sample
+from lbx.judging.people.book import Book, Said
+from lbx.judging.people.choosing import rating_set
+from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.people.sets import SCORE, RatingSet
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.ratings import ratings_of
 

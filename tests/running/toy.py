@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lbx.backends.decoding import Decoding
 from lbx.backends.scripted import ByteTokenizer
-from lbx.backends.sequence_memory import NO_LIMIT, Extend, MemoryTraits
-from lbx.errors import BackendError
-from lbx.records import Completion, Request
+from lbx.base.errors import BackendError
+from lbx.base.records import Completion, Request
+from lbx.inference.decoding import Decoding
+from lbx.inference.sequence_memory import NO_LIMIT, Extend, MemoryTraits
 
 VOCABULARY = 258
 EOS = 257

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from lbx.engine.work import Work
-from lbx.errors import UsageError
+from lbx.base.errors import UsageError
+from lbx.planning.work import Work
 
 
 def names_of(works: Sequence[Work]) -> list[str]:

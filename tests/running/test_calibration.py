@@ -11,12 +11,12 @@ import pytest
 from engine_parts import scripted
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
-from lbx.backends.base import BackendInfo
-from lbx.backends.sequence_memory import NOTHING_FOLLOWS, Extend
-from lbx.engine.planning import calibration
-from lbx.engine.planning.calibration import calibrate, room_of
-from lbx.engine.planning.run_plan import RunPlan, TaskPlan
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
+from lbx.inference.model import BackendInfo
+from lbx.inference.sequence_memory import NOTHING_FOLLOWS, Extend
+from lbx.planning import calibration
+from lbx.planning.calibration import calibrate, room_of
+from lbx.planning.run_plan import RunPlan, TaskPlan
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
 CHUNK = 32

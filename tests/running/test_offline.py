@@ -9,7 +9,7 @@ import pytest
 
 TRY = """
 import socket, sys
-from lbx.engine.offline import block_network
+from lbx.running.offline import block_network
 print(block_network())
 for attempt in (
     lambda: socket.create_connection(("127.0.0.1", 9), timeout=1),
@@ -30,7 +30,7 @@ print(right.recv(2).decode())
 
 ALLOWED = """
 import socket, sys, threading
-from lbx.engine.offline import block_network
+from lbx.running.offline import block_network
 server, other = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
 port, closed = server.getsockname()[1], other.getsockname()[1]
 print(block_network((sys.argv[1], port)))
@@ -64,7 +64,7 @@ def test_one_model_server_may_be_reached_and_nothing_else(host: str) -> None:
 
 
 def test_a_server_without_an_address_is_named() -> None:
-    code = "from lbx.engine.offline import block_network; block_network(('no-such-host.invalid', 80))"
+    code = "from lbx.running.offline import block_network; block_network(('no-such-host.invalid', 80))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "The model server's name no-such-host.invalid has no address" in done.stderr
 

@@ -18,20 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import kills
 
+from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import SampleKey, Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.jobs import Job, JobSize, make_jobs
-from lbx.engine.selection import EVERYTHING
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Agenda
-from lbx.engine.workers import devices
-from lbx.engine.workers.devices import share_out
-from lbx.engine.workers.pool import WorkerPool
-from lbx.errors import BackendError, InterruptedByUserError, LbxError, UsageError
-from lbx.layout import Bundle
-from lbx.records import SampleKey, Task
-from lbx.runs.preparing import prepare_worker
-from lbx.runs.resolved import ResolvedRun
-from lbx.runs.spec import RunSpec
+from lbx.planning.jobs import Job, JobSize, make_jobs
+from lbx.planning.selection import EVERYTHING
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Agenda
+from lbx.running.preparing import prepare_worker
+from lbx.running.resolved import ResolvedRun
+from lbx.running.spec import RunSpec
+from lbx.running.workers import devices
+from lbx.running.workers.devices import share_out
+from lbx.running.workers.pool import WorkerPool
 
 QUESTIONS = 120
 TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)

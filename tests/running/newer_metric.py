@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from lbx.benchmarks.longbench import LongBench
-from lbx.records import Sample, Score
+from lbx.base.records import Sample, Score
+from lbx.benchmarks.longbench.benchmark import LongBench
 
 
 class Newer(LongBench):

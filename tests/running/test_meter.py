@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.engine.planning.estimate import Estimate
-from lbx.engine.planning.memory_use import MemoryFit
-from lbx.engine.planning.meter import RunMeter
-from lbx.engine.planning.outlook import Outlook
-from lbx.engine.planning.run_plan import TaskPlan
+from lbx.planning.estimate import Estimate
+from lbx.planning.memory_use import MemoryFit
+from lbx.planning.meter import RunMeter
+from lbx.planning.outlook import Outlook
+from lbx.planning.run_plan import TaskPlan
 from lbx.store import GenerationRow
 
 FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)

@@ -21,16 +21,16 @@ from engine_parts import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.layout import Bundle
+from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.jobs import JobSize
-from lbx.engine.planning.run_plan import TaskPlan, make_plan
-from lbx.engine.prefix import pack, plan_prefixes
-from lbx.engine.retrieving import Finder, Retrieval, StoredChunks, find_all
-from lbx.engine.selection import EVERYTHING
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Work
-from lbx.layout import Bundle
-from lbx.records import SampleKey
+from lbx.inference.prefix import pack, plan_prefixes
+from lbx.planning.jobs import JobSize
+from lbx.planning.retrieving import Finder, Retrieval, StoredChunks, find_all
+from lbx.planning.run_plan import TaskPlan, make_plan
+from lbx.planning.selection import EVERYTHING
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Work
 from lbx.store import Store
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"

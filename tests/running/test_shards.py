@@ -12,10 +12,14 @@ from engine_parts import v2_bundle, v2_row
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.errors import UsageError
+from lbx.base.records import Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.planning.estimate import Costs, DecodeCapacity
-from lbx.engine.planning.run_plan import Walk
-from lbx.engine.planning.shards import (
+from lbx.planning.estimate import Costs, DecodeCapacity
+from lbx.planning.run_plan import Walk
+from lbx.planning.selection import EVERYTHING, Selection
+from lbx.planning.settings import RunSettings
+from lbx.planning.shards import (
     Document,
     Place,
     ShardPlan,
@@ -26,11 +30,7 @@ from lbx.engine.planning.shards import (
     rule_of_thumb,
     seconds_of,
 )
-from lbx.engine.selection import EVERYTHING, Selection
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Agenda
-from lbx.errors import UsageError
-from lbx.records import Task
+from lbx.planning.work import Agenda
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 

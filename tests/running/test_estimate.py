@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from toy import EOS, TOKENIZER, ToyMemory
 
-from lbx.backends.sequence_memory import Extend
-from lbx.engine.admission import DecodeCapacity
-from lbx.engine.batching import DecodeBatch
-from lbx.engine.planning.estimate import Costs, costs_from, estimate
-from lbx.engine.planning.run_plan import RunPlan, TaskPlan, Walk
-from lbx.engine.prefix import plan_prefixes
-from lbx.records import Request, SampleKey
+from lbx.base.records import Request, SampleKey
+from lbx.inference.admission import DecodeCapacity
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.prefix import plan_prefixes
+from lbx.inference.sequence_memory import Extend
+from lbx.planning.estimate import Costs, costs_from, estimate
+from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import FitSums, History
 
 PRICES = Costs(

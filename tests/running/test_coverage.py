@@ -12,17 +12,17 @@ from engine_parts import Watcher, longbench_bundle, longbench_row, run_row, scri
 from engine_parts import make_work as work_of
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.leval_prompts import CONFIG, SCRIPT
-from lbx.engine.executors import LocalExecutor
-from lbx.engine.runner import Outcome, Runner
-from lbx.engine.scoring import Rescoring, rescore
-from lbx.engine.selection import EVERYTHING, Selection
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Prepared, Work
+from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
+from lbx.planning.selection import EVERYTHING, Selection
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Prepared, Work
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
+from lbx.running.executors import LocalExecutor
+from lbx.running.runner import Outcome, Runner
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import Store
 
 SAMPLES = 4

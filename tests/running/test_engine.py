@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.engine.settings import RunSettings
-from lbx.errors import UsageError
-from lbx.records import Prompt, Sampling, Truncation
+from lbx.base.errors import UsageError
+from lbx.base.records import Prompt, Sampling, Truncation
+from lbx.planning.settings import RunSettings
 
 
 def test_settings_refuse_nonsense() -> None:

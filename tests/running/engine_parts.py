@@ -12,16 +12,16 @@ from typing import Any
 
 from lbx.backends.cards import ModelCard, read_card
 from lbx.backends.scripted import ScriptedBackend, load
+from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.records import Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.longbench_pro import TASKS as PRO_TASKS
-from lbx.benchmarks.longbench_pro_groups import CATEGORIES
-from lbx.engine.executors import LocalExecutor
-from lbx.engine.runner import Outcome, Runner, closing
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Prepared, Work
-from lbx.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
-from lbx.prompts import ChatTemplate, Prompter
-from lbx.records import Task
+from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Prepared, Work
+from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.running.executors import LocalExecutor
+from lbx.running.runner import Outcome, Runner, closing
 from lbx.store import GenerationRow, RunRow, Store
 
 COMMIT = "0" * 40

@@ -14,15 +14,15 @@ from engine_parts import make_work, pro_bundle, pro_row, run, scripted
 
 from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
 from lbx.backends.weights import resolve_embedder
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.records import Compared
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.longbench_pro import NO_MODEL, LongBenchPro
-from lbx.engine.scoring import Rescoring, catch_up, rescore
-from lbx.engine.settings import RunSettings
-from lbx.engine.similarity import Similarities, identity
-from lbx.errors import BackendError, UsageError
-from lbx.records import Compared
-from lbx.runs.listening import Listener
-from lbx.runs.scoring import Embedding, score_with
+from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
+from lbx.planning.settings import RunSettings
+from lbx.running.listening import Listener
+from lbx.running.scoring import Embedding, score_with
+from lbx.scoring.scoring import Rescoring, catch_up, rescore
+from lbx.scoring.similarity import Similarities, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from lbx.backends.scripted import ByteTokenizer
-from lbx.benchmarks.judging import Rubric
-from lbx.engine.judging import Answered, Found, Question, Wanted, make_rounds, protocol
-from lbx.engine.kinship import Judged, same_family, tokenizer_sha256
-from lbx.errors import UsageError
-from lbx.records import Sample
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample
+from lbx.benchmarks.judge.judging import Rubric
+from lbx.judging.rounds import Answered, Found, Question, Wanted, make_rounds, protocol
+from lbx.judging.same_family import Judged, same_family, tokenizer_sha256
 from lbx.store import RunRow
 
 PAIRS = Rubric("ours", "pair", "", "{question} {a} {b}", (("A", "first"), ("B", "second")))

@@ -26,16 +26,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lbx.backends.scripted import EOS
+from lbx.base.layout import Bundle
+from lbx.base.records import Prompt, Request, Sample, SampleKey, Truncation
 from lbx.benchmarks import LongBenchV2
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.longbench import LongBench
-from lbx.benchmarks.longbench_pro import LongBenchPro
-from lbx.engine.answering import answer_job, reference_cut
-from lbx.engine.jobs import PendingSample
-from lbx.engine.settings import RunSettings
-from lbx.engine.work import Work
-from lbx.layout import Bundle
-from lbx.records import Prompt, Request, Sample, SampleKey, Truncation
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
+from lbx.planning.jobs import PendingSample
+from lbx.planning.settings import RunSettings
+from lbx.planning.work import Work
+from lbx.running.answering import answer_job, reference_cut
 from lbx.store import GenerationRow, Store
 
 V2 = LongBenchV2()

@@ -27,19 +27,19 @@ from engine_parts import (
 from newer_metric import Blind, Longer, Newer, NewerBlind
 
 from lbx.backends.options import thread_count
+from lbx.base.errors import StoreError
+from lbx.base.processes import cores
+from lbx.base.records import ScoredSample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base import Benchmark
-from lbx.benchmarks.longbench import LongBench
-from lbx.benchmarks.longbench_pro import LongBenchPro
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.bundle.parallel import Tally
-from lbx.engine.scoring import Rescoring, add_up, catch_up, rescore
-from lbx.engine.scoring_pool import FEWEST, ScoringInput, ScoringPool
-from lbx.engine.settings import RunSettings
-from lbx.engine.workers.devices import share_out
-from lbx.errors import StoreError
-from lbx.processes import cores
-from lbx.records import ScoredSample
+from lbx.planning.settings import RunSettings
 from lbx.report.reports import read
+from lbx.running.workers.devices import share_out
+from lbx.scoring.scoring import Rescoring, add_up, catch_up, rescore
+from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample
 
@@ -296,7 +296,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from newer_metric import Slow
-from lbx.engine.scoring import Rescoring, rescore
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import Store
 def progress(done, total):
     print(done, total, flush=True)
@@ -355,8 +355,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from lbx.benchmarks import BENCHMARKS
-from lbx.engine.offline import block_network
-from lbx.engine.scoring import Rescoring, rescore
+from lbx.running.offline import block_network
+from lbx.scoring.scoring import Rescoring, rescore
 from lbx.store import Store
 block_network()
 print("begins", flush=True)

@@ -243,8 +243,9 @@ def test_the_trees_are_the_tree() -> None:
     there |= {"Containerfile", "Justfile", "bundle/", "models/", "docs/", "tests/", "bench/", ".ci/"}
     assert rooms == there
     shared = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## The rooms")[1].split("```")[1]
-    modules = {path.name for path in (ROOT / "lbx").glob("*.py") if path.name != "__init__.py"}
-    assert set(re.findall(r"^(\w+\.py)  ", shared, re.MULTILINE)) == modules
+    modules = {f"base/{path.name}" for path in (ROOT / "lbx/base").glob("*.py") if path.name != "__init__.py"}
+    assert set(re.findall(r"^(base/\w+\.py)  ", shared, re.MULTILINE)) == modules
+    assert [path.name for path in (ROOT / "lbx").glob("*.py")] == ["__init__.py"]
 
 
 def test_the_two_commands_are_short_and_the_first() -> None:

@@ -1,6 +1,6 @@
 """The narrow seam between lbx and whatever runs a model.
 
-A backend offers a tokenizer (see ``prompting.prompts.Tokenizer``: encode, decode, the chat template's text) and a memory
+A backend offers a tokenizer (``prompting.prompts.Tokenizer``: encode, decode, the chat template's text) and a memory
 that ``inference.batching`` computes in, or answers. It never sees a benchmark: ``Request.key`` is opaque to it.
 """
 

@@ -38,7 +38,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.stats.get(outcome, ()):
             place = Path(report.nodeid.split("::")[0])
             if place.parent.name == "attacks":
-                said = dict(report.user_properties).get(_PROPERTY, "survived")
+                said = dict(getattr(report, "user_properties", ())).get(_PROPERTY, "survived")
                 word = str(said) if outcome == "passed" else "got through"
                 counts.setdefault(place.stem.removeprefix("test_"), Counter())[word] += 1
     if not counts:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from profiles import files
 from results_parts import changed, lbx, refused, results_file
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, rate_all
 
 from lbx.benchmarks.leval.ratings import PAGE_ROW

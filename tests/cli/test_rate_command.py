@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from command_line import Lbx, fails
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "people"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, rate_all
 
 from lbx.judging.people.journal import journal_of

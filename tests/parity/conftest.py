@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-for room in ("backends", "engine"):  # tiny, engine_parts
+for room in ("backends", "running"):  # tiny, engine_parts
     sys.path.insert(0, str(Path(__file__).parents[1] / room))
 
 

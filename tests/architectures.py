@@ -27,9 +27,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tiny_families.answers import NEAR_TIE, NEW_TOKENS, Said, prompts
-from tiny_families.configs import FAMILIES, WINDOW
+from tiny_families.configs import FAMILIES
+from tiny_families.excluded import EXCLUDED
 from tiny_families.known import NOT_LOADED, NOTES, OTHER_LOGITS
 from tiny_families.rows import Row, all_said, rows
+from tiny_families.shrinking import WINDOW
 from tiny_families.twin import CONVERTER, SAME
 
 from bench.figures import table
@@ -155,7 +157,7 @@ def summary(found: Sequence[Row]) -> list[str]:
     close = [row for row in twins if row.twin and row.twin.good]
     hows = [row.found.how for row in sharing]
     return [
-        f"{len(loaded)} of {len(found)} families load; {sum(row.found.good for row in loaded)} of them answer as "
+        f"{len(loaded)} of {len(found)} families load, {sum(row.found.good for row in loaded)} of them answer as "
         f"`generate` does, with {ties} near ties (logits within {NEAR_TIE:g} of their range).",
         f"{len(sharing)} share what prompts have in common, {sum('states' in how for how in hows)} of them with copies "
         f"of recurrent states, {sum('copies' in how for how in hows)} by copies of whole sequences; they compute at "
@@ -164,6 +166,12 @@ def summary(found: Sequence[Row]) -> list[str]:
         f"{len(twins)} run on llama.cpp from the converter's file, {len(close)} of them with the same logits (within "
         f"{SAME:g} of their range); {sum(row.twin.together is not None for row in twins if row.twin)} share there.",
     ]
+
+
+def left_out() -> dict[str, str]:
+    """The kinds that the table has no row for, by the reason."""
+    reasons = dict.fromkeys(EXCLUDED.values())
+    return {reason: ", ".join(name for name in EXCLUDED if EXCLUDED[name] == reason) for reason in reasons}
 
 
 def page(found: Sequence[Row]) -> str:
@@ -190,6 +198,10 @@ def page(found: Sequence[Row]) -> str:
             *rows_of,
             "",
             *(f"- {line}" for line in NOTES),
+            "",
+            "Left out, though transformers lists them among its text decoders:",
+            "",
+            *(f"- {reason}: {names}." for reason, names in left_out().items()),
             "",
         ]
     )

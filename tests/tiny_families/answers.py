@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tiny_families.configs import WINDOW
+from tiny_families.shrinking import WINDOW
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Completion, Request, SampleKey
@@ -36,7 +36,7 @@ class Said(NamedTuple):
 
     @property
     def good(self) -> bool:
-        return self.equal or (self.gap is not None and self.gap <= NEAR_TIE)
+        return self.equal or (self.gap is not None and abs(self.gap) <= NEAR_TIE)
 
 
 MOST_COMPUTED = 1.02

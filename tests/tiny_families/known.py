@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+_NO_TIMM = "transformers builds its eyes by timm, which is not installed"
+
 NOT_LOADED = {
-    "minimax": "it insists on a cache of its own kind (MiniMaxCache), which lbx does not make",
+    "blt": "transformers' own generate fails: its configuration has no num_hidden_layers, which a cache asks for",
+    "cpmant": "transformers puts the prompt that it was trained with before every piece, so that only single tokens "
+    "can follow others",
+    "emu3": "transformers' class for text alone finds none of the weights of its checkpoints, which also see",
+    "fast_vlm": _NO_TIMM,
+    "gemma3n, with eyes": _NO_TIMM,
+    "kosmos-2.5": "left alone, it begins its positions at two; told them by lbx, it computes otherwise",
+    "openai-gpt": "transformers keeps no memory for it: each token would be computed with all before it",
+    "paligemma": "a prompt's tokens see those behind them, and no piece can be computed before the next is there",
+    "perception_lm": _NO_TIMM,
+    "reformer": "it keeps its memory by a name of its own (past_buckets_states)",
+    "xlnet": "it keeps its memory by a name of its own (mems), and writes by permutations",
 }
 """Families that lbx refuses, with the reason."""
 
@@ -13,7 +26,10 @@ OTHER_LOGITS = {
     "gpt_oss": "llama.cpp rounds the bounds of YaRN's ramp, which this model's file forbids (truncate = false: "
     "with true the logits are the same)",
     "llama4": "llama.cpp takes chunks of 8,192 tokens, whatever the file says (with those the logits are the same)",
-    "exaone4": "llama.cpp has windows, and layers without positions, only in the model of 64 layers",
+    **dict.fromkeys(
+        ("exaone4", "exaone4_5"),
+        "llama.cpp has windows, and layers without positions, only in the model of 64 layers",
+    ),
     "bamba": "llama.cpp rotates whole heads, the model half of each (with whole ones the logits are the same)",
 }
 """Families that llama.cpp computes otherwise, with the reason."""
@@ -22,4 +38,7 @@ NOTES = (
     "The converter reads configurations through transformers 5: a KeyError names a key that checkpoints on the hub "
     "have and transformers no longer keeps.",
     "What llama.cpp or the converter cannot do is in their own words.",
+    "Where an index chooses what is attended to, it has 16 heads. With 4 the scores of many tokens are zero by every "
+    "head, and torch chooses among equals by the length of the row: transformers itself then computes otherwise in "
+    "pieces than at once, and no longer where ties are broken by place (tests/backends/test_architectures.py).",
 )

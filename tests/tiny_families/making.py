@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny_families.configs import VOCABULARY, Family
+from tiny_families.configs import Family
+from tiny_families.shrinking import VOCABULARY, tiny
 
 _SEED = 11
 _NOISE = 0.05
@@ -21,12 +22,9 @@ def make(family: Family, folder: Path, tokenizer: Any) -> Path:
         Exception: transformers does not know the family, or cannot make it so small; the message is its own.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    config = AutoConfig.for_model(family.model_type, **family.keywords())
     torch.manual_seed(_SEED)
-    kind = AutoModelForImageTextToText if family.seeing else AutoModelForCausalLM
-    model = kind.from_config(config, dtype=torch.float32)
+    model = new_model(family)
     with torch.no_grad():
         for name, numbers in [*model.named_parameters(), *model.named_buffers()]:
             if numbers.ndim == 1 and numbers.is_floating_point() and "inv_freq" not in name:
@@ -39,3 +37,14 @@ def make(family: Family, folder: Path, tokenizer: Any) -> Path:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | family.hub, indent=2), "utf-8")
     return folder
+
+
+def new_model(family: Family) -> Any:
+    """Random, of the class that checkpoints of this kind are saved from: with eyes where it has them."""
+    import torch
+    import transformers
+
+    config = tiny(family.model_type, family.options)
+    sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+    return kind.from_config(config, dtype=torch.float32)

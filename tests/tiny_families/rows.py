@@ -43,18 +43,29 @@ class Apart:
         self._pool: ProcessPoolExecutor | None = None
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Raises what the function raised, or RuntimeError where the process died."""
+        """Raises RuntimeError with what the function raised, or where the process died."""
         context = multiprocessing.get_context("spawn")
         self._pool = self._pool or ProcessPoolExecutor(1, mp_context=context, initializer=_quiet)
         try:
-            return self._pool.submit(function, *arguments).result()
+            value, reason = self._pool.submit(_tried, function, *arguments).result()
         except BrokenProcessPool:
             self._pool = None
             raise RuntimeError("it ends the process (an assertion of its own)") from None
+        if reason is not None:
+            raise RuntimeError(reason)
+        return value
 
     def close(self) -> None:
         if self._pool:
             self._pool.shutdown()
+
+
+def _tried(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
+    """What it returns, or why it raised: not every exception can be carried from one process to another."""
+    try:
+        return function(*arguments), None
+    except Exception as exc:  # whatever transformers raises is what the table says of it
+        return None, _said(exc)
 
 
 def _quiet() -> None:
@@ -98,16 +109,16 @@ def make_one(name: str, folder: Path) -> None:
 def _reason(apart: Apart, function: Callable[..., Any], *arguments: Any) -> str | None:
     try:
         apart(function, *arguments)
-    except Exception as exc:  # whatever transformers raises is what the table says of it
-        return _said(exc)
+    except RuntimeError as exc:
+        return str(exc)
     return None
 
 
 def _look(apart: Apart, row: Row, folder: Path) -> None:
     try:
         row.found = apart(look, folder)
-    except Exception as exc:
-        row.found = Found(refused=_said(exc).replace(f"{folder.name}-hf", "the model"))
+    except RuntimeError as exc:
+        row.found = Found(refused=str(exc).replace(f"{folder.name}-hf", "the model"))
 
 
 def _hold(apart: Apart, row: Row, folder: Path, refused: dict[Path, str | None]) -> None:
@@ -121,15 +132,15 @@ def _hold(apart: Apart, row: Row, folder: Path, refused: dict[Path, str | None])
         return
     try:
         row.twin = apart(twin.compare, folder)
-    except Exception as exc:
-        said = re.sub(r"^llama.cpp cannot load .*?(error loading model: )+", "", _said(exc))
+    except RuntimeError as exc:
+        said = re.sub(r"^llama.cpp cannot load .*?(error loading model: )+", "", str(exc))
         row.untwinned = "llama.cpp: " + said.partition("; llama_model_load")[0]
 
 
 def _said(exc: BaseException) -> str:
-    """The first line of what an exception says, without what lbx advises."""
-    cause = getattr(exc, "cause", None) or str(exc) or type(exc).__name__
-    return str(cause).splitlines()[0]
+    """The first line of what an exception says, without what lbx advises; the next one, too, where it leads to that."""
+    lines = [line.strip() for line in str(getattr(exc, "cause", None) or exc).splitlines() if line.strip()]
+    return " ".join(lines[: 1 + lines[0].endswith(":")]) if lines else type(exc).__name__
 
 
 def all_said(row: Row) -> list[Said]:

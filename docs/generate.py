@@ -232,8 +232,23 @@ def command_table(name: str) -> str:
     )
 
 
+def architectures() -> str:
+    """What the table of architectures adds up to."""
+    lines = (ROOT / "docs" / "architectures.md").read_text("utf-8").splitlines()
+    of_all, sharing = (line for line in lines if " families load, " in line or " share what prompts " in line)
+    loaded, families, alike = re.findall(r"\d+", of_all)[:3]
+    shared = re.findall(r"\d+", sharing)[0]
+    return textwrap.fill(
+        f"Of the {families} families of models that transformers has for text, {loaded} load, {alike} answer as its "
+        f"own `generate` does, and {shared} compute once what prompts have in common: "
+        "[Architectures](architectures.md) (`just architectures`) says how each does, and why the others do not.",
+        120,
+    )
+
+
 REGIONS: dict[str, Callable[[], str]] = {
     "schema": schema,
+    "architectures": architectures,
     **{f"options-{name}": lambda name=name: command_table(name) for name in ("run", "rate")},  # type: ignore[misc]
     **{f"options-{name}": lambda cls=cls: option_table(cls) for name, cls in {**OPTIONS, **EMBEDDING_OPTIONS}.items()},  # type: ignore[misc]
     "keys-weights": lambda: key_table(Weights),

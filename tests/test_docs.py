@@ -72,6 +72,14 @@ def test_what_is_generated_is_current() -> None:
     assert not stale, f"run `just docs`: {stale} are not what the code says"
 
 
+def test_only_the_table_of_architectures_counts_families() -> None:
+    counted = re.compile(r"\d+ (?:of \d+ )?(?:families|architectures|kinds of models)")
+    said = script("generate").architectures()
+    pages = [page for page in DOCUMENTS if page.name != "architectures.md"]
+    wrong = [page.name for page in pages if counted.search(page.read_text("utf-8").replace(said, ""))]
+    assert not wrong, f"{wrong}: write a region `generated: architectures` instead"
+
+
 def test_every_column_is_described_and_nothing_else(tmp_path: Path) -> None:
     described = tomllib.loads((ROOT / "docs" / "schema.toml").read_text("utf-8"))
     with Store(tmp_path / "results.duckdb") as store:

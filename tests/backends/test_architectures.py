@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
-from tiny_families.answers import card_of, hf_card, look, prompts
-from tiny_families.configs import COMMON, FAMILIES, WINDOW
+import torch
+from tiny import make_tokenizer
+from tiny_families.answers import CHUNK, card_of, hf_card, look, plain_model, prompts
+from tiny_families.configs import FAMILIES, Family, decoders
+from tiny_families.excluded import EXCLUDED
+from tiny_families.known import NOT_LOADED
 from tiny_families.making import make
+from tiny_families.shrinking import COMMON, WINDOW
 
 from lbx.backends import load, resolve_model
+from lbx.backends.hf.cache import make_cache
+from lbx.backends.hf.files import refuse_unsound
+from lbx.backends.hf.single import Forward
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
@@ -37,7 +46,25 @@ CHOSEN = {  # family: the attention that transformers has for it, and how it sha
     "glm_moe_dsa": ("sdpa", COPIES),  # an index of what to attend to
     "longrope": ("sdpa", COPIES),
     "dynamic rope": ("sdpa", "depends on the length"),  # factors that outlive a prompt
+    "hunyuan_vl": ("sdpa", "yes"),  # factors that files call dynamic, and are not
+    "gemma4, with eyes": ("sdpa", "yes"),  # heads of two sizes; a vocabulary for each layer
+    "minimax": ("sdpa", COPIES),  # a cache of its own, and forgets between pieces of several tokens
+    "xlstm": ("eager", COPIES),  # a cache of its own that is of no kind of transformers'
+    "rwkv": ("eager", COPIES),  # a memory by a name of its own
+    "recurrent_gemma": ("sdpa", "copied logits differ"),  # states in its layers, for one sequence at a time
+    "unlimited_ocr": ("sdpa", "copied logits differ"),  # windows for what it writes, not for what it reads
 }
+REFUSED = {
+    "paligemma": "is computed otherwise in parts",  # a prompt's tokens see those behind them
+    "kosmos-2.5": "is computed otherwise in parts",  # positions that begin elsewhere
+    "xlnet": "forgets what it has read",
+    "cpmant": "cannot be computed token by token",
+}
+EXPERTS = 4
+SLOWEST = "glm5_next"
+OTHERS = [name for name in FAMILIES if name not in CHOSEN and name not in NOT_LOADED]
+LONG = [pytest.mark.long("as of every fifth family, which CI asks; `just architectures` asks all, llama.cpp too")]
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +81,6 @@ def quiet():
 @pytest.fixture
 def made(tmp_path):
     def of(name: str):
-        from tiny import make_tokenizer
-
         return make(FAMILIES[name], tmp_path / "model", make_tokenizer())
 
     return of
@@ -76,6 +101,101 @@ def test_it_loads_and_answers_as_generate_does(name, made):
         assert (found.how, len(found.among)) == (sharing, 4)
     else:
         assert sharing in found.single
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=LONG if at % 5 or name == SLOWEST else []) for at, name in enumerate(OTHERS)],
+)
+def test_the_other_families_answer_as_generate_does(name, made):
+    found = look(made(name))
+    assert found.good, found
+    assert found.how
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_answer_otherwise_than_generate_is_refused(name, made):
+    with pytest.raises(BackendError, match=REFUSED[name]):
+        load(hf_card(made(name)))
+
+
+def test_an_encoder_is_refused(tmp_path):
+    """Its class is one for causal models, and without is_decoder each token sees those behind it."""
+    folder = make(Family("bert"), tmp_path / "model", make_tokenizer())
+    with pytest.raises(BackendError, match="is computed otherwise in parts") as caught:
+        load(hf_card(folder))
+    assert "an encoder" in caught.value.fix
+
+
+def test_every_text_decoder_of_transformers_is_in_the_table_or_left_out_with_a_reason():
+    """One that transformers gains is a family of its own at once, and lacks a row until the table is written anew."""
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text("utf-8").splitlines() if "| " in line]
+    assert rows[2:] == list(FAMILIES), "just architectures --write docs/architectures.md"
+    kinds = {family.model_type for family in FAMILIES.values()}
+    assert kinds | EXCLUDED.keys() >= decoders().keys()
+    assert not kinds & EXCLUDED.keys()
+    assert decoders().keys() >= EXCLUDED.keys()
+
+
+def test_the_table_explains_each_family_that_does_not_load():
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if "| does not load: " in line]
+    assert {line.split(" | ")[0].removeprefix("| ") for line in lines} == set(NOT_LOADED)
+    assert all(NOT_LOADED[line.split(" | ")[0].removeprefix("| ")] in line for line in lines)
+
+
+def test_most_families_share_what_prompts_have_in_common():
+    sharing = [line for line in PAGE.read_text("utf-8").splitlines() if " | yes" in line]
+    assert len(sharing) >= 0.95 * (len(FAMILIES) - len(NOT_LOADED))
+
+
+def test_no_kind_s_own_numbers_are_taken_for_damage(tmp_path):
+    """As a vocabulary for each layer, which Gemma 3n and 4 have, was taken for so many layers."""
+    from transformers import CONFIG_MAPPING
+
+    for kind in sorted({family.model_type for family in FAMILIES.values()}):
+        config = CONFIG_MAPPING[kind]()
+        (tmp_path / "config.json").write_text(config.to_json_string(use_diff=False), "utf-8")
+        refuse_unsound(tmp_path)
+
+
+@pytest.mark.parametrize(("heads", "ties"), [(4, True), (16, False)])
+def test_an_index_of_few_heads_differs_from_generate_by_ties_alone(heads, ties, tmp_path, monkeypatch):
+    """Whether in pieces as at once: no, as torch breaks ties; yes, once they are broken by place."""
+    folder = make(Family("deepseek_v32", {"index_n_heads": heads}), tmp_path / "model", make_tokenizer())
+    model, ids = plain_model(folder), list(prompts()[0])
+    chosen, nudge = [], 0.0
+    topk = torch.Tensor.topk
+
+    def watched(scores, k, **more):
+        if scores.shape[-1] > EXPERTS:
+            places = torch.arange(scores.shape[-1])
+            scores = scores + nudge * places
+            picked = topk(scores, k, **more)
+            chosen.append([(row, set(place.tolist())) for row, place in zip(scores[0], picked.indices[0], strict=True)])
+            return picked
+        return topk(scores, k, **more)
+
+    def in_pieces(size):
+        chosen.clear()
+        cache, forward = make_cache(model.config), Forward(model)
+        for at in range(0, len(ids), size):
+            logits = forward(ids[at : at + size], cache, at)
+        calls = [call for layer in (0, 1) for call in chosen[layer::2]]
+        return logits[0, -1], [row for call in calls for row in call][: len(ids)]
+
+    monkeypatch.setattr(torch.Tensor, "topk", watched)
+    (whole, at_once), (parts, piece_by_piece) = in_pieces(len(ids)), in_pieces(CHUNK)
+    differing = [
+        (row[place].item(), other[place].item() if place < len(other) else 0.0)
+        for (row, first), (other, second) in zip(at_once, piece_by_piece, strict=True)
+        for place in first ^ second
+        if row[place] > -1e30  # not of a later token
+    ]
+    assert bool(differing) == ties
+    assert all(scores == (0.0, 0.0) for scores in differing)
+    nudge = 1e-5
+    (whole, _), (parts, _) = in_pieces(len(ids)), in_pieces(CHUNK)
+    assert float((whole - parts).abs().max()) < 1e-4 * float(whole.max() - whole.min())
 
 
 def test_a_model_with_eyes_says_how_long_its_context_is(made):
@@ -104,9 +224,17 @@ def test_an_attention_that_the_model_lacks_is_refused_with_what_helps(made):
     assert "Take attention out" in caught.value.fix
 
 
-def test_a_model_that_insists_on_another_cache_is_refused_when_it_is_loaded(made):
-    with pytest.raises(BackendError, match="cannot be computed token by token"):
-        load(hf_card(made("minimax")))
+def test_a_part_that_needs_a_library_is_refused_with_its_name(made, monkeypatch):
+    import transformers
+
+    def lacking(*_, **__):
+        raise ImportError("TimmWrapperModel requires the timm library")
+
+    folder = made("llama")
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "from_pretrained", lacking)
+    with pytest.raises(BackendError, match="requires the timm library") as caught:
+        load(hf_card(folder))
+    assert "Install the library" in caught.value.fix
 
 
 def test_a_model_that_forgets_is_refused(made, monkeypatch):

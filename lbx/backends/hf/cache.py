@@ -8,6 +8,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 _BLOCK = 256
+_OWN_CACHES = ("minimax", "rwkv", "xlstm")
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not typed
@@ -45,8 +46,21 @@ def _with_room(room: torch.Tensor, held: torch.Tensor, new: torch.Tensor) -> tor
     return room
 
 
-def make_cache(config: Any) -> DynamicCache:
+class OwnCache:
+    """What a model makes for itself in its first pass, and hands out: it takes no other.
+
+    Attributes:
+        held: None before that pass.
+    """
+
+    def __init__(self, held: Any = None) -> None:
+        self.held = held
+
+
+def make_cache(config: Any) -> DynamicCache | OwnCache:
     """An empty cache for one sequence of a model of this configuration."""
+    if config.model_type in _OWN_CACHES:
+        return OwnCache()
     cache = DynamicCache(config=config)
     # Sliding windows and recurrent states keep their own kinds of layer.
     cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
+from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_of, first_line, length_dependent, long_from, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
-from lbx.backends.hf.single import Forward, rounding
+from lbx.backends.hf.single import Forward, rounding, small_windows
 from lbx.base.errors import BackendError
 from lbx.inference.sequence_memory import Extend, SequenceMemory
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 _STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2
-_WINDOW = 8
-"""Windows and chunks while a model is tried, so that the tokens of the trial leave them behind."""
 
 
 class Packing(NamedTuple):
@@ -65,13 +63,14 @@ def packing_of(model: Any, *, pieces: bool) -> Packing:
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)
-    return packing._replace(single_reason=_why_not(model, copies, "copied"))
+    with small_windows(model):
+        return packing._replace(single_reason=_why_not(model, copies, "copied"))
 
 
 def _in_one_row(model: Any, pieces: bool) -> Packing:
     """Part by part, unless the card asks for another attention; by a mask where all layers keep every token."""
     reason: str | None = "its card asks for another attention"
-    with _small_windows(model):
+    with small_windows(model):
         try:
             row = _row(model, parts=True, pieces=pieces)
         except ValueError as exc:
@@ -83,20 +82,6 @@ def _in_one_row(model: Any, pieces: bool) -> Packing:
     if all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers):
         reason = _why_not(model, _row(model, parts=False, pieces=pieces), "packed")
     return Packing(reason, False)
-
-
-@contextmanager
-def _small_windows(model: Any) -> Iterator[None]:
-    config = model.config.get_text_config(decoder=True)
-    names = ("sliding_window", "attention_chunk_size")
-    before = {name: size for name in names if isinstance(size := getattr(config, name, None), int) and size > _WINDOW}
-    try:
-        for name in before:
-            setattr(config, name, _WINDOW)
-        yield
-    finally:
-        for name, size in before.items():
-            setattr(config, name, size)
 
 
 def _row(model: Any, *, parts: bool, pieces: bool) -> HfSequences:
@@ -132,6 +117,6 @@ def _difference(model: Any, memory: SequenceMemory) -> float:
 
 def _alone(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
     """The logits after all but the last token, and after the last one."""
-    forward, cache = Forward(model), DynamicCache(config=model.config)
+    forward, cache = Forward(model), make_cache(model.config)
     first, last = forward(tokens[:-1], cache, 0), forward(tokens[-1:], cache, len(tokens) - 1)
     return first[0, -1].float().cpu().numpy(), last[0, -1].float().cpu().numpy()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lbx.backends.hf.cache import GrowingLayer, make_cache
+from lbx.backends.hf.cache import GrowingLayer, OwnCache, make_cache
 from lbx.backends.hf.library import first_line, give_back_memory, length_dependent, long_from
 from lbx.backends.hf.single import Forward, forget_lengths
 from lbx.base.errors import BackendError
@@ -76,7 +76,7 @@ class HfCopies:
         )
         self._by_length = bool(length_dependent(model.config))
         self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
-        self._held: dict[int, tuple[DynamicCache, int]] = {}
+        self._held: dict[int, tuple[DynamicCache | OwnCache, int]] = {}
 
     @property
     def used_cells(self) -> int:
@@ -148,8 +148,10 @@ class HfCopies:
         return found
 
 
-def _copied(cache: DynamicCache) -> DynamicCache:
+def _copied(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
     """A cache that holds the same and can grow in another way."""
+    if isinstance(cache, OwnCache):
+        return OwnCache(copy.deepcopy(cache.held))
     made = copy.copy(cache)
     made.layers = [_copied_layer(layer) for layer in cache.layers]
     return made

@@ -13,7 +13,7 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import read_input
 
 _LIMIT = 64 << 20
-_COUNTED = re.compile(r"layer|head|expert|block|depth")
+_COUNTED = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
 _MOST = 100_000
 """Layers, heads or experts; libraries make a list of so many before they look for the first weight."""
 _LENGTHS = re.compile(r"position_embeddings$|^n_positions$|^n_ctx$|^max_seq_len$|^seq_length$|^sliding_window$")

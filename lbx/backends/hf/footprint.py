@@ -71,10 +71,15 @@ def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
     layers = DynamicCache(config=config).layers
     if not layers or any(type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers):
         return None
-    heads = getattr(text, "num_attention_heads", None)
-    hidden = getattr(text, "hidden_size", None)
-    size = getattr(text, "head_dim", None) or (hidden // heads if isinstance(heads, int) and hidden else None)
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    if not isinstance(kv_heads, int) or not isinstance(size, int):
-        return None
-    return 2 * len(layers) * kv_heads * size * bytes_per_number
+    mixed = getattr(text, "is_heterogeneous", False)  # heads of one size here and of another there
+    numbers = [_numbers_per_token(text.per_layer_config[at] if mixed else text) for at in range(len(layers))]
+    return None if None in numbers else sum(filter(None, numbers)) * bytes_per_number
+
+
+def _numbers_per_token(layer: Any) -> int | None:
+    """Of the keys and values of one layer; None: its configuration does not say."""
+    heads = getattr(layer, "num_attention_heads", None)
+    hidden = getattr(layer, "hidden_size", None)
+    size = getattr(layer, "head_dim", None) or (hidden // heads if isinstance(heads, int) and hidden else None)
+    kv_heads = getattr(layer, "num_key_value_heads", None) or heads
+    return 2 * kv_heads * size if isinstance(kv_heads, int) and isinstance(size, int) else None

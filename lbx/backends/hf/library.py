@@ -144,7 +144,8 @@ def length_dependent(config: Any) -> list[str]:
     """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
     tables = [rope, *rope.values()] if isinstance(rope, dict) else []
-    kinds = {str(table.get("rope_type")) for table in tables if isinstance(table, dict)}
+    # With a fixed alpha the base is stretched once and for all (Hunyuan), though files call it dynamic.
+    kinds = {str(table.get("rope_type")) for table in tables if isinstance(table, dict) and not table.get("alpha")}
     return sorted(kinds & set(_LENGTH_DEPENDENT))
 
 

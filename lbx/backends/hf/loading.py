@@ -176,6 +176,11 @@ def _from_files(
                 f"transformers has no {options.attention} attention for this model: {first_line(exc)}",
                 fix="Take attention out of the model card: lbx then uses what the model has.",
             ) from exc
+        if isinstance(exc, ImportError):
+            raise BackendError(
+                f"The model in {folder} cannot be loaded: {first_line(exc)}",
+                fix="Install the library that it names beside lbx: transformers makes a part of this model with it.",
+            ) from exc
         raise BackendError(
             f"The model in {folder} cannot be loaded: {first_line(exc)}",
             fix="A file may be cut off or missing (for a bundle: lbx verify); a model that needs its own code is not "

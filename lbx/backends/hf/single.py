@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lbx.backends.hf.cache import make_cache
+from lbx.backends.hf.cache import OwnCache, make_cache
 from lbx.backends.hf.library import first_line, input_device, model_tokens
 from lbx.base.errors import BackendError
 
-_CACHES = ("past_key_values", "cache_params")
+_CACHES = ("past_key_values", "cache_params", "state")
 """What models call the argument that takes their memory; by another name it is passed over in silence."""
 
 _KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
 """Kinds of memory that every model of transformers goes on from, by one token or by many."""
 
 _PIECES = (11, 24)
+_WINDOW = 8
+_ELSEWHERE = "A GGUF file of it may run on llama.cpp."
 _ROUNDING, _HALF_ROUNDING = 1e-3, 0.05
 _WRONG = 0.2
 """Parts of the logits' range: what rounding explains, and what it cannot in any number format."""
@@ -52,41 +55,68 @@ class Forward:
         """
         device = input_device(self._model)
         more = {name: value for name, value in more.items() if value is not None}
-        arguments: dict[str, Any] = {self._cache: cache, **({"logits_to_keep": keep} if self._keeps else {}), **more}
+        own = isinstance(cache, OwnCache)
+        arguments: dict[str, Any] = {self._cache: cache.held if own else cache, **more}
+        if self._keeps:
+            arguments["logits_to_keep"] = keep
         if self._positions:  # a model whose first layer is recurrent would ask that one, which keeps no count
             arguments["position_ids"] = positions.to(device)
-        return self._model(input_ids=ids.to(device), use_cache=True, **arguments).logits
+        found = self._model(input_ids=ids.to(device), use_cache=True, **arguments)
+        if own:
+            cache.held = found[self._cache]
+        return found.logits
 
 
 def goes_in_pieces(model: Any, name: str) -> bool:
     """Whether a prompt may be computed in pieces: some recurrent layers forget what came before several new tokens.
 
-    Tried on a few tokens, where the model's memory is of an unusual kind.
+    Tried on a few tokens, beyond its windows, against all at once.
 
     Raises:
         BackendError: it does not even go on by single tokens as if it had computed all at once.
     """
-    if all(type(layer) in _KNOWN for layer in DynamicCache(config=model.config).layers):
-        return True
-    forward, tokens = Forward(model), model_tokens(model, _PIECES[-1] + 1, 5)
+    if not any(cache in inspect.signature(model.forward).parameters for cache in _CACHES):
+        raise BackendError(
+            f"{name} forgets what it has read: it takes its memory by none of the names {', '.join(_CACHES)}.",
+            fix=_ELSEWHERE,
+        )
+    usual = all(type(layer) in _KNOWN for layer in DynamicCache(config=model.config).layers)
+    tokens = model_tokens(model, _PIECES[-1] + 1, 5)
+    first, second, last = tokens[: _PIECES[0]], tokens[_PIECES[0] : _PIECES[1]], tokens[_PIECES[1] :]
     try:
-        whole = _last(forward, model, [tokens])
-        span = float(whole.max() - whole.min())
-        first, second, last = tokens[: _PIECES[0]], tokens[_PIECES[0] : _PIECES[1]], tokens[_PIECES[1] :]
-        by_steps = float((_last(forward, model, [first + second, last]) - whole).abs().max()) / span
-        by_pieces = float((_last(forward, model, [first, second, last]) - whole).abs().max()) / span
+        with small_windows(model):
+            whole = _at_once(model, tokens) if usual else _last(model, [tokens])
+            cuts = ([first, second + last], [first, second, last])
+            by_pieces = max(_distance(_last(model, cut), whole) for cut in cuts)
+            by_steps = by_pieces if usual else _distance(_last(model, [first + second, last]), whole)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
         raise BackendError(
             f"{name} cannot be computed token by token: {first_line(exc)}",
             fix="lbx gives models the cache that transformers makes by default, and this one takes another.",
         ) from exc
-    if not by_steps <= _WRONG:
+    if not by_steps <= (2 * rounding(model) if usual else _WRONG):
         raise BackendError(
-            f"{name} forgets: after {_PIECES[1]} tokens and one more its logits are {by_steps:.2g} of their range off "
-            "those of all at once.",
-            fix="This version of transformers computes the model wrongly; a GGUF file of it may run on llama.cpp.",
+            f"{name} is computed otherwise in parts: after {_PIECES[1]} tokens and one more its logits are "
+            f"{by_steps:.2g} of their range off those of all at once.",
+            fix=f"Its tokens may see those behind them, as an encoder's do, or this version of transformers computes "
+            f"it wrongly. {_ELSEWHERE}",
         )
     return by_pieces <= rounding(model)
+
+
+@contextmanager
+def small_windows(model: Any) -> Iterator[None]:
+    """Windows and chunks so small that the tokens of a trial leave them behind."""
+    config = model.config.get_text_config(decoder=True)
+    names = ("sliding_window", "attention_chunk_size")
+    before = {name: size for name in names if isinstance(size := getattr(config, name, None), int) and size > _WINDOW}
+    try:
+        for name in before:
+            setattr(config, name, _WINDOW)
+        yield
+    finally:
+        for name, size in before.items():
+            setattr(config, name, size)
 
 
 def rounding(model: Any) -> float:
@@ -94,14 +124,27 @@ def rounding(model: Any) -> float:
     return _ROUNDING if model.dtype in (torch.float32, torch.float64) else _HALF_ROUNDING
 
 
-def _last(forward: Forward, model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
+def _at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
+    """The logits behind these tokens by the model's own defaults, positions and all."""
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([tokens], device=input_device(model)), use_cache=False).logits
+    found: torch.Tensor = logits[0, -1].float()
+    return found
+
+
+def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
     """The logits behind the last of these pieces of one sequence."""
-    cache, held = make_cache(model.config), 0
+    forward, cache, held = Forward(model), make_cache(model.config), 0
     for piece in pieces:
         logits = forward(piece, cache, held)
         held += len(piece)
     found: torch.Tensor = logits[0, -1].float()
     return found
+
+
+def _distance(logits: torch.Tensor, whole: torch.Tensor) -> float:
+    """As a part of the latter's range."""
+    return float((logits - whole).abs().max() / (whole.max() - whole.min()))
 
 
 def forget_lengths(model: Any) -> None:

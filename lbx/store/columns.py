@@ -10,8 +10,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 from lbx.base.errors import StoreError
 from lbx.store.migrations import MIGRATIONS

@@ -44,7 +44,7 @@ TEXTS = ("p", "p_holm", "first_p", "longer_p")
 def _runs(store: Store) -> None:
     for at, run in enumerate(("one", "two")):
         asked = {"run_id": run, "temperature": 0.1 * at}
-        store.begin_run(RunRow(run, "model", "hf", "1", asked, "digest", {}, {}, "0.1"))
+        store.begin_run(RunRow(run, "model", "hf", "1", {}, "digest", asked, {}, "0.1"))
         chance = random.Random(at)
         for benchmark, tasks in TASKS.items():
             samples = [made_sample(benchmark, task, number) for task in tasks for number in range(QUESTIONS)]

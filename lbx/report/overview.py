@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.paper import Line
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
@@ -26,14 +28,6 @@ _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (
 """How many runs of a benchmark the leaderboard has, and the averages; the first that fits is taken."""
 _LONGEST_MESSAGE = 70
 _OFFICIAL = Column("official", "official", "number", interval=True)
-_AVERAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "longbench": (("category", ""), ("category_e", "overall")),
-    "longbench_v2": (("overall", "accuracy"),),
-    "longbench_pro": (("overall", ""),),
-    "lveval": (("levels", "average"),),
-}
-"""The rows of the papers' tables that hold a benchmark's averages; of other benchmarks, every average."""
-
 _MARKS = {
     "failed": "failed: no answer, no score",
     "empty_prompts": "truncation left nothing of the prompt",
@@ -94,16 +88,17 @@ def _first(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
         yield replace(whole, rows=whole.rows[:most], notes=[f"and {more:,} more"]) if more > 0 else whole
 
 
-def _averages(paper: Table) -> list[Sheet]:
+def _averages(numbers: Table) -> list[Sheet]:
     """The papers' averages, a table a benchmark; the overall one first, the last ones go where there is no room."""
     made = []
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in paper.dicts():
-        wanted = _AVERAGES.get(row["benchmark"])
+    for row in numbers.dicts():
         if row["part"] != 1 or row["table"] in OPINION_TITLES:
             continue
-        if wanted is None or (row["table"], row["row"]) in wanted:
-            found.setdefault(row["benchmark"], []).append({**row, "column": _heading(row)})
+        paper = BENCHMARKS[row["benchmark"]].paper
+        if not paper.averages or (row["table"], row["row"]) in paper.averages:
+            heading = paper.average_heading(Line.of(row["line"], 1)) if paper.average_heading else row["column"]
+            found.setdefault(row["benchmark"], []).append({**row, "column": heading})
     for benchmark, rows in found.items():
         names = dict.fromkeys(row["column"] for row in rows)
         ordered = sorted(names, key=lambda name: name not in ("overall", "average"))
@@ -114,12 +109,6 @@ def _averages(paper: Table) -> list[Sheet]:
         body = [[run[0], *(cells.get((*run, name), "") for name in ordered)] for run in runs]
         made.append(Sheet(f"The paper's averages: {benchmark}", columns, body))
     return made
-
-
-def _heading(row: Mapping[str, Any]) -> str:
-    if row["benchmark"] == "leval":  # whose averages all have one name
-        return str(row["line"]).removeprefix("open: ").partition(":")[0]
-    return str(row["column"])
 
 
 def _marks(guards: Table) -> Iterator[Sheet]:

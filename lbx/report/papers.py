@@ -1,18 +1,19 @@
 """The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
 
-The view ``paper`` has the numbers, a row each; here is where each of them stands. What the view cannot hold is added:
-LongBench-E's relative curve, see ``lbx.report.relative``.
+The view ``paper`` has the numbers, a row each; the benchmarks say where each stands (``benchmarks.base.paper``).
+What the view cannot hold is added: LongBench-E's relative curve, see ``lbx.report.relative``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks.leval.tasks import KINDS
-from lbx.benchmarks.lveval.tasks import split_task
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.paper import Line, Place
+from lbx.benchmarks.longbench.paper import RELATIVE
 from lbx.report.alike import NOTE
 from lbx.report.cells import Sheet, interval_notes, shown
 from lbx.report.relative import Curve
@@ -20,107 +21,6 @@ from lbx.report.shapes import Column
 from lbx.store import Table
 
 _NUMBER = Column("official", "official", "number", interval=True)
-_RELATIVE = "relative_e"
-_OVERALL = "overall"
-
-
-class Place(NamedTuple):
-    """Where a number stands: in which table, in which of a run's rows there ("" where it has but one), which column."""
-
-    table: str
-    row: str
-    column: str
-
-
-class _Said(NamedTuple):
-    """A line of the view, taken apart: a task's number ("trec", or "mcq, easy"), or a group's ("domain Law: f1")."""
-
-    group: str
-    name: str
-    metric: str
-
-    @classmethod
-    def of(cls, line: str, part: int) -> _Said:
-        if part == 0:
-            task, _, metric = line.partition(", ")
-            return cls("", task, metric)
-        what, _, metric = line.rpartition(": ")
-        group, _, name = what.partition(" ")
-        return cls(group, name or _OVERALL, metric)
-
-
-def _anywhere(said: _Said) -> Place | None:
-    return Place(said.group, said.metric, said.name) if said.group else Place("tasks", said.metric, said.name)
-
-
-def _longbench(said: _Said) -> Place | None:
-    if said.group in ("category_e", "overall_e"):
-        return Place("category_e", said.name, said.metric)
-    if said.group == _RELATIVE:
-        return Place(_RELATIVE, "", said.metric)
-    if said.group:
-        table = {"overall": "category", "language": f"category_{said.name}"}.get(said.group, said.group)
-        return Place(table, "", _OVERALL if said.group in ("overall", "language") else said.name)
-    if said.name.endswith("_e"):
-        return Place("tasks_e", said.name, said.metric or "all lengths")
-    return Place("tasks", said.metric, said.name)
-
-
-def _longbench_v2(said: _Said) -> Place | None:
-    if not said.group:
-        return None  # the groups say the same
-    return Place("domain" if said.group == "domain" else "overall", said.metric, said.name)
-
-
-def _longbench_pro(said: _Said) -> Place | None:
-    return Place("overall", "", said.metric) if said.group == "overall" else _anywhere(said)
-
-
-def _lveval(said: _Said) -> Place | None:
-    if said.group == "length":
-        return Place("levels", "average", said.name)
-    return Place("levels", said.name, "average") if said.group else Place("levels", *split_task(said.name))
-
-
-def _leval(said: _Said) -> Place | None:
-    if said.group:
-        table = "closed" if said.group == "closed" else "f1" if said.metric == "f1" else "rouge"
-        return Place(table, said.metric if table == "rouge" else "", "average")
-    kind = KINDS.get(said.name, "")
-    if kind == "rouge":
-        return Place("rouge", said.metric or "geometric mean", said.name)
-    return Place("f1" if kind == "f1" else "closed", "", f"{said.name}, {said.metric}" if said.metric else said.name)
-
-
-_PLACES: Mapping[str, Callable[[_Said], Place | None]] = {
-    "longbench": _longbench,
-    "longbench_v2": _longbench_v2,
-    "longbench_pro": _longbench_pro,
-    "lveval": _lveval,
-    "leval": _leval,
-}
-_TITLES = {
-    ("longbench", "category"): "LongBench: all languages, by category",
-    ("longbench", "category_en"): "LongBench: English and code, by category",
-    ("longbench", "category_zh"): "LongBench: Chinese and code, by category",
-    ("longbench", "category_e"): "LongBench-E: categories by length in words",
-    ("longbench", _RELATIVE): "LongBench-E: relative to all lengths (percent; 0 at 0-4k)",
-    ("longbench", "tasks"): "LongBench: tasks",
-    ("longbench", "tasks_e"): "LongBench-E: tasks by length in words",
-    ("longbench_v2", "overall"): "LongBench v2: difficulty and length",
-    ("longbench_v2", "domain"): "LongBench v2: domains",
-    ("longbench_pro", "overall"): "LongBench Pro: overall, iterations, best of n, pass@n",
-    ("longbench_pro", "length"): "LongBench Pro: sample length in tokens",
-    ("longbench_pro", "requirement"): "LongBench Pro: contextual requirement",
-    ("longbench_pro", "difficulty"): "LongBench Pro: difficulty",
-    ("longbench_pro", "primary_task"): "LongBench Pro: primary tasks",
-    ("longbench_pro", "language"): "LongBench Pro: language",
-    ("longbench_pro", "tasks"): "LongBench Pro: secondary tasks",
-    ("lveval", "levels"): "LV-Eval: datasets by length level",
-    ("leval", "closed"): "L-Eval: closed-ended tasks (exact match)",
-    ("leval", "f1"): "L-Eval: open-ended tasks (F1)",
-    ("leval", "rouge"): "L-Eval: open-ended tasks (ROUGE)",
-}
 
 
 _OPINIONS = {"judge": "judge", "people": "people_pairs"}
@@ -149,10 +49,10 @@ def completed(table: Table, curves: Callable[[], Mapping[tuple[str, bool], Curve
 
 
 def _place(row: Mapping[str, Any]) -> Place | None:
-    said = _Said.of(row["line"], row["part"])
-    if said.group in _OPINIONS:
-        return Place(_OPINIONS[said.group] if said.metric == "win_rate" else f"{said.group}_rating", "", said.name)
-    return _PLACES.get(row["benchmark"], _anywhere)(said)
+    line = Line.of(row["line"], row["part"])
+    if line.group in _OPINIONS:
+        return Place(_OPINIONS[line.group] if line.metric == "win_rate" else f"{line.group}_rating", "", line.name)
+    return BENCHMARKS[row["benchmark"]].paper.place(line)
 
 
 def _relative(
@@ -173,7 +73,7 @@ def _relative(
         for at, (bucket, point) in enumerate(curve.points.items()):
             ends = {end: None if (said := getattr(point, end)) is None else 100 * said for end in ("low", "high", "se")}
             yield {
-                **like, "line": f"{_RELATIVE}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
+                **like, "line": f"{RELATIVE}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
                 "position": 0, **ends, "clusters": point.clusters, "method": point.method, "df": point.df,
                 "cluster_by": "document" if curve.clustered else "sample",
             }  # fmt: skip
@@ -192,7 +92,8 @@ def sheets(table: Table) -> list[Sheet]:
 
 
 def _title(benchmark: str, table: str) -> str:
-    return _TITLES.get((benchmark, table), f"{benchmark}: {OPINION_TITLES.get(table, table)}")
+    titles = BENCHMARKS[benchmark].paper.titles
+    return titles.get(table, f"{benchmark}: {OPINION_TITLES.get(table, table)}")
 
 
 def doubts(rows: Iterable[Mapping[str, Any]]) -> list[str]:

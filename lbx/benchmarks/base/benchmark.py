@@ -1,7 +1,7 @@
 """What a benchmark family is: data in the bundle, prompts, metrics, and the official way to add up.
 
-A family's files begin with its name: ``FAMILY.py`` holds its subclass of ``Benchmark``, ``FAMILY_predictions.py`` the
-format of its official prediction files, ``FAMILY_tasks.py`` what both know of its tasks. Entering the class in
+A family is a folder: ``benchmark.py`` holds its subclass of ``Benchmark``, ``predictions.py`` the format of its
+official prediction files, ``paper.py`` its tables, ``tasks.py`` what all know of its tasks. Entering the class in
 ``lbx.benchmarks.BENCHMARKS`` is all that makes it known: everything else about it is said in the class.
 """
 
@@ -30,6 +30,7 @@ from lbx.base.records import (
     Task,
     TaskScore,
 )
+from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.retrieval import RetrievalRules
@@ -62,6 +63,8 @@ class Benchmark(ABC):
     """Tasks that an embedding model scores half of (``compared``)."""
     predictions: PredictionFormat | None = None
     """The format of its official prediction files; None where there is none."""
+    paper: ClassVar[Paper] = Paper()
+    """The tables of its paper."""
     growing_result: ClassVar[str] = ""
     """A file of ``result_files`` that keeps what is in it already."""
     results_hold_predictions: ClassVar[bool] = False

@@ -50,6 +50,7 @@ from lbx.benchmarks.longbench.answers import (
     official_error,
 )
 from lbx.benchmarks.longbench.groups import groups
+from lbx.benchmarks.longbench.paper import PAPER
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
 from lbx.metrics import classification, code, f1, rouge_l
@@ -79,6 +80,7 @@ class LongBench(Benchmark):
     name = "longbench"
     metric_version = 2
     recipe = "bundle/longbench.toml"
+    paper = PAPER
     modes = frozenset({"rag"})
     known_tasks = (*TASKS, *_E_TASKS)
     selections = MappingProxyType({"longbench": tuple(TASKS), "longbench_e": _E_TASKS})

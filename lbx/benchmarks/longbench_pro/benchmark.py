@@ -42,6 +42,7 @@ from lbx.benchmarks.base.files import DataRow, damaged
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
+from lbx.benchmarks.longbench_pro.paper import PAPER
 from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
 from lbx.benchmarks.longbench_pro.results import MODEL_INFO, joined_info, result_files
 from lbx.benchmarks.longbench_pro.tasks import METRICS, TASK_OF, TASKS, TEXT_META, accepted_answers
@@ -78,6 +79,7 @@ class LongBenchPro(Benchmark):
     iterations = 3
     growing_result = MODEL_INFO
     recipe = "bundle/longbench_pro.toml"
+    paper = PAPER
     known_tasks = tuple(TASKS)
     embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
     predictions = LongBenchProFormat(name, known_tasks)

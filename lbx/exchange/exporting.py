@@ -12,6 +12,7 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import read_input
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.outputs import write_all
 from lbx.base.paths import inside
 from lbx.benchmarks import BENCHMARKS
@@ -19,7 +20,6 @@ from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.naming import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.store import Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 _LARGEST_GROWN = 1 << 26

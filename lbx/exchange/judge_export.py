@@ -11,6 +11,7 @@ from typing import Any
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.odd_values import refusing_odd_values
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import file_part
@@ -22,7 +23,6 @@ from lbx.exchange.exporting import Exported, not_whole, stored_files, write_file
 from lbx.exchange.judge_lines import LEVAL, NO_ANSWER, JudgedPair, number_lines, winner_in
 from lbx.exchange.naming import format_named
 from lbx.store import Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 _WHOSE = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")

@@ -11,12 +11,12 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Mode, Sample
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.exchange.exporting import Exported, write_files
 from lbx.store import Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 METRICS: Mapping[str, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from lbx.base.errors import UsageError
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries
@@ -20,7 +21,6 @@ from lbx.benchmarks.judge.judging import NAME, PAIR, Round, Rubric
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
 from lbx.benchmarks.leval.tasks import marks as marks_of
 from lbx.store import Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import stored_sample
 
 MARKS = ("LLM", "human")

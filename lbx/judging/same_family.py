@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.prompting.prompts import Tokenizer
 from lbx.store import RunRow, Store
-from lbx.store.odd_values import refusing_odd_values
 
 _PROBE = (
     "The quick brown fox, aged 1,234.5 years, doesn't re-read naïve façades… \n\n\tdef f(x):\n        return x**2\n"

@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lbx.base.errors import UsageError
+from lbx.base.odd_values import refusing_odd_values
 from lbx.report.board_shapes import BOARDS
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES
 from lbx.report.shapes import ALL, Report, Wanted
-from lbx.store.odd_values import refusing_odd_values
 
 if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
     from pathlib import Path

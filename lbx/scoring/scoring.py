@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample, SampleKey, Score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.scoring.adding_up import AddingUp, Answers, add_up, add_up_completed, failed_rows, in_order, scored_row
 from lbx.scoring.scoring_pool import ScoringInput, ScoringPool
 from lbx.scoring.similarity import Similarities
 from lbx.store import ScoreRow, Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import set_metric_version
 
 Progress = Callable[[int, int], None]

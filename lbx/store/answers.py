@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import SampleKey
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import Table
 from lbx.store.store import Store
 

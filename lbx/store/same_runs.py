@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lbx.store.odd_values import refusing_odd_values
+from lbx.base.odd_values import refusing_odd_values
 from lbx.store.rows import RunRow, as_json, identity, unequal
 from lbx.store.store import Store
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.odd_values import refusing_odd_values
 from lbx.store.inserting import insert
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import RunRow, SessionRow
 from lbx.store.store import Store
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split
 from lbx.benchmarks.leval.files import RatedDocument, fields, official_files, page_of, rated_page
 from lbx.benchmarks.leval.ratings import PAGE_ROW, bundled
 from lbx.store import Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.rows import stored_sample
 
 _GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"

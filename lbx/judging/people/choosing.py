@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.tasks import marks_in
 from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
-from lbx.store.odd_values import refusing_odd_values
 
 if TYPE_CHECKING:
     from lbx.store import Store

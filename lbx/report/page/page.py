@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from lbx.base.commands import as_command
+from lbx.base.odd_values import refusing_odd_values
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
 from lbx.report.charts import symbol_styles
@@ -27,7 +28,6 @@ from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted
 from lbx.store import Store
-from lbx.store.odd_values import refusing_odd_values
 from lbx.store.runs import check_runs
 
 MOST_BYTES = 5_000_000

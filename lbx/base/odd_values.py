@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from lbx.base.errors import StoreError
-from lbx.store.store import Store
+
+
+class _ResultsFile(Protocol):
+    path: Path
+
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_S = TypeVar("_S", Store, Store | None)
+_S = TypeVar("_S", bound=_ResultsFile | None)
 _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 

@@ -31,6 +31,7 @@ def _columns() -> Iterator[tuple[tuple[str, str], str]]:
 
 TYPES: Mapping[tuple[str, str], str] = dict(_columns())
 """{(table, column): its type}"""
+_TABLES = frozenset(table for table, _ in TYPES)
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "runs": ("run_id",),
@@ -74,31 +75,47 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 def refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
     """Raise StoreError where a column of lbx's own, in an attached file, holds what lbx never writes there."""
-    names = {table for table, _ in TYPES}
-    held = connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main' ORDER BY ALL",
+    held: dict[str, list[str]] = {}
+    for table, column, kind in connection.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
+        "AND schema_name = 'main' ORDER BY ALL",
         [database],
-    ).fetchall()
-    places = {table: f"{database}.main.{table}" for (table,) in held if table in names}
-    for table, place in places.items():
-        for column, kind in connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {place})").fetchall():
-            if kind != TYPES.get((table, column), kind):
-                wanted = TYPES[table, column]
-                raise _other(path, f"the column {column} of the table {table} is of type {kind}, and not {wanted}")
-            if kind == "JSON" and column in _FORMS:
+    ).fetchall():
+        wanted = TYPES.get((table, column), kind)
+        if kind != wanted:
+            raise _other(path, f"the column {column} of the table {table} is of type {kind}, and not {wanted}")
+        if kind == "JSON" and column in _FORMS and table in _TABLES:
+            held.setdefault(table, []).append(column)
+    for table, columns in held.items():
+        place = f"{database}.main.{table}"
+        suspected = " OR ".join(f"({_suspected(column)})" for column in columns)
+        if connection.execute(f"SELECT 1 FROM {place} WHERE {suspected} LIMIT 1").fetchone():
+            for column in columns:
                 _refuse_other_json(connection, place, table, column, path)
 
 
+def _odd(column: str) -> str:
+    return f"NOT ({_FORMS[column][1].format(_name(column))})"
+
+
+def _suspected(column: str) -> str:
+    name = _name(column)
+    perhaps = _PERHAPS.format(text=f"{name}::VARCHAR", digits=_MANY_DIGITS)
+    return f"{name} IS NOT NULL AND ({_odd(column)} OR {perhaps})"
+
+
+def _name(column: str) -> str:
+    return f'"{column}"'
+
+
 def _refuse_other_json(connection: duckdb.DuckDBPyConnection, place: str, table: str, column: str, path: Path) -> None:
-    (words, form), name = _FORMS[column], f'"{column}"'
     key = ", ".join(_KEYS.get(table, ("'?'",)))
-    odd, perhaps = f"NOT ({form.format(name)})", _PERHAPS.format(text=f"{name}::VARCHAR", digits=_MANY_DIGITS)
     rows = connection.execute(
-        f"SELECT {odd}, {name}::VARCHAR, {key} FROM {place} WHERE {name} IS NOT NULL AND ({odd} OR {perhaps})"
+        f"SELECT {_odd(column)}, {_name(column)}::VARCHAR, {key} FROM {place} WHERE {_suspected(column)}"
     )
     while row := rows.fetchone():
         is_odd, text, *of = row
-        problem = f"is not {words}" if is_odd else _problem(text)
+        problem = f"is not {_FORMS[column][0]}" if is_odd else _problem(text)
         if problem:
             raise _other(path, f"{column} of the row {'/'.join(map(str, of))} in the table {table} {problem}")
 

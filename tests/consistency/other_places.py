@@ -91,7 +91,11 @@ def page_parts(text: str, tables: Mapping[str, Table], scores: Scores) -> Iterat
     """The page's paper, its sentences and its answers."""
     yield from _paper(text, tables["paper"])
     yield from _sentences(text, tables)
-    for one in Page(text).answers():
+    page = Page(text)
+    if "names" not in page.blocks:  # a run that has not answered anything yet
+        yield from ["page: it lists no answers"] if scores else ()
+        return
+    for one in page.answers():
         benchmark, _, task = one["task"].partition("/")
         right = scores.get((one["run"], benchmark, task, one["id"], one["iteration"]))
         said = one["score"]

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.paper import Line
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
-from lbx.report.papers import OPINION_TITLES
+from lbx.report.papers import OPINION_TITLES, paper_of
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Column, Wanted
 from lbx.report.terminal import lines
@@ -95,7 +94,7 @@ def _averages(numbers: Table) -> list[Sheet]:
     for row in numbers.dicts():
         if row["part"] != 1 or row["table"] in OPINION_TITLES:
             continue
-        paper = BENCHMARKS[row["benchmark"]].paper
+        paper = paper_of(row["benchmark"])
         if not paper.averages or (row["table"], row["row"]) in paper.averages:
             heading = paper.average_heading(Line.of(row["line"], 1)) if paper.average_heading else row["column"]
             found.setdefault(row["benchmark"], []).append({**row, "column": heading})

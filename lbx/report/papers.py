@@ -12,7 +12,7 @@ from typing import Any
 
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.paper import Line, Place
+from lbx.benchmarks.base.paper import Line, Paper, Place
 from lbx.benchmarks.longbench.paper import RELATIVE
 from lbx.report.alike import NOTE
 from lbx.report.cells import Sheet, interval_notes, shown
@@ -31,6 +31,12 @@ OPINION_TITLES = {
     "people_rating": "people's mean ratings",
 }
 """{table of what judges and people say: its title}."""
+
+
+def paper_of(benchmark: str) -> Paper:
+    """The tables of a benchmark's paper; a file from elsewhere may hold names that no benchmark has."""
+    known = BENCHMARKS.get(benchmark)
+    return known.paper if known else Paper()
 
 
 def completed(table: Table, curves: Callable[[], Mapping[tuple[str, bool], Curve]] = dict) -> Table:
@@ -52,7 +58,7 @@ def _place(row: Mapping[str, Any]) -> Place | None:
     line = Line.of(row["line"], row["part"])
     if line.group in _OPINIONS:
         return Place(_OPINIONS[line.group] if line.metric == "win_rate" else f"{line.group}_rating", "", line.name)
-    return BENCHMARKS[row["benchmark"]].paper.place(line)
+    return paper_of(row["benchmark"]).place(line)
 
 
 def _relative(
@@ -92,7 +98,7 @@ def sheets(table: Table) -> list[Sheet]:
 
 
 def _title(benchmark: str, table: str) -> str:
-    titles = BENCHMARKS[benchmark].paper.titles
+    titles = paper_of(benchmark).titles
     return titles.get(table, f"{benchmark}: {OPINION_TITLES.get(table, table)}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lbx.backends.cards import NOTHING, ModelCard, read_card
 from lbx.backends.headers import context_window
-from lbx.backends.llama.formats import format_title
+from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
 from lbx.base.errors import LbxError
 from lbx.base.inputs import SMALL, read_input
@@ -140,6 +140,7 @@ def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Lis
 
 def _stored_as(card: ModelCard, place: Path) -> str:
     if card.kind.gguf:
+        check_gguf(place)
         return format_title(place)
     if card.backend != "hf" or find_spec("safetensors") is None:
         return ""

@@ -20,10 +20,10 @@ from typing import IO
 from lbx.base.database import files_of
 from lbx.base.errors import StoreError
 from lbx.base.inputs import open_input, read_input
+from lbx.base.interrupts import uninterrupted
 from lbx.base.outputs import open_kept, whole_file, write_whole
 from lbx.base.processes import try_lock
 from lbx.base.records import sha256_text
-from lbx.store.interrupts import uninterrupted
 from lbx.store.opening import connect
 from lbx.store.store import Store
 

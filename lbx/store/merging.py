@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 
 from lbx.base.errors import StoreError
-from lbx.store.interrupts import uninterrupted
+from lbx.base.interrupts import uninterrupted
 from lbx.store.joining import ANSWER, made_of, take_answers, take_equal, take_numbers
 from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings

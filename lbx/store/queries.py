@@ -19,8 +19,8 @@ import duckdb
 
 from lbx.base.database import attach_nothing, count_parquet_rows, quoted
 from lbx.base.errors import StoreError, UsageError
+from lbx.base.interrupts import uninterrupted
 from lbx.store.inserting import column_type, rows_of_json
-from lbx.store.interrupts import uninterrupted
 from lbx.store.opening import first_line
 from lbx.store.rows import Table, as_json
 from lbx.store.store import Store

@@ -18,11 +18,11 @@ import duckdb
 from lbx.base.commands import as_command
 from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError
+from lbx.base.interrupts import uninterrupted
 from lbx.base.records import SampleKey
 from lbx.store import numbers
 from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.interrupts import uninterrupted
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
 from lbx.store.rows import (

@@ -129,6 +129,20 @@ def test_products_are_those_of_the_numbers(number, repack, tmp_path):
         assert (off <= bound[tokens]).all(), f"{(off / bound[tokens]).max():.3g} times the bound, {together} together"
 
 
+@pytest.mark.parametrize("number", [2, 8, 12], ids=TYPES.get)
+def test_what_torch_computes_between_two_passes_changes_nothing(number, tmp_path):
+    """With AMX, torch clears the tile registers' shapes of its thread when it is done; llama.cpp sets them once."""
+    torch = pytest.importorskip("torch", reason="needs lbx[hf]")
+    data, _ = stored(number)
+    inputs = np.random.default_rng(number).standard_normal((VOCABULARY, WIDTH))
+    tensors = {"token_embd": inputs.astype(np.float32), "output": data}
+    path = write_transparent(tmp_path / "m.gguf", tensors, {"output": number})
+    before = logits(path, range(VOCABULARY), 128)
+    square = torch.ones(256, 256, dtype=torch.bfloat16)
+    assert (square @ square == 256).all()
+    assert np.array_equal(logits(path, range(VOCABULARY), 128), before)
+
+
 def test_the_trial_of_the_variant_in_use_multiplies_every_type():
     """By experts, too, and in every buffer."""
     chosen, _ = variants_tried()

@@ -146,3 +146,21 @@ def test_a_link_to_nothing_is_a_model_that_is_not_there(
         with pytest.raises(UsageError, match=f"There is no (file|model) {name}") as refused:
             resolve_model(name)
         assert refused.value.fix == "See what can be named."
+
+
+def test_a_file_that_holds_no_model_says_so(lbx: Lbx, tmp_path: Path) -> None:
+    """Empty, a web page, and the beginning of a download."""
+    models = tmp_path / "models"
+    models.mkdir()
+    write_gguf(models / "whole.gguf", 4096)
+    (models / "empty.gguf").touch()
+    (models / "page.gguf").write_text("<!doctype html><title>404</title>")
+    (models / "cut.gguf").write_bytes((models / "whole.gguf").read_bytes()[:60])
+    found = {one["name"]: one for one in json.loads(lbx("models", "--json", cwd=tmp_path).stdout)}
+    problems = {Path(name).stem: (one["there"], one["problem"]) for name, one in found.items()}
+    assert problems == {
+        "whole": (True, ""),
+        "empty": (False, "models/empty.gguf is not a GGUF file: it begins with b''."),
+        "page": (False, "models/page.gguf is not a GGUF file: it begins with b'<!do'."),
+        "cut": (False, "The header of models/cut.gguf cannot be read."),
+    }

@@ -95,7 +95,8 @@ def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) 
 
 
 def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    from lbx.backends.llama.library import check_gguf, library, log
+    from lbx.backends.llama.formats import check_gguf
+    from lbx.backends.llama.library import library, log
     from lbx.backends.llama.tokenizer import LlamaTokenizer, own_chat_template
 
     check_gguf(place)

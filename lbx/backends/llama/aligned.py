@@ -18,6 +18,7 @@ import numpy as np
 
 from lbx.backends.llama.blocks import Blocks
 from lbx.backends.llama.layout import CARRIER, FILLER, GRAIN, PADDING, SPARE_BLOCKS
+from lbx.backends.llama.thread import compute
 from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class AlignedCells:
         for at in range(0, GRAIN, step):
             count = min(step, GRAIN - at)
             self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
-            if self._lib.llama_decode(self._context, self._batch.native):
+            if compute(self._lib.llama_decode, self._context, self._batch.native):
                 raise BackendError("llama.cpp cannot compute a first few tokens of its vocabulary.")
         self._state = self._carried(self._carrier, 0, GRAIN, there=True)
         self._positions = _positions(self._state, self._carrier)

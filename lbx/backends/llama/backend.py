@@ -24,8 +24,8 @@ from lbx.backends.llama.context import (
     room_for,
     window_of,
 )
-from lbx.backends.llama.formats import format_title
-from lbx.backends.llama.library import check_gguf, cpu_variant, library, load_model, log, variants_tried
+from lbx.backends.llama.formats import check_gguf, format_title
+from lbx.backends.llama.library import cpu_variant, library, load_model, log, variants_tried
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count

@@ -15,7 +15,9 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import LlamaEmbeddingOptions
 from lbx.backends.fingerprints import fingerprint, head_and_tail
-from lbx.backends.llama.library import check_gguf, library, load_model, log
+from lbx.backends.llama.formats import check_gguf
+from lbx.backends.llama.library import library, load_model, log
+from lbx.backends.llama.thread import compute
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import LlamaOptions, thread_count
@@ -127,7 +129,7 @@ class LlamaEmbedder:
         self._batch.fill(ids, range(start, start + len(ids)), 0, range(len(ids)))
         log.clear()
         run = self._lib.llama_decode if self._kind.cached else self._lib.llama_encode
-        code = run(self._context, self._batch.native)
+        code = compute(run, self._context, self._batch.native)
         if code != 0:
             raise BackendError(
                 f"llama.cpp failed with code {code} on a text of {start + len(ids)} tokens: {log.said()}.",

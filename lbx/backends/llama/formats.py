@@ -12,7 +12,9 @@ from pathlib import Path
 from lbx.backends.headers import GgufTensor, gguf_tensors
 from lbx.backends.weights import shards
 from lbx.base.errors import BackendError
+from lbx.base.inputs import open_input
 
+_MAGIC = b"GGUF"
 PLAIN = {0: "F32", 1: "F16", 30: "BF16"}
 QUANTISED = {
     2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
@@ -33,13 +35,31 @@ _LONGEST_NAME = 64
 _ANOTHER = "Take the model's GGUF file in another format (Q4_K_M, Q8_0), or convert it again."
 
 
+def check_gguf(path: Path) -> None:
+    """Raise BackendError where a file of the model (all parts of a split one) is unreadable or no GGUF file."""
+    for part in shards(path):
+        try:
+            with open_input(part) as stream:
+                magic = stream.read(len(_MAGIC))
+        except OSError as exc:
+            raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
+        if magic != _MAGIC:
+            raise BackendError(
+                f"{part} is not a GGUF file: it begins with {magic!r}.",
+                fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
+                "in its place.",
+            )
+
+
 def format_title(path: Path) -> str:
     """The quantised types of a GGUF model, the one with the most numbers first; "" where there are none.
 
     Raises:
-        BackendError: as ``tensor_types``.
+        BackendError: as ``tensor_types``, or a header cannot be read.
     """
-    types = tensor_types(path) or {}
+    types = tensor_types(path)
+    if types is None:
+        raise BackendError(f"The header of {path} cannot be read.", fix="It may be cut off: download it again.")
     return " and ".join(name for name in types if name not in PLAIN.values())
 
 

@@ -18,13 +18,11 @@ from typing import Any
 
 from lbx.backends.llama.formats import tensor_types
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
-from lbx.backends.weights import shards
 from lbx.base.crash_report import farewell
 from lbx.base.errors import BackendError
-from lbx.base.inputs import SMALL, open_input, read_input
+from lbx.base.inputs import SMALL, read_input
 from lbx.base.visible import visible
 
-MAGIC = b"GGUF"
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
 
@@ -100,22 +98,6 @@ def library() -> Any:
     _register_variants(llama_cpp)
     llama_cpp.llama_backend_init()
     return llama_cpp
-
-
-def check_gguf(path: Path) -> None:
-    """Raise BackendError where a file of the model (all parts of a split one) is unreadable or no GGUF file."""
-    for part in shards(path):
-        try:
-            with open_input(part) as stream:
-                magic = stream.read(len(MAGIC))
-        except OSError as exc:
-            raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
-        if magic != MAGIC:
-            raise BackendError(
-                f"{part} is not a GGUF file: it begins with {magic!r}.",
-                fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
-                "in its place.",
-            )
 
 
 def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -> Any:

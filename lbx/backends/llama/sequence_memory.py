@@ -15,6 +15,7 @@ from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
+from lbx.backends.llama.thread import compute
 from lbx.base.errors import BackendError
 from lbx.inference.sequence_memory import Extend, MemoryTraits, check_items, check_number
 
@@ -106,7 +107,7 @@ class LlamaSequences:
         with self._changing():
             rows = self._fill(items)
             log.clear()
-            code = self._lib.llama_decode(self._context, self._batch.native)
+            code = compute(self._lib.llama_decode, self._context, self._batch.native)
             if code:
                 failure = f"code {code}: {log.said()}"
             else:

@@ -1,4 +1,4 @@
-"""Signals that wait: Ctrl-C in the middle of a commit would make DuckDB abandon it with an error of its own."""
+"""Signals that wait: Ctrl-C in a commit would make DuckDB abandon it, and in a pass free what llama.cpp computes in."""
 
 from __future__ import annotations
 

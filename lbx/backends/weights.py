@@ -68,6 +68,13 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
     return card if card.kind.remote else _with_threads(card, threads)
 
 
+def full_path(model: str) -> str:
+    """Where the card, file or folder lies that ``resolve_model`` takes a name for; the name itself, where none does."""
+    path, card = expanded(Path(model)), CARDS / f"{model}.toml"
+    found = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
+    return str(found.absolute()) if found.exists() else model
+
+
 def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
     if threads is None:
         return card

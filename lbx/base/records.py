@@ -116,9 +116,9 @@ class Mode:
         thinking: the model is to reason first: prompts and budgets for that, where the benchmark has its own.
         cot: LongBench v2's chain of thought: the model reasons on the document, then answers from its reasoning.
         no_context: LongBench v2's question without the document.
+        length_hint: L-Eval's open questions say how many words the reference has; False asks them as before they did.
         rag: how many retrieved chunks stand in place of the document; 0 means the document itself.
         thinking_tokens: a reasoning budget apart from the answer's; 0 means that one budget serves both.
-        length_hint: L-Eval's open questions say how many words the reference has; False asks them as before they did.
         context_window: of the model, in tokens; 0 where there is no model.
         reasoning_block: whether the model reasons in a block of its own, whatever the prompt says; LongBench Pro
             asks such a model the plain question.
@@ -127,14 +127,16 @@ class Mode:
     thinking: bool = False
     cot: bool = False
     no_context: bool = False
+    length_hint: bool = True
     rag: int = 0
     thinking_tokens: int = 0
-    length_hint: bool = True
     context_window: int = 0
     reasoning_block: bool = False
 
 
 PLAIN = Mode()
+BM25, BM25_CHARACTERS = "bm25", "bm25-characters"
+"""What ranks chunks where no embedding model does; the second one as LongBench v1's own script has it."""
 
 
 @dataclass(frozen=True, slots=True)

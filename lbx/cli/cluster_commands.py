@@ -20,6 +20,7 @@ from lbx.cli.options import AsJson, CountFirst, HashBundle, RetryEmpty, RetryFai
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.cli.stopping import stoppable
+from lbx.running.spec import RunSpec
 
 if TYPE_CHECKING:
     from lbx.cluster.folder import RunFolder
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from lbx.cluster.merge import Merged
     from lbx.planning.shards import ShardPlan
     from lbx.running.sharding import Counting
-    from lbx.running.spec import RunSpec
 
 _EXIT_GAPS = 3
 _NAMED = 5

@@ -11,26 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.base.errors import UsageError
-from lbx.cli.options import (
-    AsJson,
-    Chat,
-    Documents,
-    DrawSamples,
-    Ids,
-    MaxNewTokens,
-    MaxPromptTokens,
-    Seed,
-    Threads,
-)
+from lbx.cli.options import AsJson
 from lbx.cli.output import RunBar, answer, answer_json, note, show_table
-from lbx.cli.spec_options import names_of_samples
+from lbx.cli.spec_options import names_of_samples, of_run
+from lbx.planning.choices import SampleChoice
 
 if TYPE_CHECKING:
     from lbx.backends import ModelCard
     from lbx.base.layout import Bundle
     from lbx.parity.measuring import Parity, Side
     from lbx.parity.prompts import ParityPrompt
-    from lbx.planning.selection import SampleChoice
     from lbx.report.shapes import Column
 
 _LIMIT = 10
@@ -53,20 +43,20 @@ def parity(
             "--limit", "-n", metavar="N", min=1, help=f"Only the first N samples of each task; default: {_LIMIT}."
         ),
     ] = None,
-    documents: Documents = None,
-    sample: DrawSamples = None,
-    seed: Seed = 0,
-    ids: Ids = None,
+    documents: Annotated[int | None, of_run("documents")] = None,
+    sample: Annotated[int | None, of_run("sample")] = None,
+    seed: Annotated[int, of_run("seed")] = 0,
+    ids: Annotated[list[str] | None, of_run("ids")] = None,
     positions: Annotated[
         int,
         typer.Option(
             "--positions", metavar="N", min=0, help="Compare logits after each of the first N tokens of an answer."
         ),
     ] = 16,
-    max_prompt_tokens: MaxPromptTokens = None,
-    max_new_tokens: MaxNewTokens = None,
-    chat: Chat = True,
-    threads: Threads = None,
+    max_prompt_tokens: Annotated[int | None, of_run("max_prompt_tokens")] = None,
+    max_new_tokens: Annotated[int | None, of_run("max_new_tokens")] = None,
+    chat: Annotated[bool, of_run("chat")] = True,
+    threads: Annotated[int | None, of_run("threads")] = None,
     fail_above: Annotated[
         float | None,
         typer.Option(
@@ -86,7 +76,6 @@ def parity(
     """
     from lbx.base.layout import Bundle
     from lbx.parity.measuring import make_side, measure
-    from lbx.planning.selection import SampleChoice
     from lbx.running.loading import load_model, server_of
     from lbx.running.offline import offline
 
@@ -130,7 +119,7 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
     from lbx.parity.prompts import built_in_prompts, bundle_prompts
-    from lbx.planning.selection import SampleChoice, select_samples
+    from lbx.planning.selection import select_samples
     from lbx.planning.settings import RunSettings
     from lbx.running.loading import choose_tasks
 

@@ -13,11 +13,11 @@ from lbx.base.units import duration
 from lbx.cli.options import AsJson
 from lbx.cli.output import RunBar, answer_json, show_table, stdout
 from lbx.cli.spec_options import takes_spec
+from lbx.running.spec import RunSpec
 
 if TYPE_CHECKING:
     from lbx.planning.outlook import Outlook
     from lbx.planning.run_plan import TaskPlan
-    from lbx.running.spec import RunSpec
 
 
 @takes_spec

@@ -13,9 +13,10 @@ import typer
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.visible import one_line
-from lbx.cli.options import Host, Others, Port, Results, Seed, Uds
+from lbx.cli.options import Host, Others, Port, Results, Uds
 from lbx.cli.output import note
 from lbx.cli.sites import check_web, open_site
+from lbx.cli.spec_options import of_run
 
 if TYPE_CHECKING:
     from lbx.judging.people.book import Book
@@ -83,7 +84,7 @@ def rate(
     reference_open: Annotated[
         bool, typer.Option("--reference-open", help="Show references at once; default: on a key.")
     ] = False,
-    seed: Seed = 0,
+    seed: Annotated[int, of_run("seed")] = 0,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     uds: Uds = None,

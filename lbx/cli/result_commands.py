@@ -13,9 +13,10 @@ import typer
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.cli.judge_files import JUDGE_FORMATS, import_judge, score_import
-from lbx.cli.options import AsJson, Embedding, Metadata, OnlyRuns, Results, Threads, Workers
+from lbx.cli.options import AsJson, OnlyRuns, Results, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
+from lbx.cli.spec_options import of_run
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -53,10 +54,10 @@ def score(
     *,
     results: Results,
     runs: OnlyRuns = None,
-    embedding: Embedding = None,
+    embedding: Annotated[str | None, of_run("embedding")] = None,
     bundle: OptionalBundle = None,
     workers: Workers = 0,
-    threads: Threads = None,
+    threads: Annotated[int | None, of_run("threads")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score stored outputs again with this lbx's metrics; older metric versions stay beside the new one.
@@ -122,7 +123,7 @@ def import_(
         str | None,
         typer.Option("--rater", metavar="NAME", help="leval_ratings: whose they are, where no file's name says it."),
     ] = None,
-    metadata: Metadata = None,
+    metadata: Annotated[list[str] | None, of_run("metadata")] = None,
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:

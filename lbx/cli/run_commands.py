@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.cli.options import (
     AsJson,
-    BundleDir,
     CopyEvery,
     CountFirst,
     HashBundle,
@@ -28,18 +27,18 @@ from lbx.cli.options import (
     VerifyBatching,
 )
 from lbx.cli.output import RunBar, answer, answer_json, note, show_table
-from lbx.cli.spec_options import takes_spec
+from lbx.cli.spec_options import of_run, takes_spec
 from lbx.cli.stopping import saying
+from lbx.running.spec import RunSpec
 
 if TYPE_CHECKING:
     from lbx.planning.shards import ShardPlan
     from lbx.running.runner import Outcome
-    from lbx.running.spec import RunSpec
 
 _EXIT_SOME_FAILED = 3
 
 
-def tasks(bundle: BundleDir, as_json: AsJson = False) -> None:
+def tasks(bundle: Annotated[Path, of_run("bundle")], as_json: AsJson = False) -> None:
     """List what the bundle holds to run.
 
     Example: lbx tasks --bundle demo

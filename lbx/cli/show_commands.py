@@ -14,10 +14,10 @@ from lbx.base.outputs import whole_file
 from lbx.cli.options import AsJson, OnlyRuns, Results
 from lbx.cli.output import answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
+from lbx.running.spec import RunSpec
 
 if TYPE_CHECKING:
     from lbx.running.prompts import SentPrompt
-    from lbx.running.spec import RunSpec
     from lbx.store.answers import StoredAnswer
 
 _SHOWN = 2000

@@ -1,4 +1,4 @@
-"""The options that say what a run is, declared once: ``lbx run``, ``lbx plan`` and ``lbx submit`` take the same."""
+"""The options that say what a run is, made of its spec's fields: ``lbx run``, ``plan`` and ``submit`` take the same."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
+from dataclasses import MISSING
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_handed
 from lbx.base.paths import expanded
-from lbx.cli import options as shown
-
-if TYPE_CHECKING:
-    from lbx.running.spec import RunSpec
+from lbx.planning.option import Field, fields_of
+from lbx.running.judge_spec import JudgeSpec, read_spec, spec_of
+from lbx.running.spec import RunSpec
 
 SpecFile = Annotated[
     Path | None,
@@ -30,71 +29,44 @@ SpecFile = Annotated[
         "it). Other options change it.",
     ),
 ]
-_REQUIRED = {"bundle": "--bundle / -b", "model": "--model / -m", "tasks": "--tasks / -t"}
 
 
-def _optional(option: Any) -> Any:
-    """A required option, for commands that may find its value in a file."""
-    kind, *told = get_args(option)
-    return Annotated[kind | None, *told]
+def of_run(name: str) -> Any:
+    """What the command line shows of an option of a run, for the annotation of another command's parameter."""
+    return _shown(fields_of(RunSpec)[name])
 
 
-_OPTIONS: dict[str, tuple[Any, object]] = {
-    "bundle": (_optional(shown.BundleDir), None),
-    "model": (_optional(shown.Model), None),
-    "tasks": (_optional(shown.Tasks), None),
-    "backend": (shown.BackendName, None),
-    "name": (shown.RunName, None),
-    "limit": (shown.Limit, None),
-    "documents": (shown.Documents, None),
-    "sample": (shown.DrawSamples, None),
-    "ids": (shown.Ids, None),
-    "iterations": (shown.Iterations, None),
-    "max_prompt_tokens": (shown.MaxPromptTokens, None),
-    "max_new_tokens": (shown.MaxNewTokens, None),
-    "sampling": (shown.Sampling, shown.SamplingSource.OFFICIAL),
-    "seed": (shown.Seed, 0),
-    "chat": (shown.Chat, True),
-    "thinking": (shown.Thinking, None),
-    "thinking_tokens": (shown.ThinkingTokens, None),
-    "reasoning_effort": (shown.ReasoningEffort, None),
-    "both_kinds": (shown.BothKinds, False),
-    "cot": (shown.Cot, False),
-    "no_context": (shown.NoContext, False),
-    "length_hint": (shown.LengthHint, True),
-    "rag": (shown.Rag, 0),
-    "summaries": (shown.Summaries, 0),
-    "retriever": (shown.Retriever, "bm25"),
-    "chunk_words": (shown.ChunkWords, None),
-    "chunk_tokens": (shown.ChunkTokens, None),
-    "embedding": (shown.Embedding, None),
-    "batching": (shown.Batching, True),
-    "workers": (shown.ModelWorkers, 0),
-    "threads": (shown.Threads, None),
-    "hash_weights": (shown.HashWeights, False),
-    "metadata": (shown.Metadata, None),
-    "spec_file": (SpecFile, None),
-}
-"""{field of ``RunSpec``: (how the command line shows it, its default)}, in the order of the help; and --spec."""
-
-_OF_JUDGES: dict[str, tuple[Any, object]] = {
-    "bundle": (shown.BundleDir, inspect.Parameter.empty),
-    "model": (shown.JudgeModel, inspect.Parameter.empty),
-    "runs": (shown.JudgedRuns, None),
-    "against": (shown.Against, None),
-    "questions": (shown.Questions, None),
-    "rubric": (shown.RubricFile, "leval"),
-    "orders": (shown.Orders, shown.OrdersOfPairs.BOTH),
-    "tasks": (shown.JudgedTasks, None),
-    "name": (shown.JudgeName, None),
-} | {
-    name: _OPTIONS[name]
-    for name in (
-        "backend", "limit", "max_new_tokens", "sampling", "seed", "chat", "thinking", "thinking_tokens",
-        "reasoning_effort", "batching", "workers", "threads", "hash_weights", "metadata",
+def _shown(field: Field) -> Any:
+    option = field.option
+    assert option is not None
+    return typer.Option(
+        *field.names, metavar=option.metavar, min=field.least, help=option.help, rich_help_panel=option.panel
     )
-}  # fmt: skip
-"""The same of ``JudgeSpec``."""
+
+
+def _parameter(field: Field, *, required: bool) -> tuple[Any, object]:
+    """A field as a command's parameter: (annotation, default)."""
+    listed = get_origin(field.kind) is tuple
+    kind = Path if field.option and field.option.path else list[str] if listed else field.kind
+    optional = listed or (field.default is MISSING and not required)
+    default = inspect.Parameter.empty if field.default is MISSING and required else None if optional else field.default
+    return Annotated[kind | None if optional else kind, _shown(field)], default
+
+
+def _of_judges() -> Iterator[Field]:
+    """The options of a judge: its bundle, its own, and those of a run that it takes, too."""
+    fields = fields_of(JudgeSpec)
+    taken = (name for name, field in fields.items() if field.option and field.option.judges)
+    return (
+        fields[name] for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *taken]) if fields[name].option
+    )
+
+
+_OPTIONS = {name: _parameter(field, required=False) for name, field in fields_of(RunSpec).items()}
+_OPTIONS["spec_file"] = SpecFile, None
+"""{name: (annotation, default)} of the parameters that make a ``RunSpec``; and --spec."""
+_OF_JUDGES = {field.name: _parameter(field, required=True) for field in _of_judges()}
+"""The same of a ``JudgeSpec``."""
 
 
 def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +92,7 @@ def _taking(
         command(spec=make(given, context), **values)
 
     takes_file = "spec_file" in inspect.signature(command).parameters
-    hints = get_type_hints(command, localns={"RunSpec": object}, include_extras=True)  # which is not imported for this
+    hints = get_type_hints(command, include_extras=True)
     own = [
         parameter.replace(annotation=hints[name])
         for name, parameter in inspect.signature(command).parameters.items()
@@ -138,14 +110,13 @@ def _taking(
 
 
 def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
-    from lbx.running.spec import RunSpec
-
     values = _said(given, context)
     values.pop("spec_file", None)
     if (file := given["spec_file"]) is not None:
         return dataclasses.replace(_read(file, values.get("name")), **values)
-    for name, spelled in _REQUIRED.items():
-        if name not in values:
+    for name, field in fields_of(RunSpec).items():
+        if field.default is MISSING and name not in values:
+            spelled = " / ".join(field.names)
             raise UsageError(f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec.")
     return RunSpec(**values)
 
@@ -153,20 +124,11 @@ def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
 def _said(given: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
     """What was given on the command line."""
     said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
-    return {name: _plain(name, given[name]) for name in said}
-
-
-def _plain(name: str, value: Any) -> Any:
-    if name == "ids":
-        return names_of_samples(value)
-    if isinstance(value, Enum):
-        return value.value
-    return tuple(value) if isinstance(value, list) else value
+    return {name: names_of_samples(given[name]) if name == "ids" else given[name] for name in said}
 
 
 def _read(file: Path, run: str | None) -> RunSpec:
     """A spec from its own file, or that of a results file's run."""
-    from lbx.running.judge_spec import read_spec, spec_of
     from lbx.store import is_results_file
     from lbx.store.sessions import newest_spec
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.records import Chunk, Sample
+from lbx.base.records import BM25, Chunk, Sample
+from lbx.planning.choices import Retrieval
 from lbx.planning.selection import EVERYTHING, Selection
 from lbx.retrieval import (
-    BM25,
-    BM25_CHARACTERS,
     ChunkTokenizer,
     Cut,
     RetrievalRules,
@@ -36,43 +35,6 @@ _PLAIN = RetrievalRules()
 
 Progress = Callable[[str, int, int], None]
 """Called with a task's name, how many of its samples are done, and of how many."""
-
-
-class Retrieval(NamedTuple):
-    """What --rag, --retriever, --chunk-words, --chunk-tokens and --threads say.
-
-    Attributes:
-        best: so many chunks stand in place of the document; 0 means the document.
-        retriever: "bm25", "bm25-characters", or the card of an embedding model.
-        words, tokens: of a chunk; None for both as the family's authors have it.
-        threads: of the embedding model.
-    """
-
-    best: int = 0
-    retriever: str = BM25
-    words: int | None = None
-    tokens: int | None = None
-    threads: int | None = None
-
-    @property
-    def embeds(self) -> bool:
-        """Whether an embedding model ranks."""
-        return self.retriever not in (BM25, BM25_CHARACTERS)
-
-    def check(self) -> None:
-        """Raise UsageError where it says how to find chunks and none are asked for, or how large they are twice."""
-        for option, given in (
-            ("--retriever", self.retriever != BM25),
-            ("--chunk-words", self.words),
-            ("--chunk-tokens", self.tokens),
-        ):
-            if given and not self.best:
-                raise UsageError(
-                    f"{option} says how chunks are found, and without --rag none are asked for.",
-                    fix="Say how many stand in place of the document (--rag N), or leave it out.",
-                )
-        if self.words and self.tokens:
-            raise UsageError("--chunk-words and --chunk-tokens both say how large a chunk is.", fix="Leave one out.")
 
 
 class Finder:

@@ -17,6 +17,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.planning.choices import SampleChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +60,6 @@ class Selection:
 
 
 EVERYTHING = Selection()
-
-
-@dataclass(frozen=True, slots=True)
-class SampleChoice:
-    """What --limit, --documents, --sample, --seed and --ids say; nothing means every sample.
-
-    Attributes:
-        limit: the first so many samples of each task; ``documents`` and ``sample`` choose among these.
-        documents: the first so many documents of each task, with all their questions.
-        sample: documents of each task, drawn at random and with all their questions, until they have so many samples.
-        seed: of ``sample``.
-        ids: samples by name: "sample_id", of whatever task, or "benchmark/task/sample_id".
-
-    Raises:
-        UsageError: two of them exclude each other.
-    """
-
-    limit: int | None = None
-    documents: int | None = None
-    sample: int | None = None
-    seed: int = 0
-    ids: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        given = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
-        named = [option for option, value in given.items() if value is not None]
-        if self.ids and self.limit is not None:
-            named.append("--limit")
-        if len(named) > 1:
-            raise UsageError(f"{' and '.join(named)} exclude each other.", fix="Choose samples in one way.")
-
-    @property
-    def everything(self) -> bool:
-        return self.limit is None and self.documents is None and self.sample is None and not self.ids
 
 
 def select_samples(

@@ -1,84 +1,155 @@
-"""What a run is asked to do, checked when it is made."""
+"""How samples are asked: the options that are part of what a run is, and what is found out beside them."""
 
-from __future__ import annotations
-
+import functools
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Mode, Prompt, Sampling
+from lbx.planning.option import Option, fields_of
 
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k, as LongBench Pro has it."""
 
-EFFORTS = ("low", "medium", "high")
+Effort = Literal["low", "medium", "high"]
 """How much a model may be asked to reason."""
+EFFORTS: tuple[str, ...] = get_args(Effort)
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
 
+_asked = functools.partial(Option, "What to ask")
+_found = functools.partial(Option, "Retrieval and embeddings")
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """How samples are asked. Two runs with equal settings on the same model and bundle are the same run.
 
-    Attributes:
-        iterations: how often each sample is asked, None as often as its benchmark's authors do; iterations differ
-            in their seed only.
-        max_prompt_tokens: a prompt limit instead of the benchmark's own, before chat wrapping.
-        max_new_tokens: an answer budget instead of the benchmark's own.
-        sampling: "official" takes each benchmark's own temperature, "model" the makers' recommendation.
-        model_sampling: that recommendation, from the card's [sampling] table or the model's files; None where
-            neither has any.
-        stop: the card's strings that end an answer, beside the benchmark's own.
-        chat: False feeds every prompt as plain text.
-        seed: from which every sampled answer's seed is derived.
-        thinking: whether the model is to reason before it answers; None leaves that to its template and card.
-        thinking_tokens: a reasoning budget apart from the answer's; None means a default where thinking is True.
-        reasoning_effort: how much the model is to reason, one of ``EFFORTS``; None leaves that to template and card.
-        cot, no_context: LongBench v2's other ways to ask.
-        length_hint: False asks L-Eval's open questions without the reference's length.
-        rag: how many retrieved chunks stand in place of the document; 0 means the document.
-        retriever: which retriever finds them.
-        summaries: the document is summed up in parts of so many words, and the summaries stand in its place; 0 means
-            the document.
-        summarizer: the run that has them; "" in that run itself.
-        batching: answer many prompts in lock-step where the backend can; False asks one after the other.
+@dataclass(frozen=True, kw_only=True)
+class AskingOptions:
+    """How samples are asked: what is not as by default stands in the run's settings, of which its name is made.
 
-    Raises:
-        UsageError: a value is out of range.
+    Of a spec with ``both_kinds`` two runs are made, whose settings say ``thinking`` instead.
     """
 
-    iterations: int | None = None
-    max_prompt_tokens: int | None = None
-    max_new_tokens: int | None = None
-    sampling: str = "official"
+    rag: Annotated[
+        int,
+        _found("Put the N best chunks in place of the document (LongBench v1, v2, L-Eval).", metavar="N", judges=False),
+    ] = 0
+    summaries: Annotated[
+        int,
+        _found(
+            "Have the model sum up each document in parts of N words first, and ask about the summaries (lbx's own).",
+            metavar="N",
+            judges=False,
+        ),
+    ] = 0
+    iterations: Annotated[
+        int | None, _asked("Ask each sample N times; default: as often as its authors do.", metavar="N")
+    ] = None
+    max_prompt_tokens: Annotated[
+        int | None, _asked("Longest prompt; default: the benchmark's own limit.", metavar="N")
+    ] = None
+    max_new_tokens: Annotated[
+        int | None,
+        _asked("Longest answer; default: the benchmark's own limit.", metavar="N", judges=True, lengthens=True),
+    ] = None
+    sampling: Annotated[
+        Literal["official", "model"],
+        _asked(
+            "official: the benchmark's own temperature; model: what the model's makers recommend.",
+            metavar="KIND",
+            judges=True,
+        ),
+    ] = "official"
+    seed: Annotated[
+        int,
+        Option("Which samples", "Seed for sampled answers, and for --sample's draw.", metavar="N", judges=True),
+    ] = 0
+    chat: Annotated[
+        bool,
+        _asked("Wrap prompts in the model's chat template where the benchmark does.", judges=True, lengthens=True),
+    ] = True
+    thinking: Annotated[
+        bool | None,
+        _asked(
+            "Have the model reason before it answers, or not; default: as its chat template decides.",
+            judges=True,
+            lengthens=True,
+        ),
+    ] = None
+    thinking_tokens: Annotated[
+        int | None,
+        _asked(
+            "Token budget for reasoning, beside the answer's; implies --thinking.",
+            metavar="N",
+            judges=True,
+            lengthens=True,
+        ),
+    ] = None
+    reasoning_effort: Annotated[
+        Effort | None,
+        _asked(
+            "How much to reason: low, medium or high, where the model's chat template knows it; implies --thinking.",
+            metavar="LEVEL",
+            judges=True,
+            lengthens=True,
+        ),
+    ] = None
+    both_kinds: Annotated[
+        bool,
+        _asked(
+            "Ask with reasoning and without it, as two runs that read each document once (LongBench Pro's two "
+            "prompts).",
+            judges=False,
+        ),
+    ] = False
+    cot: Annotated[
+        bool,
+        _asked("LongBench v2: reason about the document first, then answer.", judges=False, lengthens=True),
+    ] = False
+    no_context: Annotated[bool, _asked("LongBench v2: ask without the document.", judges=False)] = False
+    length_hint: Annotated[
+        bool,
+        _asked(
+            "L-Eval's open questions say how many words the reference has, as its published answers were asked; "
+            "without, as its founding README has it for judges and people.",
+            lengthens=True,
+        ),
+    ] = True
+    batching: Annotated[
+        bool,
+        Option("How it runs", "Decode many answers together, or ask one prompt after the other.", judges=True),
+    ] = True
+
+
+ASKING = fields_of(AskingOptions)
+MODES = tuple(field.name for field in fields(Mode) if field.name in ASKING and not field.name.startswith("thinking"))
+"""The options that benchmarks know or do not: ``Benchmark.modes``."""
+OF_LENGTH = tuple(name for name, field in ASKING.items() if field.option and field.option.lengthens)
+"""Those that bear on how long answers are."""
+
+
+@dataclass(frozen=True)
+class RunSettings(AskingOptions):
+    """The settings of a run. Two with equal settings on the same model and bundle are the same run.
+
+    Attributes:
+        model_sampling: what the model's makers recommend, from the card's [sampling] table or the model's files; None
+            where neither has any.
+        stop: the card's strings that end an answer, beside the benchmark's own.
+        retriever: which retriever finds the chunks of ``rag``.
+        summarizer: the run that has the summaries; "" in that run itself.
+
+    Raises:
+        UsageError: a value is of the wrong type, out of range, or excludes another one.
+    """
+
     model_sampling: Sampling | None = None
     stop: tuple[str, ...] = ()
-    chat: bool = True
-    seed: int = 0
-    thinking: bool | None = None
-    thinking_tokens: int | None = None
-    reasoning_effort: str | None = None
-    cot: bool = False
-    no_context: bool = False
-    length_hint: bool = True
-    rag: int = 0
     retriever: str = ""
-    summaries: int = 0
     summarizer: str = ""
-    batching: bool = True
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("--iterations", self.iterations),
-            ("--max-prompt-tokens", self.max_prompt_tokens),
-            ("--max-new-tokens", self.max_new_tokens),
-            ("--thinking-tokens", self.thinking_tokens),
-        ):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}.")
+        for name, field in ASKING.items():
+            field.check(getattr(self, name))
         if self.sampling not in ("official", "model"):
             raise UsageError(f"--sampling is 'official' or 'model', not {self.sampling!r}.")
-
         if self.thinking_tokens and self.thinking is False:
             raise UsageError("--thinking-tokens gives reasoning a budget, and --no-thinking forbids it.")
         if self.reasoning_effort not in (None, *EFFORTS):
@@ -99,14 +170,9 @@ class RunSettings:
 
     def mode(self, context_window: int) -> Mode:
         """The way to ask, as benchmarks take it."""
+        asked = {name: getattr(self, name) for name in MODES}
         return Mode(
-            thinking=self.thinks,
-            cot=self.cot,
-            no_context=self.no_context,
-            rag=self.rag,
-            length_hint=self.length_hint,
-            thinking_tokens=self.thinking_tokens or 0,
-            context_window=context_window,
+            **asked, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
         )
 
     def reasoning_budget(self, context_window: int) -> int:

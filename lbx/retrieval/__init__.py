@@ -8,8 +8,6 @@ from __future__ import annotations
 from lbx.retrieval.chunks import split, split_as_published, split_between_words
 from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 from lbx.retrieval.retriever import (
-    BM25,
-    BM25_CHARACTERS,
     BM25_ELASTICSEARCH,
     Cut,
     RetrievalRules,
@@ -21,8 +19,6 @@ from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.retrieval.words import word_spans, words
 
 __all__ = [
-    "BM25",
-    "BM25_CHARACTERS",
     "BM25_ELASTICSEARCH",
     "ChunkTokenizer",
     "Cut",

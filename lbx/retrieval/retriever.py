@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lbx.base.records import Chunk
+from lbx.base.records import BM25, BM25_CHARACTERS, Chunk
 from lbx.retrieval.chunks import split, split_as_published
 from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from lbx.retrieval.ranking import Scores
 
-BM25 = "bm25"
-BM25_CHARACTERS = "bm25-characters"
 BM25_ELASTICSEARCH = "bm25-elasticsearch"
 BM25_SIZE = 500
 EMBEDDING_SIZE = 200

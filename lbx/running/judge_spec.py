@@ -1,54 +1,83 @@
 """What a judge is asked, as one value: a run whose questions are other runs' answers."""
 
-from __future__ import annotations
-
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import write_whole
-from lbx.planning.selection import SampleChoice
+from lbx.planning.choices import SampleChoice
+from lbx.planning.option import Option, fields_of
 from lbx.running.spec import JUDGE_MARK, RunSpec, read_values
-from lbx.store import Store
-from lbx.store.copies import copy_database
 
 OFFICIAL = "leval"
-QUESTIONS = ("llm", "human", "both", "open")
-ORDERS = ("both", "given")
+_Questions = Literal["llm", "human", "both", "open"]
+_Orders = Literal["both", "given"]
 _FORMAT = 1
 
+_asked = functools.partial(Option, "What to ask")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class JudgeSpec(RunSpec):
-    """A judge's work. Every field is the option of ``lbx judge`` that has its name; see ``RunSpec`` for the others.
+    """A judge's work. Its fields are the options of ``lbx judge``, and those of a run that it takes, too.
+
+    Of ``tasks`` patterns are as of ``lbx run``; ``limit`` counts questions of each, with all their rounds.
 
     Attributes:
-        model: the judge's card, ``--judge``.
-        tasks: whose answers, of those that the runs have; patterns as of ``lbx run``.
-        limit: the first so many questions of each task, with all their rounds.
         answers: results files that hold the answers; where several hold a run, the first.
-        runs: whose answers are judged.
-        against: the run whose answers they are compared with; None for a rubric that rates one alone.
-        questions: of L-Eval those marked for the judge ("llm"), for people ("human"), or "both"; "open" all that are
-            not closed, of whatever benchmark. None: "llm" by the official rubric, else "open".
-        rubric: "leval", the official one, or a TOML file.
-        orders: "both", or "given": the judged answer first.
 
     Raises:
-        UsageError: as of ``RunSpec``.
+        UsageError: see ``RunSpec``.
     """
 
-    tasks: tuple[str, ...] = ("all",)
+    model: Annotated[
+        str,
+        Option(
+            "The model",
+            "The judge: a model card (.toml, or its name in models/), a .gguf file, or a model folder.",
+            "MODEL",
+            ("--judge", "-j"),
+        ),
+    ]
+    runs: Annotated[
+        tuple[str, ...],
+        _asked(
+            "Whose answers are judged: a run of the file, or a model whose answers the bundle brings (claude-100k, "
+            "gpt4-32k, llama2-13b-chat-4k). Can be repeated.",
+            "RUN",
+            ("--run",),
+        ),
+    ] = ()
+    against: Annotated[
+        str | None,
+        _asked("Whose answers they are compared with, named likewise; officially turbo-16k-0613.", "RUN"),
+    ] = None
+    questions: Annotated[
+        _Questions | None,
+        _asked(
+            "L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all that are not "
+            "closed, of any benchmark. Default: llm, with a rubric of your own open.",
+            "WHICH",
+        ),
+    ] = None
+    rubric: Annotated[str, _asked("leval, the official one, or a TOML file of your own.", "FILE")] = OFFICIAL
+    orders: Annotated[
+        _Orders, _asked("both: each pair in both orders, as officially; given: the judged first.", "WHICH")
+    ] = "both"
+    tasks: Annotated[
+        tuple[str, ...],
+        Option("Which samples", "Only answers to these benchmarks or tasks.", "NAMES", ("--tasks", "-t")),
+    ] = ("all",)
+    name: Annotated[
+        str | None,
+        Option("Output", "Name of the judge; default: made from model, backend, bundle and rubric.", "NAME"),
+    ] = None
     answers: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    against: str | None = None
-    questions: str | None = None
-    rubric: str = OFFICIAL
-    orders: str = "both"
 
     def __post_init__(self) -> None:
         for name in ("answers", "runs"):
@@ -56,15 +85,17 @@ class JudgeSpec(RunSpec):
                 texts = [given] if isinstance(given, str | os.PathLike) else given
                 object.__setattr__(self, name, tuple(os.fspath(text) for text in texts))
         RunSpec.__post_init__(self)
-        for option, value, known in (("questions", self.asked_about, QUESTIONS), ("orders", self.orders, ORDERS)):
-            if value not in known:
+        for option, value, kind in (("questions", self.asked_about, _Questions), ("orders", self.orders, _Orders)):
+            if value not in (known := get_args(kind)):
                 raise UsageError(f"--{option} is one of {', '.join(known)}, not {value!r}.")
         if not self.answers or not self.runs:
             raise UsageError("A judge needs a results file, and --run to say whose answers in it are judged.")
         if self.against in self.runs:
             raise UsageError(f"--against {self.against} is one of the judged runs: a run cannot be its own opponent.")
-        if self.rag or self.summaries or self.both_kinds or self.cot or self.no_context:
-            raise UsageError("--rag, --summaries, --both-kinds, --cot and --no-context are not for judges.")
+        refused = [one for one in fields_of(RunSpec).values() if one.option and one.option.judges is False]
+        if any(getattr(self, one.name) != one.default for one in refused):
+            *names, last = (one.spelled for one in refused)
+            raise UsageError(f"{', '.join(names)} and {last} are not for judges.")
 
     @property
     def choice(self) -> SampleChoice:
@@ -76,8 +107,11 @@ class JudgeSpec(RunSpec):
         """``questions``, or what it is where nothing is said."""
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
-    def carried(self, folder: Path, seen_as: str) -> JudgeSpec:
+    def carried(self, folder: Path, seen_as: str) -> Self:
         """See ``RunSpec.carried``: a copy of the answers can be read whatever is written to the results files."""
+        from lbx.store import Store
+        from lbx.store.copies import copy_database
+
         answers = []
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")

@@ -15,8 +15,9 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS, select
-from lbx.planning.retrieving import Finder, Retrieval, rules_of
-from lbx.planning.settings import RunSettings
+from lbx.planning.choices import Retrieval
+from lbx.planning.retrieving import Finder, rules_of
+from lbx.planning.settings import ASKING, MODES, RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lbx")
 
-_MODES = (
-    ("cot", True, "--cot"),
-    ("no_context", True, "--no-context"),
-    ("length_hint", False, "--no-length-hint"),
-    ("rag", True, "--rag"),
-)
-"""Of ``Benchmark.modes``: the setting, whether it is on, the option."""
 _NAMED = 3
 
 
@@ -54,13 +48,14 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
         UsageError: a name is unknown, or a task's benchmark does not know the way to ask.
     """
     tasks = select(bundle, list(names))
-    for mode, on, option in _MODES:
-        if bool(getattr(settings, mode)) is not on:
+    for mode in MODES:
+        if getattr(settings, mode) == ASKING[mode].default:
             continue
         without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].modes]
         if without:
             more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
             knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.modes]
+            option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." of what is on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
                 fix=f"It belongs to {' and '.join(knowing)}: name only their tasks, or leave it out.",

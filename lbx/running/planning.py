@@ -19,6 +19,7 @@ from lbx.planning.estimate import Costs, costs_from
 from lbx.planning.memory_use import Free
 from lbx.planning.outlook import Outlook, look_ahead
 from lbx.planning.selection import Selection
+from lbx.planning.settings import OF_LENGTH
 from lbx.planning.summarizing import guessed
 from lbx.running.executors import Executor
 from lbx.running.listening import Listener
@@ -213,4 +214,4 @@ def look_ahead_of_run(
 def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
     """What earlier sessions in a results file say of a model's speed; None: nothing."""
     found = history(store, run, workers=workers)
-    return None if found is None else costs_from(found, answer_lengths(store, run))
+    return None if found is None else costs_from(found, answer_lengths(store, run, OF_LENGTH))

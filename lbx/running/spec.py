@@ -1,25 +1,20 @@
 """What is asked of which model and how, as one value: checked when it is made, and the same in a JSON file."""
 
-from __future__ import annotations
-
+import functools
 import json
 import os
-import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self
 
-from lbx.backends.weights import CARDS
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.outputs import answer_file
-from lbx.base.paths import expanded
-from lbx.base.records import key_values
-from lbx.planning.retrieving import Retrieval
-from lbx.planning.selection import SampleChoice
-from lbx.planning.settings import RunSettings
-from lbx.retrieval import BM25
+from lbx.base.records import BM25, key_values
+from lbx.planning.choices import Retrieval, SampleChoice
+from lbx.planning.option import Option, fields_of
+from lbx.planning.settings import ASKING, AskingOptions, RunSettings
 
 FORMAT = 1
 _MARK = "lbx_run"
@@ -27,69 +22,130 @@ JUDGE_MARK = "lbx_judge"
 _MOST_BYTES = 1 << 26
 """A spec may name every sample of a bundle."""
 _FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
-_FOUND_OUT = ("model_sampling", "stop", "retriever", "summarizer")
-_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name not in _FOUND_OUT)
+
+_asked = functools.partial(Option, "What to ask")
+_which = functools.partial(Option, "Which samples")
+_model = functools.partial(Option, "The model")
+_found = functools.partial(Option, "Retrieval and embeddings")
+_how = functools.partial(Option, "How it runs")
+_output = functools.partial(Option, "Output")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
-    """A run. Every field is the option of ``lbx run`` that has its name.
+@dataclass(frozen=True, kw_only=True)
+class ChoosingOptions:
+    """Which samples are asked of which model."""
 
-    Attributes:
-        bundle: the folder of an unpacked bundle.
-        model: a model card or its name, a .gguf file, or a model folder.
-        tasks: benchmarks, tasks or patterns of them; a text may name several between commas.
-        backend: "llamacpp", "hf" or "scripted", where the model leaves a choice.
-        name: of the run in the results file; None makes one from model and settings.
-        limit, documents, sample, ids: which samples; see ``SampleChoice``.
-        iterations, max_prompt_tokens, max_new_tokens, sampling, seed, chat, thinking, thinking_tokens,
-            reasoning_effort, cot, no_context, length_hint, rag, summaries, batching: how they are asked; see
-            ``RunSettings``.
-        retriever, chunk_words, chunk_tokens: what finds the chunks of ``rag``; see ``Retrieval``.
-        embedding: card of the embedding model for LongBench Pro's summaries.
-        both_kinds: ask with reasoning and without, as two runs that read each document once.
-        workers: processes that hold the model; 0 loads it in this one.
-        threads: CPU threads of each process that holds a model; None means every core.
-        hash_weights: tell the model from others by every byte of its weights.
-        metadata: texts KEY=VALUE to be kept beside the run; they are no part of what it is.
+    bundle: Annotated[
+        str, _asked("The folder that `lbx unpack` made.", "DIR", ("--bundle", "-b"), path=True, judges=True)
+    ]
+    model: Annotated[
+        str,
+        _model(
+            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
+            "MODEL",
+            ("--model", "-m"),
+        ),
+    ]
+    tasks: Annotated[
+        tuple[str, ...],
+        _asked(
+            "Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all. Separate several by commas, or "
+            "repeat the option.",
+            "NAMES",
+            ("--tasks", "-t"),
+        ),
+    ]
+    backend: Annotated[
+        str | None, _model("llamacpp, hf or scripted, where the model leaves a choice.", "NAME", judges=True)
+    ] = None
+    name: Annotated[
+        str | None,
+        _output("Name of the run; default: made from model, backend, bundle and settings.", "NAME", ("--run",)),
+    ] = None
+    limit: Annotated[
+        int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"), judges=True)
+    ] = None
+    documents: Annotated[
+        int | None, _which("Only the first N documents of each task, with all their questions.", "N")
+    ] = None
+    sample: Annotated[
+        int | None,
+        _which(
+            "Draw whole documents of each task at random until they have N samples. A smaller N draws a part of a "
+            "larger one; --seed changes the draw.",
+            "N",
+        ),
+    ] = None
+    ids: Annotated[
+        tuple[str, ...],
+        _which(
+            "Only these samples: ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.", "NAMES"
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(AskingOptions, ChoosingOptions):
+    """A run. Every field is an option of ``lbx run``, made of what its annotation says.
 
     Raises:
         UsageError: a value is of the wrong type, out of range, or excludes another one.
     """
 
-    bundle: str
-    model: str
-    tasks: tuple[str, ...]
-    backend: str | None = None
-    name: str | None = None
-    limit: int | None = None
-    documents: int | None = None
-    sample: int | None = None
-    ids: tuple[str, ...] = ()
-    iterations: int | None = None
-    max_prompt_tokens: int | None = None
-    max_new_tokens: int | None = None
-    sampling: str = "official"
-    seed: int = 0
-    chat: bool = True
-    thinking: bool | None = None
-    thinking_tokens: int | None = None
-    reasoning_effort: str | None = None
-    cot: bool = False
-    no_context: bool = False
-    length_hint: bool = True
-    rag: int = 0
-    summaries: int = 0
-    retriever: str = BM25
-    chunk_words: int | None = None
-    chunk_tokens: int | None = None
-    embedding: str | None = None
-    batching: bool = True
-    both_kinds: bool = False
-    workers: int = 0
-    threads: int | None = None
-    hash_weights: bool = False
-    metadata: tuple[str, ...] = ()
+    retriever: Annotated[
+        str,
+        _found(
+            "What ranks the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
+            "CARD",
+        ),
+    ] = BM25
+    chunk_words: Annotated[
+        int | None, _found("Words in a chunk; default: 500 with bm25, 200 with embeddings.", "N")
+    ] = None
+    chunk_tokens: Annotated[
+        int | None,
+        _found(
+            "Tokens in a chunk, counted as the authors count: L-Eval has 1024 (the default there), LongBench v2 128.",
+            "N",
+        ),
+    ] = None
+    embedding: Annotated[str | None, _found("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD")] = (
+        None
+    )
+    workers: Annotated[
+        int,
+        _how(
+            "Worker processes that each hold the model, on their share of cores or GPUs; losing one costs no "
+            "answer. 0 loads the model in this process.",
+            "N",
+            judges=True,
+        ),
+    ] = 0
+    threads: Annotated[
+        int | None,
+        _model(
+            "CPU threads of each process that holds a model, whatever its card says; default: all cores.",
+            "N",
+            judges=True,
+        ),
+    ] = None
+    hash_weights: Annotated[
+        bool,
+        _model(
+            "Tell the model from others by every byte of its weights; by default, above 512 MiB, by pieces of every "
+            "tensor.",
+            judges=True,
+        ),
+    ] = False
+    metadata: Annotated[
+        tuple[str, ...],
+        _output(
+            "Record what the run's settings do not say about it, for exported result files; not part of its name. "
+            "Can be repeated.",
+            "KEY=VALUE",
+            judges=True,
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         for name in ("bundle", "model"):
@@ -98,9 +154,8 @@ class RunSpec:
         object.__setattr__(self, "tasks", _tuple(self.tasks, between=","))
         for name in ("ids", "metadata"):
             object.__setattr__(self, name, _tuple(getattr(self, name)))
-        hints = get_type_hints(type(self))
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name), hints[field.name])
+        for name, field in fields_of(type(self)).items():
+            field.check(getattr(self, name))
         if not self.tasks:
             raise UsageError("A run needs tasks.", fix="Name benchmarks or tasks; `lbx tasks` lists what a bundle has.")
         key_values("--metadata", self.metadata)
@@ -110,7 +165,7 @@ class RunSpec:
     @property
     def settings(self) -> RunSettings:
         """How samples are asked; the retriever's name and the model's own sampling are not known yet."""
-        return RunSettings(**{name: getattr(self, name) for name in _SETTINGS})
+        return RunSettings(**{name: getattr(self, name) for name in ASKING})
 
     @property
     def kinds(self) -> list[tuple[str | None, RunSettings]]:
@@ -125,16 +180,16 @@ class RunSpec:
                 fix="Ask with --thinking, then with --no-thinking: both read the same summaries.",
             )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
-        without = replace(self.settings, thinking=False, thinking_tokens=None, reasoning_effort=None)
-        settings = (replace(self, both_kinds=False, thinking=True).settings, without)
-        return list(zip(names, settings, strict=True))
+        with_reasoning = replace(self.settings, both_kinds=False, thinking=True)
+        without = replace(with_reasoning, thinking=False, thinking_tokens=None, reasoning_effort=None)
+        return list(zip(names, (with_reasoning, without), strict=True))
 
     @property
     def choice(self) -> SampleChoice:
         """Which samples of the tasks."""
         return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
-    def carried(self, folder: Path, seen_as: str) -> RunSpec:
+    def carried(self, folder: Path, seen_as: str) -> Self:
         """The spec for shards: what it reads beside bundle and model is copied into their folder.
 
         Args:
@@ -144,6 +199,8 @@ class RunSpec:
 
     def settled(self) -> Self:
         """The same with full paths, for a process in another folder that sees the same files."""
+        from lbx.backends.weights import full_path
+
         embedding = None if self.embedding is None else full_path(self.embedding)
         retriever = full_path(self.retriever) if self.retrieval.embeds else self.retriever
         return replace(
@@ -158,9 +215,8 @@ class RunSpec:
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain = {field.name: field.default for field in fields(self)}
-        return {_MARK: FORMAT, **{name: value for name, value in given.items() if value != plain[name]}}
+        given = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
+        return {_MARK: FORMAT, **{name: value for name, (value, default) in given.items() if value != default}}
 
     def write(self, path: Path) -> None:
         """Into a file of its own, which ``read`` reads."""
@@ -169,7 +225,7 @@ class RunSpec:
             file.write(f"{text}\n".encode())
 
     @classmethod
-    def from_json(cls, values: object, source: str) -> RunSpec:
+    def from_json(cls, values: object, source: str) -> "RunSpec":
         """From what ``to_json`` gave.
 
         Args:
@@ -187,31 +243,23 @@ class RunSpec:
                 f"{source} is the spec of a judge, not of a run.", fix="lbx.running.judge_spec reads both."
             )
         given = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(map(str, given.keys() - known)):
+        known = fields_of(cls)
+        if unknown := sorted(map(str, given.keys() - known.keys())):
             raise UsageError(
                 f"{source} has a key that lbx does not know: {unknown[0]}.", fix="Remove it, or update lbx."
             )
-        needed = (field.name for field in fields(cls) if field.default is MISSING)
-        if missing := [name for name in needed if name not in given]:
+        if missing := [name for name, field in known.items() if field.default is MISSING and name not in given]:
             raise UsageError(f"{source} does not say the run's {' and '.join(missing)}.")
         return cls(**given)
 
     @classmethod
-    def read(cls, path: Path) -> RunSpec:
+    def read(cls, path: Path) -> "RunSpec":
         """From a JSON file.
 
         Raises:
             UsageError: it cannot be read, or is no spec.
         """
         return cls.from_json(read_values(path), str(path))
-
-
-def full_path(model: str) -> str:
-    """Where the card, file or folder lies that ``resolve_model`` takes a name for; the name itself, where none does."""
-    path, card = expanded(Path(model)), CARDS / f"{model}.toml"
-    found = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
-    return str(found.absolute()) if found.exists() else model
 
 
 def read_values(path: Path) -> object:
@@ -230,30 +278,3 @@ def _tuple(given: object, between: str | None = None) -> object:
     if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
         return texts
     return tuple(name for text in texts for part in text.split(between) if (name := part.strip()))
-
-
-def _check(name: str, value: object, hint: Any) -> None:
-    if _fits(value, hint):
-        least = 1 if get_args(hint) else 0  # None, not 0, is what an optional number is without
-        if isinstance(value, int) and value < least and not isinstance(value, bool):
-            raise UsageError(f"{_option(name)} must be at least {least}, not {value}.")
-        return
-    raise UsageError(f"{_option(name)} cannot be {value!r}: it takes {_described(hint)}.")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _fits(value: object, hint: Any) -> bool:
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(_fits(value, one) for one in get_args(hint))
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
-    return type(value) is hint or (hint is str and isinstance(value, str))
-
-
-def _described(hint: Any) -> str:
-    kinds = [one for one in get_args(hint) or (hint,) if one not in (type(None), Ellipsis)]
-    names = {int: "a whole number", bool: "true or false", str: "text"}
-    return "a list of texts" if get_origin(hint) is tuple else " or ".join(names[kind] for kind in kinds)

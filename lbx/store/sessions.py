@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,6 @@ from lbx.store.store import Store
 
 _ALIKE = ("batching", "context_window")
 """Settings that bear on speed, beside the backend's own."""
-_ASKED_ALIKE = ("thinking", "thinking_tokens", "reasoning_effort", "max_new_tokens", "cot", "length_hint", "chat")
-"""Settings that bear on how long answers are."""
 _NOT_SPEED = (
     "settings_earlier",
     "network",
@@ -136,8 +134,8 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
 
 
 @refusing_odd_values
-def answer_lengths(store: Store, run: RunRow) -> dict[str, float]:
-    """{task: mean tokens of an answer} of this model, asked in this way."""
+def answer_lengths(store: Store, run: RunRow, alike: Collection[str]) -> dict[str, float]:
+    """{task: mean tokens of an answer} of this model, asked with the same values of these settings."""
     table = store.query(
         """
         SELECT g.benchmark || '/' || g.task, avg(g.output_tokens), r.settings::VARCHAR, count(*)
@@ -147,10 +145,10 @@ def answer_lengths(store: Store, run: RunRow) -> dict[str, float]:
         """,
         [run.model, run.backend],
     )
-    wanted = _of_asking(run.settings)
+    wanted = _some(run.settings, alike)
     found: dict[str, list[tuple[float, int]]] = {}
     for task, mean, settings, count in table.rows:
-        if _of_asking(json.loads(settings)) == wanted:
+        if _some(json.loads(settings), alike) == wanted:
             found.setdefault(task, []).append((mean, count))
     return {task: sum(m * n for m, n in parts) / sum(n for _, n in parts) for task, parts in found.items()}
 
@@ -159,8 +157,8 @@ def _of_speed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in _ALIKE or name.startswith("backend.")}
 
 
-def _of_asking(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: settings.get(name) for name in _ASKED_ALIKE}
+def _some(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: settings.get(name) for name in names}
 
 
 def _of_hardware(hardware: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from store_rows import RUN, generation, sample
 
+from lbx.planning.settings import OF_LENGTH as ALIKE
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
@@ -114,7 +115,7 @@ def test_the_next_run_learns(store: Store) -> None:
     assert found.prefill.x1y == 1_000 * 2.0 + 2_000 * 4.0
     assert found.prefill.x2y == 5e5 * 2.0 + 2e6 * 4.0
     assert (found.decode.x1x1, found.decode.x1x2) == (100 + 400, 10 * 10 * 1_005 + 20 * 20 * 2_010)
-    assert answer_lengths(store, RUN) == {"needle/single_en": 20.0}
+    assert answer_lengths(store, RUN, ALIKE) == {"needle/single_en": 20.0}
 
 
 @pytest.mark.parametrize(
@@ -157,5 +158,5 @@ def test_the_newest_sessions_count_and_runs_made_together_once(store: Store) -> 
 
 def test_answers_asked_for_otherwise_say_nothing_of_length(store: Store) -> None:
     store.write(samples=[sample()], generations=[generation(output_tokens=12)])
-    assert answer_lengths(store, RUN) == {"needle/single_en": 12.0}
-    assert answer_lengths(store, dataclasses.replace(RUN, settings={"seed": 0, "thinking": True})) == {}
+    assert answer_lengths(store, RUN, ALIKE) == {"needle/single_en": 12.0}
+    assert answer_lengths(store, dataclasses.replace(RUN, settings={"seed": 0, "thinking": True}), ALIKE) == {}

@@ -1,0 +1,100 @@
+"""What the field of a spec says of its option: the command line, its help and the check of values are made of that."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from lbx.base.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Stands in the annotation of a field: ``Annotated[int, Option("How it runs", "Worker processes.", "N")] = 0``.
+
+    Attributes:
+        panel: of ``--help``, in which the option stands.
+        help: its documentation.
+        metavar: its value in the help; None of a switch.
+        names: on the command line, where they are not made from the field's name.
+        path: the value names a file or folder, which a shell completes.
+        judges: True: ``lbx judge`` takes it, too; False: a judge's spec refuses it; None: neither.
+        lengthens: it bears on how long answers are.
+    """
+
+    panel: str
+    help: str
+    metavar: str | None = None
+    names: tuple[str, ...] = ()
+    path: bool = False
+    judges: bool | None = None
+    lengthens: bool = False
+
+
+class Field(NamedTuple):
+    """A field of a spec with its type, its default (``MISSING`` where there is none), and its option if it has one."""
+
+    name: str
+    kind: Any
+    default: Any
+    option: Option | None
+
+    @property
+    def spelled(self) -> str:
+        """What messages call it."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names on the command line; a switch that is on, or neither on nor off, can be turned off."""
+        if self.option and self.option.names:
+            return self.option.names
+        return (
+            f"{self.spelled}/--no-{self.spelled[2:]}" if self.switch and self.default is not False else self.spelled,
+        )
+
+    @property
+    def switch(self) -> bool:
+        return bool in (self.kind, *get_args(self.kind))
+
+    @property
+    def least(self) -> int | None:
+        """The least number: None, not 0, is what an optional number is without. None: it is no number."""
+        return 0 if self.kind is int else 1 if int in get_args(self.kind) else None
+
+    def check(self, value: object) -> None:
+        """Raise UsageError where the field cannot have this value."""
+        if not _fits(value, self.kind):
+            raise UsageError(f"{self.spelled} cannot be {value!r}: it takes {_described(self.kind)}.")
+        if self.least is not None and isinstance(value, int) and value < self.least:
+            raise UsageError(f"{self.spelled} must be at least {self.least}, not {value}.")
+
+
+def fields_of(spec: type) -> Mapping[str, Field]:
+    """{name: field} of a spec's class, in the order of its help."""
+    return {field.name: _field(field.name, field.type, field.default) for field in fields(spec)}
+
+
+def _field(name: str, kind: Any, default: object) -> Field:
+    option = next((one for one in getattr(kind, "__metadata__", ()) if isinstance(one, Option)), None)
+    return Field(name, kind.__origin__ if option else kind, default, option)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(_fits(value, one) for one in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    if kind is str or get_origin(kind) is Literal:  # which of the words is left to who knows them
+        return isinstance(value, str)
+    return type(value) is kind
+
+
+def _described(kind: Any) -> str:
+    if get_origin(kind) in (Union, types.UnionType):
+        return " or ".join(_described(one) for one in get_args(kind) if one is not type(None))
+    return {int: "a whole number", bool: "true or false", tuple: "a list of texts"}.get(
+        get_origin(kind) or kind, "text"
+    )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from lbx.base.errors import UsageError
 
 if TYPE_CHECKING:
     from lbx.statistics.estimates import Estimate
@@ -135,8 +133,6 @@ class Mode:
 
 
 PLAIN = Mode()
-BM25, BM25_CHARACTERS = "bm25", "bm25-characters"
-"""What ranks chunks where no embedding model does; the second one as LongBench v1's own script has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,16 +382,3 @@ class Compared(NamedTuple):
 def canonical_json(value: object) -> str:
     """JSON with sorted keys and no spaces: the same value always gives the same text."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """{KEY: VALUE} of texts KEY=VALUE, without white space around either.
-
-    Raises:
-        UsageError: one has no key or no "="; ``option`` names where it was given.
-    """
-    pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
-    for text, key, _ in pairs:
-        if not key or "=" not in text:
-            raise UsageError(f"{option} takes KEY=VALUE, not {text!r}.", fix=f"For example: {option} 'PE=no'.")
-    return {key: value for _, key, value in pairs}

@@ -17,6 +17,7 @@ from lbx.cli.options import AsJson, OnlyRuns, Results, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
 from lbx.cli.spec_options import of_run
+from lbx.planning.option import key_values
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -135,7 +136,6 @@ def import_(
         import_ratings(path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
         return
     from lbx.base.layout import Bundle
-    from lbx.base.records import key_values
     from lbx.exchange import understand, write_predictions
     from lbx.store import Store
 
@@ -275,7 +275,6 @@ def metadata(
 
     Example: lbx metadata results.duckdb --run RUN PE=no IDD=no "Max-Ctx=16k"
     """
-    from lbx.base.records import key_values
     from lbx.store import Store, is_results_file
     from lbx.store.runs import metadata as held
     from lbx.store.runs import set_metadata

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -55,11 +55,9 @@ def _parameter(field: Field, *, required: bool) -> tuple[Any, object]:
 
 def _of_judges() -> Iterator[Field]:
     """The options of a judge: its bundle, its own, and those of a run that it takes, too."""
-    fields = fields_of(JudgeSpec)
+    fields = {name: field for name, field in fields_of(JudgeSpec).items() if field.option}
     taken = (name for name, field in fields.items() if field.option and field.option.judges)
-    return (
-        fields[name] for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *taken]) if fields[name].option
-    )
+    return (fields[name] for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *taken]) if name in fields)
 
 
 _OPTIONS = {name: _parameter(field, required=False) for name, field in fields_of(RunSpec).items()}
@@ -91,21 +89,15 @@ def _taking(
             values["spec_file"] = given["spec_file"]
         command(spec=make(given, context), **values)
 
-    takes_file = "spec_file" in inspect.signature(command).parameters
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name not in ("spec", "spec_file")
-    ]
+    parameters = inspect.signature(command, eval_str=True).parameters
+    takes_file = "spec_file" in parameters
+    own = [parameter for name, parameter in parameters.items() if name not in ("spec", "spec_file")]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in options.items()
     ]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *added, *own]
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    called.__signature__ = inspect.Signature([context, *added, *own])  # type: ignore[attr-defined]
     return called
 
 

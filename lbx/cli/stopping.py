@@ -4,6 +4,7 @@ sentence for the signals that no program can answer."""
 from __future__ import annotations
 
 import functools
+import inspect
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -34,6 +35,10 @@ def stoppable(command: Callable[..., None], *, loads_model: bool = False) -> Cal
         with saying(lambda: "What was not finished has left nothing half-written."), explaining():
             command(**arguments)
 
+    # Typer asks four times what the parameters are, and annotations that are texts are compiled each time.
+    signature = inspect.signature(command, eval_str=True)
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return run
 
 

@@ -1,9 +1,13 @@
-"""What the field of a spec says of its option: the command line, its help and the check of values are made of that."""
+"""What the field of a spec says of its option: the command line, its help and the check of values are made of that.
+
+A module of such fields does without ``from __future__ import annotations``: made texts, they would have to be compiled
+at each start.
+"""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -98,3 +102,16 @@ def _described(kind: Any) -> str:
     return {int: "a whole number", bool: "true or false", tuple: "a list of texts"}.get(
         get_origin(kind) or kind, "text"
     )
+
+
+def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """{KEY: VALUE} of texts KEY=VALUE, without white space around either.
+
+    Raises:
+        UsageError: one has no key or no "="; ``option`` names where it was given.
+    """
+    pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
+    for text, key, _ in pairs:
+        if not key or "=" not in text:
+            raise UsageError(f"{option} takes KEY=VALUE, not {text!r}.", fix=f"For example: {option} 'PE=no'.")
+    return {key: value for _, key, value in pairs}

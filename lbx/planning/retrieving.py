@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.records import BM25, Chunk, Sample
+from lbx.base.records import Chunk, Sample
 from lbx.planning.choices import Retrieval
 from lbx.planning.selection import EVERYTHING, Selection
-from lbx.retrieval import (
-    ChunkTokenizer,
+from lbx.retrieval.chunks import split_between_words
+from lbx.retrieval.names import BM25
+from lbx.retrieval.retriever import (
+    BM25_SIZE,
+    EMBEDDING_SIZE,
     Cut,
     RetrievalRules,
     bm25_retriever,
     cut_words,
     embedding_retriever,
-    split_between_words,
 )
-from lbx.retrieval.retriever import BM25_SIZE, EMBEDDING_SIZE
+from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.store import Store
 from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 

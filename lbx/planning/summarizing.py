@@ -18,7 +18,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries, join
 from lbx.planning.selection import Selection
 from lbx.planning.settings import RunSettings
-from lbx.retrieval import word_spans
+from lbx.retrieval.words import word_spans
 from lbx.store import Store
 
 _GUESSED_WORDS = 150

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lbx.base.records import BM25, BM25_CHARACTERS, Chunk
+from lbx.base.records import Chunk
 from lbx.retrieval.chunks import split, split_as_published
+from lbx.retrieval.names import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
 from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from lbx.retrieval.ranking import Scores
 
-BM25_ELASTICSEARCH = "bm25-elasticsearch"
 BM25_SIZE = 500
 EMBEDDING_SIZE = 200
 

@@ -54,8 +54,7 @@ class JudgeSpec(RunSpec):
         ),
     ] = ()
     against: Annotated[
-        str | None,
-        _asked("Whose answers they are compared with, named likewise; officially turbo-16k-0613.", "RUN"),
+        str | None, _asked("Whose answers they are compared with, named likewise; officially turbo-16k-0613.", "RUN")
     ] = None
     questions: Annotated[
         _Questions | None,
@@ -74,8 +73,7 @@ class JudgeSpec(RunSpec):
         Option("Which samples", "Only answers to these benchmarks or tasks.", "NAMES", ("--tasks", "-t")),
     ] = ("all",)
     name: Annotated[
-        str | None,
-        Option("Output", "Name of the judge; default: made from model, backend, bundle and rubric.", "NAME"),
+        str | None, Option("Output", "Name of the judge; default: made from model, backend, bundle and rubric.", "NAME")
     ] = None
     answers: tuple[str, ...] = ()
 

@@ -15,9 +15,10 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS, select
+from lbx.planning.asking import ASKING
 from lbx.planning.choices import Retrieval
 from lbx.planning.retrieving import Finder, rules_of
-from lbx.planning.settings import ASKING, MODES, RunSettings
+from lbx.planning.settings import MODES, RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder

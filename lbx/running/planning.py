@@ -15,11 +15,11 @@ from lbx.backends import ModelCard
 from lbx.backends.options import AUTO, HfOptions
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
+from lbx.planning.asking import OF_LENGTH
 from lbx.planning.estimate import Costs, costs_from
 from lbx.planning.memory_use import Free
 from lbx.planning.outlook import Outlook, look_ahead
 from lbx.planning.selection import Selection
-from lbx.planning.settings import OF_LENGTH
 from lbx.planning.summarizing import guessed
 from lbx.running.executors import Executor
 from lbx.running.listening import Listener

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import canonical_json, key_values, sha256_text
+from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.model import AnsweringBackend
 from lbx.judging.same_family import same_family, tokenizer_sha256
+from lbx.planning.option import key_values
 from lbx.planning.selection import EVERYTHING, select_samples
 from lbx.planning.settings import RunSettings
 from lbx.planning.summarizing import settings_of_summaries, summaries_of

@@ -6,15 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.outputs import answer_file
-from lbx.base.records import BM25, key_values
+from lbx.planning.asking import ASKING, AskingOptions
 from lbx.planning.choices import Retrieval, SampleChoice
-from lbx.planning.option import Option, fields_of
-from lbx.planning.settings import ASKING, AskingOptions, RunSettings
+from lbx.planning.option import Option, fields_of, key_values
+from lbx.retrieval.names import BM25
+
+if TYPE_CHECKING:
+    from lbx.planning.settings import RunSettings
 
 FORMAT = 1
 _MARK = "lbx_run"
@@ -27,11 +30,10 @@ _asked = functools.partial(Option, "What to ask")
 _which = functools.partial(Option, "Which samples")
 _model = functools.partial(Option, "The model")
 _found = functools.partial(Option, "Retrieval and embeddings")
-_how = functools.partial(Option, "How it runs")
 _output = functools.partial(Option, "Output")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ChoosingOptions:
     """Which samples are asked of which model."""
 
@@ -41,9 +43,7 @@ class ChoosingOptions:
     model: Annotated[
         str,
         _model(
-            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
-            "MODEL",
-            ("--model", "-m"),
+            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.", "MODEL", ("--model", "-m")
         ),
     ]
     tasks: Annotated[
@@ -114,7 +114,8 @@ class RunSpec(AskingOptions, ChoosingOptions):
     )
     workers: Annotated[
         int,
-        _how(
+        Option(
+            "How it runs",
             "Worker processes that each hold the model, on their share of cores or GPUs; losing one costs no "
             "answer. 0 loads the model in this process.",
             "N",
@@ -163,12 +164,14 @@ class RunSpec(AskingOptions, ChoosingOptions):
         _ = self.choice, self.kinds  # each is checked as it is made
 
     @property
-    def settings(self) -> RunSettings:
+    def settings(self) -> "RunSettings":
         """How samples are asked; the retriever's name and the model's own sampling are not known yet."""
+        from lbx.planning.settings import RunSettings
+
         return RunSettings(**{name: getattr(self, name) for name in ASKING})
 
     @property
-    def kinds(self) -> list[tuple[str | None, RunSettings]]:
+    def kinds(self) -> list[tuple[str | None, "RunSettings"]]:
         """Name and settings of each of the runs that are made together."""
         if not self.both_kinds:
             return [(self.name, self.settings)]

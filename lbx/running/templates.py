@@ -8,7 +8,8 @@ from typing import Any
 
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import BackendError, UsageError
-from lbx.planning.settings import EFFORTS, RunSettings
+from lbx.planning.asking import EFFORTS
+from lbx.planning.settings import RunSettings
 from lbx.prompting.prompts import ChatTemplate, knows_switch
 from lbx.running.loading import LoadedModel
 

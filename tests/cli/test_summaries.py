@@ -21,7 +21,7 @@ from lbx.base.records import SampleKey, Sampling, sha256_text
 from lbx.benchmarks import LongBench
 from lbx.benchmarks.base.summaries import NAME, join, part_id
 from lbx.prompting.prompts import Prompter
-from lbx.retrieval import split
+from lbx.retrieval.chunks import split
 from lbx.running.prompts import rebuilt
 from lbx.running.spec import RunSpec
 

@@ -33,7 +33,7 @@ from lbx.base.records import (
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.base.results import ScoredRun
-from lbx.retrieval import RetrievalRules
+from lbx.retrieval.retriever import RetrievalRules
 
 WINDOWS_OF_128K = range(128_000, 131_073)
 """Context windows, in tokens, of what people call a model of 128k: from 128 x 1000 to 128 x 1024."""

@@ -26,7 +26,8 @@ from lbx.base.records import (
     sha256_text,
 )
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.retrieval import split, words
+from lbx.retrieval.chunks import split
+from lbx.retrieval.words import words
 
 NAME = "document_summaries"
 TASK = "parts"

@@ -47,7 +47,7 @@ from lbx.benchmarks.base.templates import fill_marks
 from lbx.benchmarks.longbench_v2.paper import PAPER
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
-from lbx.retrieval import RetrievalRules
+from lbx.retrieval.retriever import RetrievalRules
 
 REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"

@@ -1,0 +1,125 @@
+"""One option of a run is one field: the command line, a spec's JSON, its checks and a run's settings are made of it."""
+
+import re
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from lbx.base.errors import UsageError
+from lbx.cli import spec_options
+from lbx.cli.main import app
+from lbx.planning.asking import ASKING, OF_LENGTH, AskingOptions
+from lbx.planning.option import Option, fields_of
+from lbx.planning.settings import MODES, RunSettings
+from lbx.running.judge_spec import JudgeSpec
+from lbx.running.spec import ChoosingOptions, RunSpec
+
+GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def shown(command: str) -> dict[str, object]:
+    return {one.name: one for one in COMMANDS[command].params if one.param_type_name == "option"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithMore(RunSpec):
+    """A run with options that nobody has."""
+
+    glow: Annotated[bool, Option("How it runs", "Glow meanwhile.")] = True
+    shine: Annotated[int | None, Option("How it runs", "So many times.", "N")] = None
+    colour: Annotated[Literal["red", "blue"], Option("How it runs", "In which.", "NAME", ("--colour", "-c"))] = "red"
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "prompts"])
+def test_each_field_of_a_spec_is_an_option_of_the_command_line(command: str) -> None:
+    for name, field in fields_of(RunSpec).items():
+        option, made = field.option, shown(command)[name]
+        assert option is not None, f"{name} says nothing of its option"
+        assert (made.help, made.rich_help_panel, made.metavar) == (
+            option.help,
+            option.panel,
+            option.metavar or made.metavar,
+        )
+        names = [one for text in field.names for one in text.split("/")]
+        assert [*made.opts, *made.secondary_opts] == names
+
+
+def test_a_judge_has_its_own_options_and_those_that_say_so() -> None:
+    of_judges = {name for name, field in fields_of(JudgeSpec).items() if field.option}
+    taken = {name for name, field in fields_of(RunSpec).items() if field.option and field.option.judges}
+    offered = of_judges & shown("judge").keys()
+    assert offered == taken | (JudgeSpec.__annotations__.keys() - {"answers"})
+    refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
+    assert refused
+    for field in refused:
+        value = not field.default if isinstance(field.default, bool) else 1
+        with pytest.raises(UsageError, match=re.escape(field.spelled)):
+            JudgeSpec(bundle="b", model="m", answers="a.duckdb", runs="r", **{field.name: value})
+
+
+def test_no_option_is_declared_twice() -> None:
+    for cls in (RunSpec, RunSettings):
+        assert (
+            not (AskingOptions.__annotations__.keys() | ChoosingOptions.__annotations__.keys())
+            & cls.__annotations__.keys()
+        )
+    assert ASKING.keys() < {field.name for field in fields(RunSettings)}
+    assert {*MODES} < ASKING.keys() >= {*OF_LENGTH}
+
+
+def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the command line, in the JSON, with its check and its default."""
+    made = {name: spec_options._parameter(field, required=False) for name, field in fields_of(WithMore).items()}
+    monkeypatch.setattr(spec_options, "_OPTIONS", made | {"spec_file": spec_options._OPTIONS["spec_file"]})
+    monkeypatch.setattr(spec_options, "RunSpec", WithMore)
+    seen = []
+
+    @spec_options.takes_spec
+    def command(*, spec: RunSpec) -> None:
+        seen.append(spec)
+
+    program = typer.Typer()
+    program.command()(command)
+    needed = ["-b", "b", "-m", "m", "-t", "needle"]
+    done = CliRunner().invoke(program, [*needed, "--no-glow", "--shine", "3", "-c", "blue"])
+    assert done.exit_code == 0, done.output
+    assert seen == [WithMore(**GIVEN, glow=False, shine=3, colour="blue")]
+    assert CliRunner().invoke(program, needed).exit_code == 0
+    assert seen[1].to_json() == RunSpec(**GIVEN).to_json(), "what is as by default is not said"
+    assert CliRunner().invoke(program, [*needed, "--shine", "0"]).exit_code == 2
+    assert CliRunner().invoke(program, [*needed, "--colour", "green"]).exit_code == 2
+    assert WithMore.from_json(seen[0].to_json(), "run.json") == seen[0]
+    with pytest.raises(UsageError, match="has a key that lbx does not know: colour"):
+        RunSpec.from_json(seen[0].to_json(), "run.json")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"glow": 1}, "--glow cannot be 1: it takes true or false."),
+        ({"shine": True}, "--shine cannot be True: it takes a whole number."),
+        ({"shine": 0}, "--shine must be at least 1, not 0."),
+        ({"rag": -1}, "--rag must be at least 0, not -1."),
+        ({"colour": 3}, "--colour cannot be 3: it takes text."),
+        ({"ids": [3]}, "--ids cannot be (3,): it takes a list of texts."),
+        ({"backend": 3}, "--backend cannot be 3: it takes text."),
+    ],
+)
+def test_values_are_checked_by_their_fields(value: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        WithMore(**{**GIVEN, **value})
+
+
+def test_settings_hold_what_is_asked_and_nothing_else_of_a_spec() -> None:
+    spec = RunSpec(**GIVEN, rag=2, cot=True, length_hint=False, limit=3, workers=2, retriever="bm25-characters")
+    row = spec.settings.to_json()
+    assert row == {
+        "sampling": "official", "model_sampling": None, "chat": True, "seed": 0, "rag": 2, "cot": True,
+        "length_hint": False,
+    }  # fmt: skip
+    mode = spec.settings.mode(0)
+    assert (mode.rag, mode.cot, mode.length_hint, mode.no_context) == (2, True, False, False)

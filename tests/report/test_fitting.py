@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+from command_line import Lbx
 from hypothesis import example, given
 from hypothesis import strategies as st
+from page_parts import results_file
 from rich.cells import cell_len
 
 from lbx.report.cells import Sheet, sheet, spark
@@ -131,3 +134,17 @@ def test_a_large_table_is_drawn_line_by_line() -> None:
     for line in lines(Sheet("", columns, rows), 80):
         out.write(line.text + "\n")
     assert out.getvalue().count("words") == 10_000
+
+
+def test_a_pipe_has_every_column_of_a_report_and_a_screen_of_a_file_unless_columns_are_said(tmp_path: Path) -> None:
+    lbx, runs = Lbx(), [f"a-model-of-some-size-{n}-with-a-long-name" for n in range(6)]
+    path = results_file(tmp_path / "r.duckdb", runs)
+
+    def widest(*arguments: object, columns: str = "") -> int:
+        done = lbx("report", path, *arguments, environment={"COLUMNS": columns})
+        assert done.returncode == 0, done.stderr
+        return max(cell_len(line) for line in (done.stdout or (tmp_path / "out").read_text()).splitlines())
+
+    assert 80 < widest() <= 120 and widest("-o", tmp_path / "out") <= 120
+    assert widest("guards") == widest("guards", columns="0") == widest("guards", columns="9" * 5000) > 200
+    assert widest("guards", columns="90") <= 90 and widest(columns="70") <= 70

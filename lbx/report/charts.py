@@ -1,4 +1,4 @@
-"""Charts as SVG text, drawn here: curve with band, dots with intervals, heat map, scatter, radar, sparkline.
+"""Charts as SVG text, drawn here: curve with band, dots with intervals, heat map, scatter, radar.
 
 Pure functions of data. A chart is readable by itself (role, title and description), takes its colours from the style
 sheet ``page/page.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and says every value again in a tooltip. A
@@ -238,17 +238,6 @@ def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series],
     return _svg(title, about, width, height, parts)
 
 
-def sparkline(title: str, values: Sequence[float | None]) -> str:
-    """A line of a text's height, to stand in a cell."""
-    held = [(float(i), _number(v)) for i, v in enumerate(values) if _finite(v)]
-    low, high = min((v for _, v in held), default=0.0), max((v for _, v in held), default=1.0)
-    wide = 76 / max(len(values) - 1, 1)
-    line = [(2 + wide * i, 15 - 12 * ((v - low) / (high - low) if high > low else 0.5)) for i, v in held]
-    body = f'<path class="line" d="{_path(line)}"/>' if len(line) > 1 else ""
-    body += f'<circle cx="{_n(line[-1][0])}" cy="{_n(line[-1][1])}" r="2"/>' if line else ""
-    return _svg(title, ", ".join(map(figure, values)), 80, 18, [body], kind="spark")
-
-
 def figure(value: float | None) -> str:
     """A number as charts show it: at most three significant digits, or its whole part."""
     if not _finite(value):
@@ -314,10 +303,10 @@ def _number(value: float | None) -> float:
 # Parts
 
 
-def _svg(title: str, about: str, width: float, height: float, parts: Iterable[str], *, kind: str = "chart") -> str:
+def _svg(title: str, about: str, width: float, height: float, parts: Iterable[str]) -> str:
     name, words = _escaped(title), _escaped(about)
     return (
-        f'<svg class="{kind}" role="img" aria-label="{name}" width="{_n(width)}" height="{_n(height)}" '
+        f'<svg class="chart" role="img" aria-label="{name}" width="{_n(width)}" height="{_n(height)}" '
         f'viewBox="0 0 {_n(width)} {_n(height)}"><title>{name}</title><desc>{words}</desc>{"".join(parts)}</svg>'
     )
 

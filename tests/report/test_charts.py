@@ -41,7 +41,6 @@ CHARTS = {
     "heat": charts.heat(EVIL, EVIL, rows=[EVIL], columns=[EVIL], cells={(0, 0): Point(1, 0, 2, EVIL)}),
     "scatter": charts.scatter(EVIL, EVIL, x_name=EVIL, y_name=EVIL, places=[Place(EVIL, 2, Point(1), Point(2))]),
     "radar": charts.radar(EVIL, EVIL, [EVIL, "b", "c"], [Series(EVIL, 0, [Point(10), Point(90), None])]),
-    "sparkline": charts.sparkline(EVIL, [1, None, 2]),
 }
 
 
@@ -69,7 +68,6 @@ def test_what_is_no_number_is_not_drawn(value: float | None) -> None:
             "", "", x_name="", y_name="", places=[Place("", 0, point, Point(1)), Place("", 0, Point(1), Point(1))]
         ),
         charts.radar("", "", ["a", "b", "c"], [Series("", 0, [point, Point(1.0), None])]),
-        charts.sparkline("", [value, 1.0]),
     ):
         assert "nan" not in chart
         assert "inf" not in chart
@@ -84,7 +82,6 @@ def test_nothing_at_all_is_still_a_chart() -> None:
         charts.heat("t", "", rows=[], columns=[], cells={}),
         charts.scatter("t", "", x_name="", y_name="", places=[]),
         charts.radar("t", "", [], []),
-        charts.sparkline("t", []),
     ):
         assert drawn(chart).findtext("title") == "t"
 

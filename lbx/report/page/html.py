@@ -16,8 +16,8 @@ from markupsafe import Markup
 
 from lbx.base.templates import templates
 from lbx.base.visible import one_line, visible
-from lbx.report.charts import mark_classes, symbol
 from lbx.report.shapes import Column
+from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
 _LONG_WORD = 40

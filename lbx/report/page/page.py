@@ -17,7 +17,6 @@ from lbx.base.commands import as_command
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
-from lbx.report.charts import symbol_styles
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import findings
@@ -27,6 +26,7 @@ from lbx.report.page.sections import of_report
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted
+from lbx.report.svg import symbol_styles
 from lbx.store import Store
 from lbx.store.runs import check_runs
 

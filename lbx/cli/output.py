@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -124,24 +122,18 @@ def show_sheets(
     """Tables for people to read: fitted to a terminal, or on their way elsewhere, or in a file.
 
     Args:
-        piped: columns that there are elsewhere, where ``COLUMNS`` says none; None: as many as the tables need.
+        piped: columns that there are elsewhere; None: as many as the tables need.
     """
     from lbx.report.terminal import lines
 
     terminal = stdout() if output is None and sys.stdout.isatty() else None
     ascii_only = ascii_only or (output is None and "utf" not in (sys.stdout.encoding or "").lower())
-    width = terminal.width if terminal else _columns_elsewhere() or piped
+    width = terminal.width if terminal else piped
     made = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
     if terminal is None or terminal.no_color or terminal.is_dumb_terminal:
         _write((f"{line.text}\n" for line in made), output)
     else:
         _write((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in made), None)
-
-
-def _columns_elsewhere() -> int | None:
-    """What the environment says, for a reader behind a pipe."""
-    said = os.environ.get("COLUMNS", "")
-    return int(said) if re.fullmatch("[1-9][0-9]{0,4}", said) else None
 
 
 _STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bold": True}, "note": {"dim": True}}

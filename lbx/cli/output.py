@@ -116,15 +116,20 @@ def show_table(title: str, made: Cells) -> None:
     show_sheets([Sheet(title, *made)])
 
 
-def show_sheets(sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False) -> None:
-    """Tables for people to read: fitted to a terminal, in full on their way elsewhere, or in a file."""
+def show_sheets(
+    sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False, piped: int | None = None
+) -> None:
+    """Tables for people to read: fitted to a terminal, or on their way elsewhere, or in a file.
+
+    Args:
+        piped: columns that there are elsewhere; None: as many as the tables need.
+    """
     from lbx.report.terminal import lines
 
     terminal = stdout() if output is None and sys.stdout.isatty() else None
     ascii_only = ascii_only or (output is None and "utf" not in (sys.stdout.encoding or "").lower())
-    made = (
-        line for sheet in sheets for line in lines(sheet, terminal.width if terminal else None, ascii_only=ascii_only)
-    )
+    width = terminal.width if terminal else piped
+    made = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
     if terminal is None or terminal.no_color or terminal.is_dumb_terminal:
         _write((f"{line.text}\n" for line in made), output)
     else:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lbx.report.shapes import Wanted
     from lbx.store import Table
 
+_PIPED = 120
+"""Columns of the one screen on its way into a pipe or a file; a report that is asked for by name has all of its own."""
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
 
@@ -83,7 +85,7 @@ def report(
     )
     found = _versions(versions or ())
     if results is not None and view is None and output_format is ReportFormat.TABLE:
-        show_sheets(_overview(results, found, wanted), output, ascii_only=ascii_only)
+        show_sheets(_overview(results, found, wanted), output, ascii_only=ascii_only, piped=_PIPED)
         return
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
+from jinja2 import Environment
 from starlette.concurrency import run_in_threadpool
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
@@ -15,12 +16,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lbx.base.errors import UsageError
-from lbx.base.visible import one_line, visible
+from lbx.base.templates import templates
+from lbx.base.visible import visible
 from lbx.web import limits
 from lbx.web.documents import blocks_of
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 HERE = Path(__file__).parent
 Saved = Callable[[Request, Mapping[str, str]], str]
@@ -44,18 +43,8 @@ class AsTyped(str):
 
 @functools.cache
 def _templates() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = templates(HERE / "templates")
     made.globals["limits"] = limits
-    made.filters["line"] = one_line
     made.filters["blocks"] = lambda text: blocks_of(visible(text)) if text else []
     return made
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lbx.report import charts
+from lbx.report import charts, svg
 from lbx.report.charts import Place, Point, Series
 
 EVIL = "<b>\"x\" & 'y'</b>\0\x1b[31m\u202e日本語"
@@ -41,7 +41,6 @@ CHARTS = {
     "heat": charts.heat(EVIL, EVIL, rows=[EVIL], columns=[EVIL], cells={(0, 0): Point(1, 0, 2, EVIL)}),
     "scatter": charts.scatter(EVIL, EVIL, x_name=EVIL, y_name=EVIL, places=[Place(EVIL, 2, Point(1), Point(2))]),
     "radar": charts.radar(EVIL, EVIL, [EVIL, "b", "c"], [Series(EVIL, 0, [Point(10), Point(90), None])]),
-    "sparkline": charts.sparkline(EVIL, [1, None, 2]),
 }
 
 
@@ -69,7 +68,6 @@ def test_what_is_no_number_is_not_drawn(value: float | None) -> None:
             "", "", x_name="", y_name="", places=[Place("", 0, point, Point(1)), Place("", 0, Point(1), Point(1))]
         ),
         charts.radar("", "", ["a", "b", "c"], [Series("", 0, [point, Point(1.0), None])]),
-        charts.sparkline("", [value, 1.0]),
     ):
         assert "nan" not in chart
         assert "inf" not in chart
@@ -84,7 +82,6 @@ def test_nothing_at_all_is_still_a_chart() -> None:
         charts.heat("t", "", rows=[], columns=[], cells={}),
         charts.scatter("t", "", x_name="", y_name="", places=[]),
         charts.radar("t", "", [], []),
-        charts.sparkline("t", []),
     ):
         assert drawn(chart).findtext("title") == "t"
 
@@ -104,7 +101,7 @@ def test_a_curve_shows_values_and_intervals() -> None:
 
 def test_an_axis_has_round_ticks_that_hold_all_values() -> None:
     for low, high in ((0.0, 1.0), (27.4, 46.0), (-3.0, 2.5), (1e-9, 2e-9), (5.0, 5.0), (0.0, 0.0), (1e6, 9e6)):
-        scale, grid = charts._axis([low, high], 100.0, 0.0)
+        scale, grid = svg.axis([low, high], 100.0, 0.0)
         assert len(grid) >= 2
         assert all(0 <= scale(v) <= 100 for v in (low, high)), (low, high)
         assert len({text for _, text in grid}) == len(grid), grid
@@ -112,8 +109,8 @@ def test_an_axis_has_round_ticks_that_hold_all_values() -> None:
 
 def test_figures() -> None:
     said = {0: "0", 44.91: "44.9", 100.0: "100", 1234.5: "1,234", 0.0123: "0.0123", -5.0: "-5", 2e9: "2e+09", 10: "10"}
-    assert {value: charts.figure(value) for value in said} == said
-    assert charts.figure(None) == charts.figure(math.nan) == "-"
+    assert {value: svg.figure(value) for value in said} == said
+    assert svg.figure(None) == svg.figure(math.nan) == "-"
 
 
 def test_a_difference_is_seen_beside_zero() -> None:
@@ -139,15 +136,15 @@ def test_labels_are_thinned() -> None:
     chart = drawn(charts.curve("", "", ticks, [Series("", 0, [Point(float(i)) for i in range(40)])]))
     shown = [text for text in labels(chart) if text in ticks]
     assert 1 < len(shown) < 10
-    cut = charts.shortened("x" * 1_000_000, 100)
+    cut = svg.shortened("x" * 1_000_000, 100)
     assert cut.endswith("…")
-    assert charts.text_width(cut) <= 100
+    assert svg.text_width(cut) <= 100
 
 
 def test_a_run_looks_the_same_everywhere_and_like_no_other() -> None:
-    shapes = dict(re.findall(r'i\.(s.) { clip-path: path\("M6 6m(.*?)"\)', charts.symbol_styles()))
+    shapes = dict(re.findall(r'i\.(s.) { clip-path: path\("M6 6m(.*?)"\)', svg.symbol_styles()))
     looks = {
-        mark: (charts.mark_classes(mark).split()[0], shapes[re.search('"(s.) ', charts.symbol(mark))[1]])
+        mark: (svg.mark_classes(mark).split()[0], shapes[re.search('"(s.) ', svg.symbol(mark))[1]])
         for mark in range(64)
     }
     assert len(set(looks.values())) == 64
@@ -183,7 +180,7 @@ def test_colours_stand_out_from_the_paper(kind: str) -> None:
     palette = palettes()[kind]
     for name in ("ink", "quiet", "accent"):
         assert contrast(palette[name], palette["paper"]) >= 4.5, name
-    for mark in range(charts.COLOURS):
+    for mark in range(svg.COLOURS):
         assert contrast(palette[f"c{mark}"], palette["paper"]) >= 3, mark
 
 
@@ -213,9 +210,9 @@ def test_the_colours_can_be_told_apart(kind: str, eyes: str) -> None:
     """Colours that come close for some eyes still have shapes of their own; none may be the same."""
     palette = palettes()[kind]
     seen = []
-    for mark in range(charts.COLOURS):
+    for mark in range(svg.COLOURS):
         rgb = linear(palette[f"c{mark}"])
         seen.append(lab([sum(m * v for m, v in zip(row, rgb, strict=True)) for row in SEEN[eyes]]))
-    for a in range(charts.COLOURS):
+    for a in range(svg.COLOURS):
         for b in range(a):
             assert math.dist(seen[a], seen[b]) > 15, (a, b, math.dist(seen[a], seen[b]))

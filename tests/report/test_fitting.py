@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+from command_line import Lbx
 from hypothesis import example, given
 from hypothesis import strategies as st
+from page_parts import results_file
 from rich.cells import cell_len
 
 from lbx.report.cells import Sheet, sheet, spark
@@ -131,3 +134,16 @@ def test_a_large_table_is_drawn_line_by_line() -> None:
     for line in lines(Sheet("", columns, rows), 80):
         out.write(line.text + "\n")
     assert out.getvalue().count("words") == 10_000
+
+
+def test_a_pipe_has_every_column_of_a_report_and_a_screen_of_a_file(tmp_path: Path) -> None:
+    lbx, runs = Lbx(), [f"a-model-of-some-size-{n}-with-a-long-name" for n in range(6)]
+    path, out = results_file(tmp_path / "r.duckdb", runs), tmp_path / "out"
+
+    def widest(*arguments: object) -> int:
+        done = lbx("report", path, *arguments, environment={"COLUMNS": "70"})  # which some tools export
+        assert done.returncode == 0, done.stderr
+        return max(cell_len(line) for line in (done.stdout or out.read_text("utf-8")).splitlines())
+
+    assert 80 < widest() <= 120 and widest("-o", out) <= 120
+    assert widest("guards") > 200

@@ -1,4 +1,7 @@
-"""HTML by hand: every text that goes in is escaped and shown as ``base.visible`` has it, unless it is HTML already."""
+"""HTML: every text that goes in is escaped and shown as ``base.visible`` has it, unless it is HTML already.
+
+What a page has many of is in ``templates/parts.html``.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from pathlib import Path
+from typing import Any
 
+from markupsafe import Markup
+
+from lbx.base.templates import templates
 from lbx.base.visible import one_line, visible
-from lbx.report.charts import mark_classes, symbol
 from lbx.report.shapes import Column
+from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
 _LONG_WORD = 40
 """What may be broken, where it would make a column too wide."""
 
 
-class Html(str):
+class Html(Markup):
     """Text that is HTML already."""
 
     __slots__ = ()
@@ -42,6 +50,11 @@ def tag(name: str, /, *parts: str, **attributes: str) -> Html:
     return Html(f"<{name}{told}>{''.join(map(html, parts))}</{name}>")
 
 
+def quiet(text: str) -> Html:
+    """A paragraph that says something beside."""
+    return tag("p", text, class_="quiet")
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of the page under a heading of its own, which links lead to."""
@@ -51,27 +64,23 @@ class Section:
     parts: Sequence[str]
 
     def html(self) -> Html:
-        head = tag("h2", self.title, id=f"{self.name}-title")
-        return tag("section", head, *self.parts, id=self.name, aria_labelledby=f"{self.name}-title")
+        return _part("section", self.name, self.title, self.parts)
 
 
 def figure(title: str, chart: str, caption: str = "") -> Html:
-    """A chart under its title. A wide one scrolls by itself, where the page is narrow."""
-    below = tag("figcaption", caption, class_="quiet") if caption else ""
-    return tag("figure", tag("figcaption", title), _scroll(title, Html(chart)), below)
+    """A chart under its title."""
+    return _part("figure", title, Html(chart), caption)
 
 
 def charts(figures: Iterable[tuple[str, str]]) -> Html:
     """Small charts beside each other, as many as have room."""
-    return tag(
-        "div", *(tag("figure", tag("figcaption", title), Html(chart)) for title, chart in figures), class_="charts"
-    )
+    return _part("charts", [(title, Html(chart)) for title, chart in figures])
 
 
 @lru_cache(256, typed=True)
 def run_name(mark: int, label: str) -> Html:
     """A run's mark and its name."""
-    return Html(symbol(mark) + html(label))
+    return Html(symbol(mark)) + html(label)
 
 
 def table(
@@ -91,23 +100,20 @@ def table(
         more: where the rest of a long table is, a sentence.
     """
     of_column = list(column_marks) or [None] * len(columns)
+    of_row = marks or [None] * len(rows)
     kinds = [
-        f"{'number' if c.kind != 'text' else ''}{_run_class(mark)}".strip()
+        f"{'number ' if c.kind != 'text' else ''}{_run_class(mark)}".strip()
         for c, mark in zip(columns, of_column, strict=True)
     ]
-    heads = (
-        tag("th", html(c.heading) if mark is None else run_name(mark, c.heading), scope="col", class_=kind)
-        for c, kind, mark in zip(columns, kinds, of_column, strict=True)
+    names = [
+        c.heading if mark is None else run_name(mark, c.heading) for c, mark in zip(columns, of_column, strict=True)
+    ]
+    shown = (
+        (_run_class(mark), Html("".join(map(_cell, row, kinds))))
+        for row, mark in zip(rows[:MOST_ROWS], of_row[:MOST_ROWS], strict=True)
     )
-    lines = []
-    for i, row in enumerate(rows[:MOST_ROWS]):
-        of_run = _run_class(marks[i]) if marks else ""
-        cells = "".join(map(_cell, row, kinds))
-        lines.append(f'<tr class="{of_run.strip()}">{cells}</tr>' if of_run else f"<tr>{cells}</tr>")
     left_out = f"The first {MOST_ROWS:,} of {len(rows):,} rows. {more}" if len(rows) > MOST_ROWS else ""
-    body = Html("\n".join(lines))
-    whole = tag("table", tag("caption", title), tag("thead", tag("tr", *heads)), tag("tbody", body))
-    return Html(_scroll(title, whole) + (tag("p", left_out, class_="quiet") if left_out else ""))
+    return _part("table", title, list(zip(kinds, names, strict=True)), shown, left_out)
 
 
 @lru_cache(4096, typed=True)  # HTML is not the text that reads the same
@@ -127,8 +133,16 @@ class Best(str):
 
 
 def _run_class(mark: int | None) -> str:
-    return "" if mark is None else f" {mark_classes(mark).split()[1]}"
+    return "" if mark is None else mark_classes(mark).split()[1]
 
 
-def _scroll(title: str, body: str) -> Html:
-    return tag("div", Html(body), class_="scroll", tabindex="0", role="region", aria_label=title)
+_TEMPLATES = templates(Path(__file__).parent / "templates", html)
+
+
+def _part(name: str, *values: Any) -> Html:
+    return Html(getattr(_TEMPLATES.get_template("parts.html").module, name)(*values))
+
+
+def rendered(name: str, **values: Any) -> list[str]:
+    """A template with values, in pieces."""
+    return list(_TEMPLATES.get_template(name).generate(values))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import PurePath
 
@@ -17,16 +17,16 @@ from lbx.base.commands import as_command
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
-from lbx.report.charts import symbol_styles
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import findings
-from lbx.report.page.html import Html, Section, cut, html, run_name, tag
+from lbx.report.page.html import Html, Section, cut, rendered, run_name, tag
 from lbx.report.page.runs import failures, settings
 from lbx.report.page.sections import of_report
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Wanted
+from lbx.report.svg import symbol_styles
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
@@ -98,50 +98,34 @@ def _all(source: Source) -> list[Section]:
     return [section for section in made if section]
 
 
-def _page(source: Source, sections: Sequence[Section], body: Sequence[str], names: Sequence[str]) -> list[str]:
+def _page(source: Source, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
     style, script = _style(), _asset("page.js")
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
-        "form-action 'none'"
+    shown = rendered(
+        "page.html",
+        title=": ".join(filter(None, (source.file, ", ".join(names)))),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        version=__version__,
+        runs=list(source.runs.values()),
+        run_name=run_name,
+        sections=sections,
+        body=body,
     )
-    title = ": ".join(filter(None, (source.file, ", ".join(names))))
-    links = (tag("li", tag("a", section.title, href=f"#{section.name}")) for section in sections)
-    return [
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="referrer" content="no-referrer"><meta name="viewport" content="width=device-width">'
-        f"<title>{html(title)} · lbx report</title><style>{style}</style></head><body>"
-        '<a class="skip" href="#main">To the report</a>',
-        tag("header", tag("h1", title), tag("p", _said(source), class_="quiet")),
-        tag("nav", tag("ul", *links), aria_label="Contents") if len(sections) > 1 else "",
-        '<main id="main">' + (_legend(source) if source.runs else ""),
-        *(f"{part}\n" for part in body),
-        f"</main><script>{script}</script></body></html>\n",
-    ]
+    return [*shown, "\n"]
 
 
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+def _asset(name: str) -> Html:
+    return Html(files(__package__).joinpath(name).read_text("utf-8"))
 
 
-def _style() -> str:
-    return _asset("page.css") + symbol_styles()
+def _style() -> Html:
+    return _asset("page.css") + Html(symbol_styles())
 
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _said(source: Source) -> str:
-    runs = len(source.runs)
-    return (
-        f"{runs:,} {'run' if runs == 1 else 'runs'}. Made by lbx {__version__}; scores are percents unless it is said."
-    )
-
-
-def _legend(source: Source) -> Html:
-    runs = (Html(f'<li data-run="{r.mark}">{run_name(r.mark, r.label)}</li>') for r in source.runs.values())
-    return tag("ul", *runs, class_="runs", aria_label="Runs, with their marks in the charts")
 
 
 # The answers
@@ -160,18 +144,16 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
         "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
         "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
     }
-    blocks = [_data("names", json.dumps(names).replace("<", "\\u003c"))]
-    blocks += [_data(f"column-{name}", column) for name, column in packed.columns.items()]
-    left = tag(
-        "noscript", tag("p", "Browsing the answers needs JavaScript; `lbx show` and `lbx sql` print them without.")
+    data = {f"column-{name}": Html(column) for name, column in packed.columns.items()}
+    shown = rendered(
+        "answers.html",
+        carried=_carried(packed, chars),
+        labels=names["labels"],
+        tasks=packed.tasks,
+        marks=list(answers.MARKS),
+        data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )
-    said = tag("p", _carried(packed, chars), class_="quiet")
-    return Section("answers", "Answers", [said, left, _browser(names["labels"], packed.tasks), *blocks])
-
-
-def _data(name: str, text: str) -> Html:
-    """A block that no browser runs or shows."""
-    return Html(f'<script type="text/plain" id="{name}">{text}</script>')
+    return Section("answers", "Answers", [Html("".join(shown))])
 
 
 def _carried(packed: answers.Packed, chars: int) -> str:
@@ -185,38 +167,3 @@ def _carried(packed: answers.Packed, chars: int) -> str:
         "Those that failed, that changed between runs, that are marked and the lowest ones come first, then a sample "
         "of the rest, the same one every time."
     )
-
-
-def _browser(labels: Iterable[str], tasks: Iterable[str]) -> Html:
-    """The controls of the answers, and the list that the script fills."""
-    runs, of_tasks, marks = ([(str(i), text) for i, text in enumerate(of)] for of in (labels, tasks, answers.MARKS))
-    changes = [("any", "score changed"), ("better", "better"), ("worse", "worse"), ("output", "other output")]
-    orders = [("data", "as in the data"), ("lowest", "lowest score first"), ("highest", "highest score first")]
-    controls = tag(
-        "form",
-        _field("Text ( / )", '<input name="text" type="search" autocomplete="off">'),
-        _choice("Run", "run", [("", "all"), *runs]),
-        _choice("Task", "task", [("", "all"), *of_tasks]),
-        _field("Score from", '<input name="least" type="number" min="0" max="100" step="any">'),
-        _field("to", '<input name="most" type="number" min="0" max="100" step="any">'),
-        _choice("Mark", "mark", [("", "all"), *marks, ("none", "no mark")]),
-        _choice("Baseline", "baseline", [("", "none"), *runs]),
-        _choice("Against it", "changed", [("", "all"), *changes]),
-        _choice("Order", "order", orders),
-        id="controls",
-    )
-    pager = Html(
-        '<p class="pager"><button type="button" id="before">Previous 50</button> '
-        '<button type="button" id="next">Next 50</button> <span id="found" role="status"></span></p>'
-    )
-    keys = tag("p", "Keys: j and k go to the next and the previous answer, / to the text.", class_="quiet pager")
-    return Html(f'<div id="browse" hidden>{controls}{keys}{pager}<ol id="list"></ol></div>')
-
-
-def _field(label: str, control: str) -> Html:
-    return tag("label", label, Html(control))
-
-
-def _choice(label: str, name: str, options: Sequence[tuple[str, str]]) -> Html:
-    told = (Html(f'<option value="{value}">{html(text)}</option>') for value, text in options)
-    return _field(label, tag("select", *told, name=name))

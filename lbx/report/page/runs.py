@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from lbx.report.page.html import Section, cut, run_name, table, tag
+from lbx.report.page.html import Section, cut, quiet, run_name, table
 from lbx.report.page.source import Source
 from lbx.report.shapes import Column
 
@@ -30,7 +30,7 @@ def settings(source: Source) -> Section:
         [[row[i] for i in kept] for row in rows],
         marks=[run.mark for run in runs],
     )
-    note = [tag("p", f"Alike in all runs: {same}.", class_="quiet")] if same else []
+    note = [quiet(f"Alike in all runs: {same}.")] if same else []
     return Section("runs", "Runs, settings and bundles", [first, *note, second])
 
 

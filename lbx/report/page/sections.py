@@ -14,7 +14,7 @@ from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
-from lbx.report.page.html import Best, Html, Section, charts, figure, run_name, table, tag
+from lbx.report.page.html import Best, Html, Section, charts, figure, quiet, run_name, table, tag
 from lbx.report.page.judges import ratings, win_rates
 from lbx.report.page.source import Source
 from lbx.report.papers import doubts
@@ -60,7 +60,7 @@ def _title(name: str) -> str:
 def _note(name: str) -> Html:
     """What stands in a report's title in parentheses: its units."""
     _, _, note = REPORTS[name].title.partition(" (")
-    return tag("p", note.removesuffix(")").capitalize() + ".", class_="quiet") if note else Html("")
+    return quiet(note.removesuffix(")").capitalize() + ".") if note else Html("")
 
 
 def _tables(source: Source, name: str) -> Iterable[Html]:
@@ -113,7 +113,7 @@ def _with_mark(source: Source, text: str, mark: int | None) -> str:
 
 
 def _notes(notes: Iterable[str]) -> Html:
-    return Html("".join(tag("p", note, class_="quiet") for note in notes))
+    return Html("".join(quiet(note) for note in notes))
 
 
 def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[int | None]:
@@ -272,7 +272,7 @@ def _curves(source: Source, name: str) -> Section:
             figures.append((f"{benchmark}/{task}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
     some = figures[:_MOST_CHARTS]
     left = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
-    note = [tag("p", f"{said} {left}".strip(), class_="quiet")] if said or left else []
+    note = [quiet(f"{said} {left}".strip())] if said or left else []
     return Section(name, "Score by length", [*note, charts(some), *_tables(source, name)])
 
 
@@ -290,7 +290,7 @@ def _effective(source: Source, name: str) -> Section:
             title = f"{benchmark}: tasks that have every length, percent"
             about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}; each run on its own tasks, named below."
             figures.append((f"{benchmark}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
-    note = [tag("p", said, class_="quiet")] if said else []
+    note = [quiet(said)] if said else []
     return Section(name, _title(name), [*note, charts(figures), *_tables(source, name)])
 
 

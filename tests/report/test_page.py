@@ -16,7 +16,7 @@ from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_scrip
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.report import page
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.page import answers
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import Wanted

@@ -41,6 +41,7 @@ from lbx.benchmarks.base.literals import read_literals
 from lbx.benchmarks.base.results import ScoredRun, table
 from lbx.benchmarks.base.sources import Source, ZippedJsonLines, find
 from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.lveval.board import BOARDS
 from lbx.benchmarks.lveval.paper import PAPER
 from lbx.benchmarks.lveval.predictions import LVEvalFormat
 from lbx.benchmarks.lveval.tasks import (
@@ -77,6 +78,7 @@ class LVEval(Benchmark):
     metric_version = 1
     recipe = "bundle/lveval.toml"
     paper = PAPER
+    boards = BOARDS
     clustered_by = "question"
     known_tasks = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
     predictions = LVEvalFormat(name, known_tasks)

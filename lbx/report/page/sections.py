@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.labels import LABELS

@@ -1,0 +1,54 @@
+"""LongBench v2's leaderboard: a row a model, plain and with CoT."""
+
+from __future__ import annotations
+
+from lbx.benchmarks.base.board import MODE, Board, Boards, ModelDots, Number, Part, Row, Text, best_of, first_known
+
+_LINES = {
+    "overall": "overall: accuracy",
+    **{part: f"difficulty {part}: accuracy" for part in ("easy", "hard")},
+    **{part: f"length {part}: accuracy" for part in ("short", "medium", "long")},
+}
+
+
+def _overall(row: Row) -> float | None:
+    plain, with_cot = best_of("overall")(row), best_of("overall_cot")(row)
+    return plain if with_cot is None else with_cot
+
+
+BOARDS = Boards(
+    {
+        "board_longbench_v2": Board(
+            "LongBench v2: leaderboard (accuracy in percent, plain and with CoT; by Overall with CoT)",
+            (
+                MODE,
+                Text("params", "Params", first_known(lambda one: one.described("params")), optional=True, rank=2),
+                Text(
+                    "context",
+                    "Context",
+                    first_known(lambda one: one.described("context") or one.window),
+                    optional=True,
+                    rank=2,
+                ),
+                Text("date", "Date", first_known(lambda one: one.described("date")), optional=True, rank=2),
+                *(
+                    Number(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
+                    for part in _LINES
+                    for cot in ("", "_cot")
+                ),
+            ),
+            [Part(_LINES, {f"{part}_cot": line for part, line in _LINES.items()})],
+            by=_overall,
+            paired=True,
+            keeps_empty=True,
+            charts=[
+                ModelDots(
+                    "LongBench v2: Overall, percent; plain, and with CoT below it",
+                    "as in the table",
+                    {"overall": "", "overall_cot": "w/ CoT"},
+                )
+            ],
+        )
+    },
+    always=("Human", "Random"),
+)

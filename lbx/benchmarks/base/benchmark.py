@@ -1,8 +1,9 @@
 """What a benchmark family is: data in the bundle, prompts, metrics, and the official way to add up.
 
 A family is a folder: ``benchmark.py`` holds its subclass of ``Benchmark``, ``predictions.py`` the format of its
-official prediction files, ``paper.py`` and ``board.py`` its tables, ``tasks.py`` what all know of its tasks. Entering
-the class in ``lbx.benchmarks.BENCHMARKS`` is all that makes it known: everything else about it is said in the class.
+official prediction files, ``paper.py`` and ``board.py`` its tables, ``published.py`` what others published of models,
+``tasks.py`` what all know of its tasks. Entering the class in ``lbx.benchmarks.BENCHMARKS`` is all that makes it known:
+everything else about it is said in the class.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
+from lbx.benchmarks.base.published import PublishedFigures
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.retrieval.retriever import RetrievalRules
 
@@ -70,6 +72,8 @@ class Benchmark(ABC):
     """The tables of its paper."""
     boards: ClassVar[Boards] = Boards()
     """The tables and charts of its leaderboards."""
+    published: ClassVar[PublishedFigures] = PublishedFigures()
+    """What is published of models."""
     unit: ClassVar[float] = 100
     """What a score of 1 is in its official numbers: 100 where they are percents."""
     growing_result: ClassVar[str] = ""

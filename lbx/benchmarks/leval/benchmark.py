@@ -52,6 +52,7 @@ from lbx.benchmarks.leval.prompts import (
     published_source,
     second_prompt,
 )
+from lbx.benchmarks.leval.published import PUBLISHED
 from lbx.benchmarks.leval.results import result_files
 from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval.tasks import (
@@ -83,6 +84,7 @@ class LEval(Benchmark):
     recipe = "bundle/leval.toml"
     paper = PAPER
     boards = BOARDS
+    published = PUBLISHED
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)
     modes = frozenset({"rag", "length_hint"})

@@ -45,6 +45,7 @@ from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro.paper import PAPER
 from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro.published import PUBLISHED
 from lbx.benchmarks.longbench_pro.results import MODEL_INFO, joined_info, result_files
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
@@ -87,6 +88,7 @@ class LongBenchPro(Benchmark):
     recipe = "bundle/longbench_pro.toml"
     paper = PAPER
     boards = BOARDS
+    published = PUBLISHED
     unit = 1
     known_tasks = tuple(TASKS)
     embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")

@@ -47,6 +47,7 @@ from lbx.benchmarks.base.templates import fill_marks
 from lbx.benchmarks.longbench_v2.board import BOARDS
 from lbx.benchmarks.longbench_v2.paper import PAPER
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
+from lbx.benchmarks.longbench_v2.published import PUBLISHED
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.retrieval.retriever import RetrievalRules
 
@@ -88,6 +89,7 @@ class LongBenchV2(Benchmark):
     recipe = "bundle/longbench_v2.toml"
     paper = PAPER
     boards = BOARDS
+    published = PUBLISHED
     known_tasks = (TASK,)
     predictions = LongBenchV2Format(name, known_tasks)
     modes = frozenset({"cot", "no_context", "rag"})

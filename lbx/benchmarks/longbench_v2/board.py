@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from lbx.benchmarks.base.board import MODE, Board, Boards, ModelDots, Number, Part, Row, Text, best_of, first_known
-
-_LINES = {
-    "overall": "overall: accuracy",
-    **{part: f"difficulty {part}: accuracy" for part in ("easy", "hard")},
-    **{part: f"length {part}: accuracy" for part in ("short", "medium", "long")},
-}
+from lbx.benchmarks.longbench_v2.published import LINES
 
 
 def _overall(row: Row) -> float | None:
@@ -33,11 +28,11 @@ BOARDS = Boards(
                 Text("date", "Date", first_known(lambda one: one.described("date")), optional=True, rank=2),
                 *(
                     Number(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
-                    for part in _LINES
+                    for part in LINES
                     for cot in ("", "_cot")
                 ),
             ),
-            [Part(_LINES, {f"{part}_cot": line for part, line in _LINES.items()})],
+            [Part(LINES, {f"{part}_cot": line for part, line in LINES.items()})],
             by=_overall,
             paired=True,
             keeps_empty=True,

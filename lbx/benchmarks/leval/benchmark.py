@@ -39,6 +39,7 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, find
 from lbx.benchmarks.leval.board import BOARDS
+from lbx.benchmarks.leval.judge import KNOWN_JUDGE
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat
 from lbx.benchmarks.leval.prompts import (
@@ -85,6 +86,7 @@ class LEval(Benchmark):
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
+    known_judge = KNOWN_JUDGE
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)
     modes = frozenset({"rag", "length_hint"})

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, unit_of
 from lbx.benchmarks.base.board import Entry, Sure, file_names
 from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
@@ -77,7 +77,7 @@ def _of_run(
     numbers: Iterable[tuple[Any, ...]],
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> Entry:
-    unit = BENCHMARKS[benchmark].unit
+    unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[str, float] = {}
     sure: dict[str, Sure] = {}

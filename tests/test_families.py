@@ -15,6 +15,7 @@ ROOMS = ("planning", "report", "scoring", "statistics", "store")
 NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle", re.IGNORECASE)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
+    "planning/asking.py": "the options of a run: their help",
     "report/needles.py": NEEDLES,
     "report/page/page.py": NEEDLES,
     "report/reports.py": NEEDLES,

@@ -53,7 +53,6 @@ from lbx.benchmarks.leval.prompts import (
     published_source,
     second_prompt,
 )
-from lbx.benchmarks.leval.published import PUBLISHED
 from lbx.benchmarks.leval.results import result_files
 from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval.tasks import (
@@ -85,7 +84,6 @@ class LEval(Benchmark):
     recipe = "bundle/leval.toml"
     paper = PAPER
     boards = BOARDS
-    published = PUBLISHED
     known_judge = KNOWN_JUDGE
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)

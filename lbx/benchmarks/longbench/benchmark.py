@@ -55,7 +55,6 @@ from lbx.benchmarks.longbench.board import BOARDS
 from lbx.benchmarks.longbench.groups import groups
 from lbx.benchmarks.longbench.paper import PAPER
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench.published import PUBLISHED
 from lbx.benchmarks.longbench.relative import curves
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
 from lbx.metrics import classification, code, f1, rouge_l
@@ -87,7 +86,6 @@ class LongBench(Benchmark):
     recipe = "bundle/longbench.toml"
     paper = PAPER
     boards = BOARDS
-    published = PUBLISHED
     modes = frozenset({"rag"})
     known_tasks = (*TASKS, *_E_TASKS)
     selections = MappingProxyType({"longbench": tuple(TASKS), "longbench_e": _E_TASKS})

@@ -5,8 +5,6 @@ benchmark,model,mode,dimension,value,score
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lbx.benchmarks.base.published import PublishedFigures, Row
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 
@@ -29,7 +27,6 @@ def _figures(row: Row) -> list[tuple[str, str, str]]:
 
 
 PUBLISHED = PublishedFigures(
-    Path(__file__).with_suffix(".csv"),
     columns=("mode", "dimension", "value", "score"),
     figures=_figures,
     means=tuple(

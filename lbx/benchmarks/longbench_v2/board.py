@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.base.board import MODE, Board, Boards, ModelDots, Number, Part, Row, Text, best_of, first_known
+from collections.abc import Callable, Mapping
+
+from lbx.benchmarks.base.board import (
+    MODE,
+    Board,
+    Boards,
+    Entry,
+    ModelDots,
+    Number,
+    Part,
+    Row,
+    Text,
+    best_of,
+    first_known,
+)
 from lbx.benchmarks.longbench_v2.published import LINES
+
+_ABOUT: Mapping[str, Callable[[Entry], object]] = {
+    "params": lambda one: one.described("params"),
+    "context": lambda one: one.described("context") or one.window,
+    "date": lambda one: one.described("date"),
+}
 
 
 def _overall(row: Row) -> float | None:
@@ -17,15 +37,7 @@ BOARDS = Boards(
             "LongBench v2: leaderboard (accuracy in percent, plain and with CoT; by Overall with CoT)",
             (
                 MODE,
-                Text("params", "Params", first_known(lambda one: one.described("params")), optional=True, rank=2),
-                Text(
-                    "context",
-                    "Context",
-                    first_known(lambda one: one.described("context") or one.window),
-                    optional=True,
-                    rank=2,
-                ),
-                Text("date", "Date", first_known(lambda one: one.described("date")), optional=True, rank=2),
+                *(Text(name, name.title(), first_known(of), optional=True, rank=2) for name, of in _ABOUT.items()),
                 *(
                     Number(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
                     for part in LINES

@@ -5,8 +5,6 @@ benchmark,model,overall,easy,hard,short,medium,long
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lbx.benchmarks.base.published import PublishedFigures, Row
 
 LINES = {
@@ -25,7 +23,6 @@ def _figures(row: Row) -> list[tuple[str, str, str]]:
 
 
 PUBLISHED = PublishedFigures(
-    Path(__file__).with_suffix(".csv"),
     columns=tuple(LINES),
     figures=_figures,
     several_rows=False,

@@ -40,23 +40,18 @@ def _means(figures: Mapping[str, float]) -> dict[str, float]:
     }
 
 
+def _part(dataset: str, line: str, mean: str) -> Part:
+    return Part({**{level: line.format(level=level) for level in LEVELS}, "mean": mean}, texts={"dataset": dataset})
+
+
 BOARDS = Boards(
     {
         "board_lveval": Board(
             "LV-Eval: by dataset and level, with the means of both (percent)",
             (MODE, *(Number(level, level, across=True) for level in LEVELS), Number("mean", "mean")),
             [
-                Part({**_OF_LEVELS, "mean": _OVERALL}, texts={"dataset": _ALL}),
-                *(
-                    Part(
-                        {
-                            **{level: f"{dataset}_{level}" for level in LEVELS},
-                            "mean": f"dataset {dataset}: average",
-                        },
-                        texts={"dataset": dataset},
-                    )
-                    for dataset in DATASETS
-                ),
+                _part(_ALL, "length {level}: average", _OVERALL),
+                *(_part(name, f"{name}_{{level}}", f"dataset {name}: average") for name in DATASETS),
             ],
             first=(Text("dataset", "dataset"),),
             ordered_by=_OVERALL,

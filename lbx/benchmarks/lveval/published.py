@@ -5,8 +5,6 @@ benchmark,model,dataset,level,score_percent
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lbx.benchmarks.base.published import PublishedFigures, Row
 
 
@@ -14,6 +12,4 @@ def _figures(row: Row) -> list[tuple[str, str, str]]:
     return [(row["model"], f"{row['dataset']}_{row['level']}", row["score_percent"])]
 
 
-PUBLISHED = PublishedFigures(
-    Path(__file__).with_suffix(".csv"), columns=("dataset", "level", "score_percent"), figures=_figures
-)
+PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)

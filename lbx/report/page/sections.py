@@ -284,7 +284,7 @@ def _effective(source: Source, name: str) -> Section:
     figures = []
     for benchmark, unit in kinds:
         group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
-        lengths = sorted({row["length_up_to"] for row in group})
+        lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
         lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}: tasks that have every length, percent"

@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.main import app
-from lbx.report.reports import BOARD, REPORTS
+from lbx.report.reports import REPORTS
+from lbx.report.shapes import BOARD
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [

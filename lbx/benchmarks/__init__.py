@@ -53,6 +53,12 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
 """Every benchmark by its name. This is the one place where a family is entered."""
 
 
+def unit_of(name: str | None) -> float:
+    """What a score of 1 is in a benchmark's official numbers; in percents where no benchmark has the name."""
+    family = BENCHMARKS.get(name) if name else None
+    return family.unit if family else Benchmark.unit
+
+
 def beside(own: Benchmark | None) -> Mapping[str, Benchmark]:
     """The same beside a benchmark that a run brings along."""
     return _Benchmarks(*BENCHMARKS.values(), own) if own else BENCHMARKS

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lbx.cli.options import ReportFormat
-from lbx.report.reports import BOARD, REPORTS, summary
+from lbx.report.opinion_reports import OPINIONS
+from lbx.report.score_reports import SCORES
+from lbx.report.shapes import BOARD
+
+_REPORTS = (*SCORES, *OPINIONS, BOARD)
+
+
+def _reports(incomplete: str) -> list[str]:
+    names: Sequence[str] = _REPORTS
+    if incomplete.startswith(BOARD):  # whose tables are the benchmarks' own
+        from lbx.report.reports import REPORTS
+
+        names = (*REPORTS, BOARD)
+    return [name for name in names if name.startswith(incomplete)]
+
 
 MaybeResults = Annotated[
     Path | None,
@@ -17,8 +32,9 @@ MaybeResults = Annotated[
 View = Annotated[
     str | None,
     typer.Argument(
-        help=f"{summary()}; default: the file on one screen, or in other formats than table those usually read.",
-        autocompletion=lambda incomplete: [name for name in (*REPORTS, BOARD) if name.startswith(incomplete)],
+        help=f"{', '.join(_REPORTS)} (or one table of it); "
+        "default: the file on one screen, or in other formats than table those usually read.",
+        autocompletion=_reports,
     ),
 ]
 Format = Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")]

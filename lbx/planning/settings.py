@@ -10,7 +10,7 @@ from lbx.base.records import Mode, Prompt, Sampling
 from lbx.planning.asking import ASKING, EFFORTS, AskingOptions
 
 LONG_WINDOW = 262_144
-"""A context window from which on a reasoning budget is 32k tokens instead of 8k, as LongBench Pro has it."""
+"""A context window from which on a reasoning budget is 32k tokens instead of 8k."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
 MODES = tuple(field.name for field in fields(Mode) if field.name in ASKING and not field.name.startswith("thinking"))
 """The options that benchmarks know or do not: ``Benchmark.modes``."""
@@ -69,7 +69,7 @@ class RunSettings(AskingOptions):
     def reasoning_budget(self, context_window: int) -> int:
         """Tokens for reasoning apart from the answer; 0 where the model is not asked to reason.
 
-        Without --thinking-tokens as LongBench Pro gives its models, but never more than a quarter of the window.
+        Without --thinking-tokens 8k, for long windows 32k, but never more than a quarter of the window.
         """
         if not self.thinks:
             return 0

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lbx.benchmarks import BENCHMARKS, unit_of
+from lbx.benchmarks.base.board import Entry, Sure, file_names
 from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
 from lbx.report.shapes import Wanted
 from lbx.store import Store
-from lbx.store.views import MODE_OF_RUN, OFFICIAL_UNITS
+from lbx.store.views import MODE_OF_RUN
 
 _RUNS = f"""
     SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
@@ -32,59 +33,12 @@ _NUMBERS = """
     FROM group_scores WHERE benchmark = $1
 """
 
-Sure = tuple[float | None, float | None, str | None]
 ENDS = ("low", "high", "method")
 """What columns of its interval are called behind a column's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A run, or a published model (``run_id`` None).
-
-    Attributes:
-        model: its name; a published model's ends with "*".
-        mode: how it was asked, where not in the plain way; ``way`` without what ``reasons`` says.
-        reasons: whether it was asked to reason before its answers: with CoT (v2), or thinking.
-        about: what is known of the model and how it was asked, by lower-case names.
-        figures: official numbers by line; the score so far where there is none, and the line is in ``open``.
-        sure: of runs' figures, by line, (low, high, method), the ends in the figure's unit.
-        cluster_by: what an interval's clusters are; "sample" where those of any figure are.
-        note: what hinders a comparison: samples without an answer, a published row that contradicts itself.
-    """
-
-    model: str
-    run_id: str | None = None
-    backend: str | None = None
-    mode: str | None = None
-    way: str | None = None
-    differs_in: str | None = None
-    reasons: bool = False
-    about: Mapping[str, Any] = field(default_factory=dict)
-    figures: Mapping[str, float] = field(default_factory=dict)
-    open: frozenset[str] = frozenset()
-    sure: Mapping[str, Sure] = field(default_factory=dict)
-    cluster_by: str | None = None
-    note: str | None = None
-
-    def row(self, lines: Mapping[str, str]) -> dict[str, Any]:
-        """A board's row, with the interval of each of its numbers ("overall_low").
-
-        Args:
-            lines: {column: line}.
-        """
-        note = self.note or ("not all tasks" if self.open & set(lines.values()) else None)
-        who = {name: getattr(self, name) for name in ("model", "run_id", "backend", "mode", "differs_in")}
-        sure = {
-            f"{column}_{end}": said
-            for column, line in lines.items()
-            for end, said in zip(ENDS, self.sure.get(line, ()), strict=False)
-        }
-        figures = {column: self.figures.get(line) for column, line in lines.items()}
-        return {**who, "note": note, "cluster_by": self.cluster_by, **sure, **figures}
-
-
-def entries(store: Store, wanted: Wanted, benchmark: str, always: Sequence[str] = ()) -> list[Entry]:
-    """The runs that answer a benchmark, then the published models that are asked for, and those shown ``always``.
+def entries(store: Store, wanted: Wanted, benchmark: str) -> list[Entry]:
+    """The runs that answer a benchmark, then the published models that are asked for, and those always shown.
 
     Raises:
         UsageError: no benchmark of the file has such a model.
@@ -92,9 +46,12 @@ def entries(store: Store, wanted: Wanted, benchmark: str, always: Sequence[str] 
     runs = [one for one in _of_runs(store, benchmark) if not wanted.runs or one.run_id in wanted.runs]
     if not runs:
         return []
+    boards = BENCHMARKS[benchmark].boards
     beside = published_beside(store, wanted) if wanted.models or wanted.references else []
-    beside += [one for one in (published() if always else ()) if one.model in always and one not in beside]
-    return runs + [_of_published(one) for one in beside if one.benchmark == benchmark]
+    if boards.always:
+        beside += [one for one in published() if one.model in boards.always and one not in beside]
+    models = runs + [_of_published(one) for one in beside if one.benchmark == benchmark]
+    return [boards.completed(one) for one in models]
 
 
 _READ: WeakKeyDictionary[Store, dict[tuple[str, str], list[Entry]]] = WeakKeyDictionary()
@@ -120,7 +77,7 @@ def _of_run(
     numbers: Iterable[tuple[Any, ...]],
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> Entry:
-    unit = OFFICIAL_UNITS.get(benchmark, 100)
+    unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[str, float] = {}
     sure: dict[str, Sure] = {}
@@ -154,14 +111,8 @@ def _object(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def file_names(settings: Mapping[str, Any]) -> list[str]:
-    """Those of the files that a run was imported from."""
-    files = settings.get("files")
-    return [str(file.get("name")) for file in files if isinstance(file, dict)] if isinstance(files, list) else []
-
-
 def _said_by_file(settings: Mapping[str, Any]) -> bool:
-    """Whether an imported file's name says that its answers were thought over, as LongBench Pro's do."""
+    """Whether an imported file's name says that its answers were thought over."""
     return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
 
@@ -183,11 +134,18 @@ def _of_published(one: Published) -> Entry:
     )
 
 
-def paired(found: Iterable[Entry]) -> list[Pair]:
-    """(plain, reasoning) of each model; what is there twice gets a row of its own."""
+def paired(models: Iterable[Entry], always: Collection[str] = ()) -> list[Pair]:
+    """(plain, reasoning) of each model; what is there twice gets a row of its own.
+
+    Args:
+        always: published models that stand on both sides.
+    """
     rows: list[tuple[tuple[object, ...], list[Entry | None]]] = []
-    for one in found:
+    for one in models:
         key = (one.model, one.run_id is None, one.backend, one.way, one.differs_in)
+        if one.run_id is None and one.model.rstrip("*") in always:
+            rows.append((key, [one, one]))
+            continue
         side = int(one.reasons)
         free = next((pair for other, pair in rows if other == key and pair[side] is None), None)
         if free is None:
@@ -195,13 +153,3 @@ def paired(found: Iterable[Entry]) -> list[Pair]:
             rows.append((key, free))
         free[side] = one
     return [(pair[0], pair[1]) for _, pair in rows]
-
-
-def both(pair: Pair, get: Callable[[Entry], Any]) -> Any:
-    """The first answer that is not None, of the plain one, then of the reasoning one."""
-    return next((said for one in pair if one is not None and (said := get(one)) is not None), None)
-
-
-def with_figures(one: Entry, more: Mapping[str, float]) -> Entry:
-    """With further numbers that are worked out of its own."""
-    return replace(one, figures={**more, **one.figures})

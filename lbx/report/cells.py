@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.base.visible import one_line, visible
+from lbx.benchmarks import unit_of
 from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
@@ -184,7 +185,7 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         low, high, method = (row.get(column.of + name) for name in ("low", "high", "method"))
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
-        most = 4 if scale == 1 and row.get("benchmark") == "longbench_pro" else 2  # whose numbers are no percents
+        most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
         cluster = (row.get("cluster_by") or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
         return with_interval(value, low, high, method, scale, cluster, most=most)
     written = _WRITTEN.get(column.kind)

@@ -1,7 +1,7 @@
 """Numbers as people read them: one rule of digits for tables, charts and the page. JSON, CSV and parquet have them all.
 
 - A score beside its interval has one decimal, two where half the interval is below 1, and so have the interval's ends.
-  In 0..1, as LongBench Pro's official numbers are, these are three and four.
+  In 0..1, as some benchmarks' official numbers are, these are three and four.
 - An official number has no more decimals than it was rounded to, and neither has its interval: 28.9 ± 0.8. It never
   loses one: 12.5 is not 12.
 - A score alone has two decimals; an official number, or another, as many of two (in 0..1: four) as it needs.

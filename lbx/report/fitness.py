@@ -1,9 +1,7 @@
-"""Whether a judge can be believed: its win rates of published answers beside GPT-4's, who judged the same ones.
+"""Whether a judge can be believed: its win rates of published answers beside those of a known judge of the same ones.
 
-L-Eval's authors had GPT-4 compare published answers of Claude-100k, GPT-4-32k and llama2-13b-chat with turbo-16k's, to
-96 questions (figs/overall.png of OpenLMLab/LEval, cd34b05). A judge is unfit where a win rate of GPT-4's lies outside
-its own 95% interval, where it surely reverses an order that GPT-4 tells, or where its texts too often hold no verdict.
-Of Claude and GPT-4-32k no order is asked: GPT-4's win rates of them lie within one another's intervals.
+A judge is unfit where a win rate of the known judge's (GPT-4's) lies outside its own 95% interval, where it surely
+reverses an order that the known one tells, or where its texts too often hold no verdict.
 """
 
 from __future__ import annotations
@@ -15,17 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
+from lbx.benchmarks import BENCHMARKS
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store, opinions
 
-GPT4: Mapping[str, float] = {"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44}
-"""GPT-4's win rates against turbo-16k-0613, in percent."""
-QUESTIONS = 96
+KNOWN = next(one.known_judge for one in BENCHMARKS.values() if one.known_judge)
+"""Whom others are held against."""
 
-_ORDERED = (("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k"))
-"""(better, worse) by GPT-4."""
 _MOST_ERRORS = 0.05
 _ASKS = ("orders",)
 """Settings that say what a judge is asked, not what it is."""
@@ -35,7 +30,7 @@ FIT, UNFIT, UNKNOWN = "fit", "unfit", "not calibrated"
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A judge's win rate of a published model against turbo-16k-0613, beside GPT-4's; both in 0..1.
+    """A judge's win rate of a published model, beside GPT-4's; both in 0..1.
 
     Attributes:
         low, high: the 95% interval of ``win_rate``, clustered by document; both are the win rate, where every document
@@ -97,16 +92,16 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
     """By whichever calibration is of the most questions."""
     known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in known.values()]
-    if lacking := [model for model in GPT4 if model not in known]:
+    if lacking := [model for model in KNOWN.runs if model not in known]:
         return Fitness(UNKNOWN, f"it has not judged the published answers of {_and(lacking)}", rows)
-    if few := [row for row in rows if row.questions < QUESTIONS]:
+    if few := [row for row in rows if row.questions < KNOWN.questions]:
         said = _and([f"{row.questions} of {row.model}" for row in few])
-        return Fitness(UNKNOWN, f"of {QUESTIONS} published answers each it has judged only {said}", rows)
+        return Fitness(UNKNOWN, f"of {KNOWN.questions} published answers each it has judged only {said}", rows)
     why = list(_contradictions(known))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
     said = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
-    return Fitness(FIT, f"its win rates of {_and(list(known))}, {said}, hold GPT-4's", rows)
+    return Fitness(FIT, f"its win rates of {_and(list(known))}, {said}, hold {KNOWN.name}'s", rows)
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
@@ -116,24 +111,25 @@ def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterato
         if not row.holds and row.errors < row.rounds:
             yield (
                 f"it has {row.model} win {_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}] against "
-                f"{BASELINE}, GPT-4 {_percent(row.gpt4)}"
+                f"{KNOWN.opponent}, {KNOWN.name} {_percent(row.gpt4)}"
             )
-    for better, worse in _ORDERED:
+    for better, worse in KNOWN.ordered:
         if _surely_above(known[worse][1], known[better][1]):
             yield f"it puts {worse} above {better}"
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:
-    """{judge: {published model that it has compared with turbo: the row, and the estimate behind it}}."""
+    """{judge: {published model that it has compared with the opponent: the row, and the estimate behind it}}."""
+    models = {run_id: model for model, run_id in KNOWN.runs.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
         "SELECT * FROM judged_rounds WHERE kind = 'pair' AND against_run_id = ? "
-        "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, 'LLM')) ORDER BY ALL",
-        [published_run_id(BASELINE), [published_run_id(model) for model in GPT4]],
+        "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, ?)) ORDER BY ALL",
+        [KNOWN.opponent_run, list(models), KNOWN.mark],
     ).dicts():
-        rounds.setdefault((row["judge_id"], row["run_id"].removeprefix(PUBLISHED)), []).append(row)
+        rounds.setdefault((row["judge_id"], models[row["run_id"]]), []).append(row)
     found: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
-    for judge, model in sorted(rounds, key=lambda key: list(GPT4).index(key[1])):
+    for judge, model in sorted(rounds, key=lambda key: list(KNOWN.runs).index(key[1])):
         found.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
     return found
 
@@ -145,7 +141,9 @@ def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibr
     sure = opinions.sureness(made)
     low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
-    row = Calibrated(model, GPT4[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(said))
+    row = Calibrated(
+        model, KNOWN.win_rates[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(said)
+    )
     return row, made
 
 

@@ -26,8 +26,8 @@ def leaderboard(made: Table) -> list[str]:
     return found
 
 
-def board(made: Table) -> list[str]:
-    """What the intervals of a board's numbers are."""
+def board(made: Table, further: str) -> list[str]:
+    """What the intervals of a board's numbers are, and the board's own note."""
     from lbx.report.cells import interval_notes
     from lbx.store import Table
 
@@ -35,8 +35,7 @@ def board(made: Table) -> list[str]:
     by = made.columns.index("cluster_by") if lows else 0
     found = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
     said = interval_notes(Table(["low", "cluster_by"], found)) if lows else []
-    few = ["A task counts where it has 10 answers at each length."] if "fewest" in made.columns else []
-    return [*said, *few]
+    return [*said, *filter(None, [further])]
 
 
 def comparison(made: Table) -> list[str]:

@@ -32,7 +32,6 @@ OPINIONS: dict[str, Report] = {
         run_columns=("run_id", "judge_id"),
         notes=notes.judge_results,
         empty="No judge has said anything yet.",
-        made_by="judged.results",
     ),
     "judge_bias": Report(
         "What decides beside the answers (percent: same in both orders; won by the first, by the longer answer)",
@@ -54,7 +53,6 @@ OPINIONS: dict[str, Report] = {
         ),
         notes=notes.judge_bias,
         empty="No judge has compared two answers yet.",
-        made_by="judged.bias",
     ),
     "rating_results": Report(
         "What people say (means on the scale, as the official page prints them; win rates in percent)",
@@ -75,7 +73,6 @@ OPINIONS: dict[str, Report] = {
             Column("n_losses", "losses", "count", optional=True, rank=3),
         ),
         empty="Nobody has rated anything yet.",
-        made_by="judged.ratings",
     ),
     "agreement": Report(
         "Who agrees with whom (agreement in percent; 1: always, 0: as by chance)",
@@ -95,6 +92,5 @@ OPINIONS: dict[str, Report] = {
         ),
         notes=notes.agreement,
         empty="No two judges or raters have spoken of the same answers yet.",
-        made_by="agreement",
     ),
 }

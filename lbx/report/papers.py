@@ -1,7 +1,7 @@
 """The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
 
 The view ``paper`` has the numbers, a row each; the benchmarks say where each stands (``benchmarks.base.paper``).
-What the view cannot hold is added: LongBench-E's relative curve, see ``lbx.report.relative``.
+What the view cannot hold is added: curves by length, see ``Benchmark.curves``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.paper import Line, Paper, Place
-from lbx.benchmarks.longbench.paper import RELATIVE
 from lbx.report.alike import NOTE
 from lbx.report.cells import Sheet, interval_notes, shown
-from lbx.report.relative import Curve
+from lbx.report.curves import Curves
 from lbx.report.shapes import Column
 from lbx.store import Table
 
@@ -39,15 +38,15 @@ def paper_of(benchmark: str) -> Paper:
     return known.paper if known else Paper()
 
 
-def completed(table: Table, curves: Callable[[], Mapping[tuple[str, bool], Curve]] = dict) -> Table:
-    """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and E's relative curve.
+def completed(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> Table:
+    """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and the papers' curves.
 
     Args:
-        curves: makes those of ``lbx.report.relative``; it is asked where there are numbers of E.
+        curves: makes a benchmark's; it is asked where there are numbers of their tasks.
     """
     names = ["table", "row", "column"]
     rows = table.dicts()
-    rows += _relative(rows, curves)
+    rows += _of_curves(rows, curves)
     found = [(row, _place(row) or (None, None, None)) for row in rows]
     return Table(
         [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in found]
@@ -61,27 +60,25 @@ def _place(row: Mapping[str, Any]) -> Place | None:
     return paper_of(row["benchmark"]).place(line)
 
 
-def _relative(
-    rows: Iterable[Mapping[str, Any]], curves: Callable[[], Mapping[tuple[str, bool], Curve]]
-) -> Iterator[dict[str, Any]]:
+def _of_curves(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves]) -> Iterator[dict[str, Any]]:
     """Of runs that have an official number of every task in their curve: a part of the answers has none of its own."""
-    official: dict[str, dict[str, Mapping[str, Any]]] = {}
+    official: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
-        in_e = row["benchmark"] == "longbench" and row["line"].endswith("_e")
-        if in_e and row["run_id"] and row["official"] is not None:
-            official.setdefault(row["run_id"], {})[row["line"]] = row
-    made = curves() if official else {}
-    for run, lines in official.items():
-        curve = made.get((run, True))
+        for group, tasks in paper_of(row["benchmark"]).curves.items():
+            if row["line"] in tasks and row["run_id"] and row["official"] is not None:
+                official.setdefault((row["benchmark"], row["run_id"], group), {})[row["line"]] = row
+    made = {benchmark: curves(benchmark) for benchmark in {key[0] for key in official}}
+    for (benchmark, run, group), lines in official.items():
+        curve = made[benchmark].get((run, group))
         if curve is None or not lines.keys() >= set(curve.tasks):
             continue
         like = {name: lines[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
             ends = {end: None if (said := getattr(point, end)) is None else 100 * said for end in ("low", "high", "se")}
             yield {
-                **like, "line": f"{RELATIVE}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
+                **like, "line": f"{group}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
                 "position": 0, **ends, "clusters": point.clusters, "method": point.method, "df": point.df,
-                "cluster_by": "document" if curve.clustered else "sample",
+                "cluster_by": curve.cluster_by,
             }  # fmt: skip
 
 

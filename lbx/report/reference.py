@@ -1,73 +1,38 @@
-"""Published figures, to set beside runs: those of the package, and CSV files in any of the shapes below.
+"""Published figures, to set beside runs: those of the package, and CSV files in any of these shapes:
 
-    benchmark,model,LINE,LINE,...                                a line of the report paper a column, empty or a figure
-    benchmark,model,task,score_percent                           LongBench: a task a line ("source" may stand beside)
-    benchmark,model,dataset,level,score_percent                  LV-Eval
-    benchmark,model,overall,easy,hard,short,medium,long          LongBench v2
-    benchmark,model,mode,dimension,value,score                   LongBench Pro, in 0..1 as its report has it
+    benchmark,model,LINE,LINE,...          a line of the report paper a column, empty or a figure
+    benchmark,model,task,score_percent     a task a line ("source" may stand beside)
 
-"source", "params", "context", "date", "type" and "window" say something of a model in all of them. Every other column
-of the first shape is a line; in the others, other columns are left alone.
+and what benchmarks add to these (``benchmarks.base.published``). "source", "params", "context", "date", "type" and
+"window" say something of a model in all of them. Every other column of the first shape is a line; in the others, other
+columns are left alone.
 """
 
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.published import PublishedFigures
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 
-PUBLISHED = "published"
-"""The folder of the package with the figures that it has; where each comes from stands in its README."""
-
 _MOST_NAMES = 12
-_V2 = {
-    "overall": "overall: accuracy",
-    "easy": "difficulty easy: accuracy",
-    "hard": "difficulty hard: accuracy",
-    "short": "length short: accuracy",
-    "medium": "length medium: accuracy",
-    "long": "length long: accuracy",
-}
-_PRO = {
-    "overall": "overall: average",
-    "token_length": "length {}: average",
-    "contextual_requirement": "requirement {}: average",
-    "difficulty": "difficulty {}: average",
-    "primary_task": "primary_task {}: average",
-    "language": "language {}: average",
-    "best_of": "overall: bon@{}",
-    "pass_at": "overall: pass@{}",
-}
 _TASKS = frozenset({"benchmark", "model", "task", "score_percent"})
-_LEVELS = frozenset({"benchmark", "model", "dataset", "level", "score_percent"})
-_DIMENSIONS = frozenset({"benchmark", "model", "mode", "dimension", "value", "score"})
+_SHAPES = [one.published for one in BENCHMARKS.values() if one.published.columns]
 _ABOUT = ("params", "context", "date", "type", "window")
 _NO_LINES = frozenset({"benchmark", "model", "source", *_ABOUT})
 
-_PARTS: Mapping[str, Sequence[tuple[str, Mapping[str, int]]]] = {
-    "longbench_v2": (
-        ("overall: accuracy", {_V2["easy"]: 192, _V2["hard"]: 311}),
-        ("overall: accuracy", {_V2["short"]: 180, _V2["medium"]: 215, _V2["long"]: 108}),
-    ),
-    "longbench_pro": (
-        ("overall: average", {f"length {size}k: average": 0 for size in (8, 16, 32, 64, 128, 256)}),
-        ("overall: average", {f"requirement {name}: average": 0 for name in ("Full", "Partial")}),
-        ("overall: average", {f"difficulty {name}: average": 0 for name in ("Easy", "Moderate", "Hard", "Extreme")}),
-        ("overall: average", {f"language {name}: average": 0 for name in ("Chinese", "English")}),
-    ),
-}
-"""{benchmark: (a mean, {each of its parts: how many questions it has, 0 where that is not said})}."""
 _OFF_BY = 0.5
 """Points by which a mean may miss that of its parts, for rounding and for questions without an answer."""
 
@@ -98,7 +63,8 @@ class Published:
     @property
     def doubt(self) -> str | None:
         """Why these figures cannot all be right: a mean lies outside its own parts, or is not what they add up to."""
-        for line, parts in _PARTS.get(self.benchmark, ()):
+        family = BENCHMARKS.get(self.benchmark)
+        for line, parts in family.published.means if family else ():
             if {line, *parts} <= self.figures.keys() and (said := _doubt(self.figures, line, parts)):
                 return said
         return None
@@ -119,9 +85,9 @@ def _doubt(figures: Mapping[str, Figure], line: str, parts: Mapping[str, int]) -
 
 def published() -> list[Published]:
     """What comes with the package."""
-    files = resources.files("lbx.report") / PUBLISHED
-    found = sorted((file for file in files.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
-    return [one for file in found for one in _parsed(file.read_text("utf-8"), file.name)]
+    folders = [Path(inspect.getfile(type(BENCHMARKS[name]))).parent for name in sorted(BENCHMARKS)]
+    files = [file for folder in folders if (file := folder / "published.csv").is_file()]
+    return [one for file in files for one in _parsed(file.read_text("utf-8"), str(file))]
 
 
 def read_reference(path: Path) -> list[Published]:
@@ -143,9 +109,10 @@ def _parsed(text: str, name: str) -> list[Published]:
         columns = frozenset(reader.fieldnames or ())
         if not columns:
             raise UsageError(f"The reference file {name} is empty.")
-        a_line_a_row = any(columns >= shape for shape in (_TASKS, _LEVELS, _DIMENSIONS))
+        shape = next((one for one in _SHAPES if columns.issuperset(one.columns)), None)
+        a_line_a_row = columns >= _TASKS or (shape is not None and shape.several_rows)
         for row in reader:
-            for model, line, figure in _figures(row, columns, name):
+            for model, line, figure in _figures(row, columns, shape, name):
                 key = (row["benchmark"], model) if a_line_a_row else reader.line_num
                 if (one := found.get(key)) is None:
                     one = found[key] = Published(row["benchmark"], model, row.get("source") or "", _about(row))
@@ -158,19 +125,16 @@ def _about(row: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in said.items() if text and text not in ("-", "N/A")}
 
 
-def _figures(row: Mapping[str, str], columns: frozenset[str], name: str) -> Iterator[tuple[str, str, str]]:
+def _figures(
+    row: Mapping[str, str], columns: frozenset[str], shape: PublishedFigures | None, name: str
+) -> Iterator[tuple[str, str, str]]:
     """(model, line of the report, figure)."""
     model = row.get("model") or ""
     if columns >= _TASKS:
         source = row.get("source")
         yield (f"{model} [{source}]" if source else model), row["task"], row["score_percent"]
-    elif columns >= _LEVELS:
-        yield model, f"{row['dataset']}_{row['level']}", row["score_percent"]
-    elif columns >= _DIMENSIONS:
-        if row["dimension"] in _PRO:
-            yield f"{model} ({row['mode']})", _PRO[row["dimension"]].format(row["value"]), row["score"]
-    elif {"benchmark", "model", *_V2} <= columns:
-        yield from ((model, line, row[column]) for column, line in _V2.items())
+    elif shape and {"benchmark", "model"} <= columns:
+        yield from shape.figures({**row, "model": model})
     elif {"benchmark", "model"} < columns:
         yield from ((model, line, row[line]) for line in row if line and line not in _NO_LINES and row[line])
     else:

@@ -2,41 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.odd_values import refusing_odd_values
-from lbx.report.board_shapes import BOARDS
+from lbx.report import (
+    agreement,
+    boards,
+    changes,
+    comparing,
+    cost,
+    effective_context,
+    expecting,
+    guards,
+    judged,
+    leaderboard,
+    needles,
+    reference,
+    truncation_effect,
+)
+from lbx.report.cells import INTERVAL_COLUMNS, without_intervals
+from lbx.report.curves import curves
+from lbx.report.labels import labelled, labelled_models, labels
 from lbx.report.opinion_reports import OPINIONS
+from lbx.report.papers import completed
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import ALL, Report, Wanted
+from lbx.report.scored import named as named_runs
+from lbx.report.shapes import ALL, BOARD, Report, Wanted
+from lbx.store import Store, Table
+from lbx.store.queries import export_report, export_rows
+from lbx.store.runs import check_runs
 
-if TYPE_CHECKING:  # the command line asks for the names, and is not to load DuckDB
-    from pathlib import Path
+REPORTS: Mapping[str, Report] = {
+    **SCORES,
+    **OPINIONS,
+    **{name: boards.report_of(one.board) for name, one in boards.BOARDS.items()},
+}
 
-    from lbx.store import Store, Table
+MADE: Mapping[str, Callable[[Store, Wanted], Table]] = {
+    "leaderboard": leaderboard.table,
+    "guards": guards.table,
+    "truncation_effect": truncation_effect.table,
+    "effective_context": effective_context.table,
+    "needles": needles.table,
+    "cost": cost.table,
+    "comparison": comparing.table,
+    "changes": changes.table,
+    "reference": reference.table,
+    "expected": expecting.table,
+    "judge_results": judged.results,
+    "judge_bias": judged.bias,
+    "rating_results": judged.ratings,
+    "agreement": agreement.table,
+    **{name: partial(boards.table, name=name) for name in boards.BOARDS},
+}
+"""What makes the rows that no query can."""
 
-REPORTS: dict[str, Report] = {**SCORES, **OPINIONS, **BOARDS}
 
-BOARD = "board"
-"""Every report of that name's family: the boards of the benchmarks that a file has."""
-
-
-def named(view: str) -> list[str]:
+def reports_of(view: str) -> list[str]:
     """The reports that go by a name. Raises UsageError: there is none."""
     if view == BOARD:
-        return list(BOARDS)
+        return list(boards.BOARDS)
     if view not in REPORTS:
         raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(REPORTS)}.")
     return [view]
-
-
-def summary() -> str:
-    """The names of all reports, boards together."""
-    return ", ".join([*(name for name in REPORTS if name not in BOARDS), f"{BOARD} (or one table of it)"])
 
 
 @refusing_odd_values
@@ -49,32 +80,16 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL, among: Collection
     Raises:
         UsageError: there is no such run, or something else that is asked for.
     """
-    from lbx.report import judged, reference
-    from lbx.report.cells import without_intervals
-    from lbx.report.labels import labelled, labelled_models
-    from lbx.report.papers import completed
-    from lbx.report.relative import curves
-    from lbx.store.runs import check_runs
-
-    report = REPORTS[name]
     if store is None:
         return reference.table(None, wanted)
     check_runs(store, wanted.runs)
-    if report.made_by:
-        module, _, function = report.made_by.partition(".")
-        table: Table = getattr(import_module(f"lbx.report.{module}"), function or "table")(store, wanted)
-    else:
-        table = _asked(store, name, wanted.runs)
+    table = MADE[name](store, wanted) if name in MADE else store.query(*_query(name, wanted.runs))
     if name == "paper":
         if wanted.published:
             table = reference.beside(table, reference.published_beside(store, wanted))
-        table = judged.doubted(store, completed(table, partial(curves, store, wanted.runs)))
-    table = labelled_models(store, table) if name in BOARDS else labelled(store, table, among)
-    return without_intervals(report, table) if wanted.alone else table
-
-
-def _asked(store: Store, name: str, runs: Sequence[str]) -> Table:
-    return store.query(*_query(name, runs))
+        table = judged.doubted(store, completed(table, lambda benchmark: curves(store, benchmark, wanted.runs)))
+    table = labelled_models(store, table) if name in boards.BOARDS else labelled(store, table, among)
+    return without_intervals(REPORTS[name], table) if wanted.alone else table
 
 
 def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
@@ -90,13 +105,7 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
 @refusing_odd_values
 def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
-    from lbx.report.cells import INTERVAL_COLUMNS
-    from lbx.report.labels import labels
-    from lbx.report.scored import named as named_runs
-    from lbx.store.queries import export_report, export_rows
-    from lbx.store.runs import check_runs
-
-    if REPORTS[name].made_by or name == "paper":
+    if name in MADE or name == "paper":
         return export_rows(store, read(store, name, wanted), path)
     check_runs(store, wanted.runs)
     sql, parameters = _query(name, wanted.runs)

@@ -52,7 +52,6 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.leaderboard,
         empty="No run has answered anything yet.",
-        made_by="leaderboard",
     ),
     "task_scores": Report(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
@@ -121,7 +120,6 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.guards,
         empty="No run has answered anything yet.",
-        made_by="guards",
     ),
     "length_curve": Report(
         "Score by length (percent; a column holds lengths up to its heading)",
@@ -162,7 +160,6 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.truncation_effect,
         empty="No answer has been scored yet.",
-        made_by="truncation_effect",
     ),
     "effective_context": Report(
         "Effective context (scores in percent; a column holds lengths up to its heading)",
@@ -181,7 +178,6 @@ SCORES: dict[str, Report] = {
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         notes=notes.effective_context,
         empty="No answer whose length is known has been scored yet.",
-        made_by="effective_context",
     ),
     "needles": Report(
         "Needles found, by length and depth (percent; a column holds one length)",
@@ -195,7 +191,6 @@ SCORES: dict[str, Report] = {
         ),
         pivot=("length", Column("score", "score", "percent", interval=True)),
         empty="No needle has been asked for yet: --tasks needle does that.",
-        made_by="needles",
     ),
     "cost": Report(
         "What scores cost (score in percent; seconds are the model's, tokens those that were computed)",
@@ -234,7 +229,6 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.cost,
         empty="No answer has been scored yet.",
-        made_by="cost",
     ),
     "failures": Report(
         "Failed samples",
@@ -287,7 +281,6 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.comparison,
         empty="No two runs have answers to the same samples.",
-        made_by="comparing",
     ),
     "changes": Report(
         "The answers behind a comparison, largest difference first",
@@ -308,7 +301,6 @@ SCORES: dict[str, Report] = {
             Column("flags_b", "second is", optional=True, rank=1),
         ),
         empty="No answer scores differently.",
-        made_by="changes",
     ),
     "reference": Report(
         "Published figures of these benchmarks (their lines in the report paper, in its units)",
@@ -321,7 +313,6 @@ SCORES: dict[str, Report] = {
             Column("source", "source", rank=1),
             Column("doubt", "doubt", optional=True),
         ),
-        made_by="reference",
         empty="No figures are published of these benchmarks.",
     ),
     "expected": Report(
@@ -338,7 +329,6 @@ SCORES: dict[str, Report] = {
             Column("verdict", "verdict"),
             Column("why", "why", optional=True),
         ),
-        made_by="expecting",
         empty="Nothing is expected: name a published model by --expect.",
     ),
     "verification": Report(

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from lbx.store import Table
 
 
+BOARD = "board"
+"""The boards of the benchmarks, by one name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column as people see it.
@@ -52,8 +56,6 @@ class Report:
         run_columns: the columns that ``--run`` filters by.
         notes: sentences below the table that its rows call for.
         empty: the sentence that is said where there are no rows.
-        made_by: what makes the rows where no query can: a module of ``lbx.report`` with ``table(store, wanted)``, or
-            "module.function".
     """
 
     title: str
@@ -64,7 +66,6 @@ class Report:
     run_columns: Sequence[str] = ("run_id",)
     notes: Callable[[Table], Sequence[str]] | None = None
     empty: str = "The file has nothing of this."
-    made_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge.judging import PAIR, Judging, Rubric
 from lbx.benchmarks.judge.rubrics import read_rubric
 from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
-from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
+from lbx.benchmarks.leval.tasks import PUBLISHED, published_run_id
 from lbx.exchange.published import published_names, published_run
 from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
-from lbx.report.fitness import GPT4
+from lbx.report.fitness import KNOWN
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
@@ -50,7 +50,7 @@ def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
                 "something else.",
                 fix="Leave one of them out.",
             )
-    return JudgeSpec(**told, runs=tuple(PUBLISHED + model for model in GPT4), against=PUBLISHED + BASELINE)
+    return JudgeSpec(**told, runs=tuple(KNOWN.runs.values()), against=KNOWN.opponent_run)
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:

@@ -306,6 +306,6 @@ def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
 
 
 def in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
-    """The tasks as the paper orders them; those it does not know (needle's) by name, after the others."""
+    """The tasks as the paper orders them; those it does not know by name, after the others."""
     known = {task: place for place, task in enumerate(benchmark.known_tasks)}
     return sorted(tasks, key=lambda task: (known.get(task, len(known)), task))

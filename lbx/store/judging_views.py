@@ -75,7 +75,7 @@ JUDGING_VIEWS: dict[str, str] = {
         LEFT JOIN generations b ON b.run_id = s.against_run_id AND b.benchmark = s.judged_benchmark
             AND b.task = s.judged_task AND b.sample_id = s.judged_sample_id AND b.iteration = s.against_iteration
     """,
-    # The judgements that numbers are made of, each with what its question's rounds say together. An L-Eval question
+    # The judgements that numbers are made of, each with what its question's rounds say together. A question
     # that is marked twice was two rows of the official file: a verdict counts for each of them (``copies``), but for
     # those that have one of their own, and for marks that this judge was not asked about.
     "judged_rounds": f"""
@@ -224,7 +224,7 @@ JUDGING_VIEWS: dict[str, str] = {
                coalesce(a.context_sha256, '') AS document_sha256
         FROM sides b LEFT JOIN samples a USING (benchmark, task, sample_id)
     """,
-    # The mean is added up as L-Eval's page adds it up: each score times how often it was given, in the order they came.
+    # The mean is added up as official pages do: each score times how often it was given, in the order they came.
     "rating_results": f"""
         WITH given AS (
             SELECT set_id, kind, scale_low, scale_high, benchmark, run_id, against_run_id, task, rating, verdict,

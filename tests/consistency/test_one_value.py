@@ -21,7 +21,7 @@ from stored_file import File, read_file
 
 import lbx
 from lbx.report import latex, page, papers, render
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read, write_parquet
 from lbx.report.shapes import Wanted

@@ -28,7 +28,7 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.cluster.folder import RunFolder
 from lbx.report import render
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.store import Store

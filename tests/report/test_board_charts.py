@@ -8,8 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lbx.report.board_charts import MOST, drawn
-from lbx.report.board_shapes import BOARDS, CATEGORIES, DIMENSIONS, LEVELS
+from lbx.benchmarks.longbench.board import CATEGORIES
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
+from lbx.benchmarks.lveval.tasks import LEVELS
+from lbx.report import board_charts
+from lbx.report.board_charts import MOST
+from lbx.report.boards import BOARDS
 
 Row = dict[str, Any]
 HOSTILE = "</svg><script>alert(1)</script>&\"'\x00\x1b[31m\u202e"
@@ -17,6 +21,10 @@ HOSTILE = "</svg><script>alert(1)</script>&\"'\x00\x1b[31m\u202e"
 
 def row(model: str, at: int, **values: Any) -> Row:
     return {"model": model, "run_id": model, "note": None, "at": at, **values}
+
+
+def drawn(name: str, rows: list[Row]) -> list[tuple[str, str]]:
+    return board_charts.drawn(BOARDS[name].board, rows, who)
 
 
 def who(one: Row) -> tuple[str, int]:
@@ -70,7 +78,7 @@ TWO = (
 
 @pytest.mark.parametrize("name", BOARD_ROWS)
 def test_a_board_is_drawn_with_its_numbers(name: str) -> None:
-    charts = drawn(name, BOARD_ROWS[name](), who)
+    charts = drawn(name, BOARD_ROWS[name]())
     assert len(charts) == 1 + (name in TWO)
     for title, svg in charts:
         assert title.split(":")[0].split(",")[0] in svg
@@ -79,24 +87,24 @@ def test_a_board_is_drawn_with_its_numbers(name: str) -> None:
 
 
 def test_boards_without_a_chart_and_empty_ones_have_none() -> None:
-    assert drawn("board_leval_exam", [row("M", 0)], who) == []
-    assert all(drawn(name, [], who) == [] for name in BOARDS)
+    assert drawn("board_leval_exam", [row("M", 0)]) == []
+    assert all(drawn(name, []) == [] for name in BOARDS)
 
 
 @pytest.mark.parametrize("name", BOARD_ROWS)
 def test_what_is_unknown_is_not_drawn(name: str) -> None:
     rows = BOARD_ROWS[name]()
     unknown = [{key: None if isinstance(value, float) else value for key, value in one.items()} for one in rows]
-    assert drawn(name, unknown, who) == []
-    known = [said for _, svg in drawn(name, rows, who) for said in texts(svg)]
-    assert [said for _, svg in drawn(name, [*rows, *unknown], who) for said in texts(svg)] == known
+    assert drawn(name, unknown) == []
+    known = [said for _, svg in drawn(name, rows) for said in texts(svg)]
+    assert [said for _, svg in drawn(name, [*rows, *unknown]) for said in texts(svg)] == known
 
 
 def test_a_chart_of_lines_has_the_first_few_models_and_names_are_text() -> None:
     rows = [radii(at) for at in range(MOST + 3)]
-    ((_, svg),) = drawn("board_longbench_radar", rows, who)
+    ((_, svg),) = drawn("board_longbench_radar", rows)
     assert {said.split(":")[0] for said in texts(svg) if said.startswith("M")} == {f"M{at}" for at in range(MOST)}
     hostile = [radii(0) | {"model": HOSTILE}]
-    ((_, svg),) = drawn("board_longbench_radar", hostile, who)
+    ((_, svg),) = drawn("board_longbench_radar", hostile)
     assert "<script" not in svg
     assert not {"\x00", "\x1b", "\u202e"} & set(svg)

@@ -16,7 +16,7 @@ from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_scrip
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.report import page
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.page import answers
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import Wanted
@@ -314,3 +314,21 @@ def test_a_long_table_says_where_it_ends(monkeypatch: pytest.MonkeyPatch, two: P
 def test_a_megabyte_without_a_space_is_a_word_among_others(tmp_path: Path) -> None:
     path = results_file(tmp_path / "r.duckdb", ["m" * 1_000_000], samples=2, output="x" * 1_000_000, failed=())
     sound(made(path))
+
+
+def test_a_run_without_any_effective_length_stands_beside_one_that_has_some(tmp_path: Path) -> None:
+    """Of the former no length is known: the page ended with a TypeError."""
+
+    def answers(task: str, each: int) -> list[tuple[Sample, str]]:
+        meta = {"all_classes": ["Abbreviation", "City"]}
+        return [
+            (Sample("longbench", task, f"{length}-{at}", f"{length}-{at}", "?", ("City",), length=length, meta=meta),
+             "City" if at % 3 else "Abbreviation")
+            for length in (100, 5_000, 9_000)
+            for at in range(each)
+        ]  # fmt: skip
+
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "many", answers("trec", 60))
+        add_run(store, "few", answers("trec", 4), model="few")
+    sound(made(tmp_path / "r.duckdb"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -176,10 +175,10 @@ def test_the_figures_of_the_package() -> None:
     }  # fmt: skip
     assert len(set(names)) == len(names), "a model stands twice"
     assert {("longbench_v2", name) for name in ("Human", "Random", "Experts")} <= set(names)
-    folder = resources.files("lbx.report") / "published"
-    readme = (folder / "README.md").read_text("utf-8")
-    assert all(f"| {name}.csv |" in readme for name, _ in names)
-    assert sum(len(file.read_bytes()) for file in folder.iterdir()) < 64_000
+    folder = ROOT / "lbx/benchmarks"
+    readme = (folder / "PUBLISHED.md").read_text("utf-8")
+    assert all(f"| {name}/published.csv |" in readme for name, _ in names)
+    assert sum(len(file.read_bytes()) for file in folder.glob("*/published.csv")) < 64_000
 
 
 def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str], Path]) -> None:
@@ -213,6 +212,6 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
 
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
-    assert {path.name for path in (ROOT / "lbx/report/published").iterdir()} == {
-        name.rpartition("/")[2] for name in names if name.startswith("lbx/report/published/")
-    }
+    files = [*(ROOT / "lbx/benchmarks").glob("*/published.csv"), ROOT / "lbx/benchmarks/PUBLISHED.md"]
+    assert len(files) == 6
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)

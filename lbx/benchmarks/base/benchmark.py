@@ -1,8 +1,9 @@
 """What a benchmark family is: data in the bundle, prompts, metrics, and the official way to add up.
 
 A family is a folder: ``benchmark.py`` holds its subclass of ``Benchmark``, ``predictions.py`` the format of its
-official prediction files, ``paper.py`` its tables, ``tasks.py`` what all know of its tasks. Entering the class in
-``lbx.benchmarks.BENCHMARKS`` is all that makes it known: everything else about it is said in the class.
+official prediction files, ``paper.py`` and ``board.py`` its tables, ``published.py`` what others published of models,
+``tasks.py`` what all know of its tasks. Entering the class in ``lbx.benchmarks.BENCHMARKS`` is all that makes it known:
+everything else about it is said in the class.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ from lbx.base.records import (
     Task,
     TaskScore,
 )
+from lbx.benchmarks.base.board import Boards
+from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.curves import LengthCurve
+from lbx.benchmarks.base.known_judge import KnownJudge
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
+from lbx.benchmarks.base.published import PublishedFigures
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.retrieval.retriever import RetrievalRules
 
@@ -65,6 +71,14 @@ class Benchmark(ABC):
     """The format of its official prediction files; None where there is none."""
     paper: ClassVar[Paper] = Paper()
     """The tables of its paper."""
+    boards: ClassVar[Boards] = Boards()
+    """The tables and charts of its leaderboards."""
+    published: ClassVar[PublishedFigures] = PublishedFigures()
+    """What is published of models."""
+    known_judge: ClassVar[KnownJudge | None] = None
+    """Whose verdicts on published answers to it are known."""
+    unit: ClassVar[float] = 100
+    """What a score of 1 is in its official numbers: 100 where they are percents."""
     growing_result: ClassVar[str] = ""
     """A file of ``result_files`` that keeps what is in it already."""
     results_hold_predictions: ClassVar[bool] = False
@@ -212,6 +226,10 @@ class Benchmark(ABC):
     def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """Those of ``groups`` that two runs are compared by, without others of the same samples beside them."""
         return self.groups(tasks)
+
+    def curves(self, tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve]:
+        """Scores by length that its authors draw and no script prints, by the group of their lines."""
+        return {}
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """What the official scorer writes of a run's prediction file, by its place; {} where it writes nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,9 +49,12 @@ class Paper:
         place: where a line stands; None where another one says the same.
         averages: the (table, row)s that hold the benchmark's averages; () where every average of it is one.
         average_heading: what an average is called beside others; None takes its column.
+        curves: tables of ``Benchmark.curves`` instead of stored numbers: {group of lines: tasks that may be in it}.
+            They are official where every task of the curve is.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
     place: Callable[[Line], Place | None] = by_group
     averages: tuple[tuple[str, str], ...] = ()
     average_heading: Callable[[Line], str] | None = None
+    curves: Mapping[str, Collection[str]] = field(default_factory=dict)

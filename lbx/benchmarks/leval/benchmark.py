@@ -38,6 +38,8 @@ from lbx.benchmarks.base.aggregates import Average, average, chosen, estimate, h
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, find
+from lbx.benchmarks.leval.board import BOARDS
+from lbx.benchmarks.leval.judge import KNOWN_JUDGE
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat
 from lbx.benchmarks.leval.prompts import (
@@ -81,6 +83,8 @@ class LEval(Benchmark):
     metric_version = 1
     recipe = "bundle/leval.toml"
     paper = PAPER
+    boards = BOARDS
+    known_judge = KNOWN_JUDGE
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)
     modes = frozenset({"rag", "length_hint"})

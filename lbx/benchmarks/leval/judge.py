@@ -9,14 +9,31 @@ from __future__ import annotations
 from pathlib import Path
 
 from lbx.benchmarks.base.files import damaged, read_text
+from lbx.benchmarks.base.known_judge import KnownJudge
 from lbx.benchmarks.base.literals import texts_of_keys
 from lbx.benchmarks.base.templates import template_fields
 from lbx.benchmarks.judge.judging import PAIR, Rubric
+from lbx.benchmarks.leval.tasks import BASELINE, published_run_id
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 NAME = "leval"
 VERDICTS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))
 """In the order in which the script looks for them."""
+
+_WIN_RATES = {"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44}
+KNOWN_JUDGE = KnownJudge(
+    name="GPT-4",
+    opponent=BASELINE,
+    opponent_run=published_run_id(BASELINE),
+    win_rates=_WIN_RATES,
+    runs={model: published_run_id(model) for model in _WIN_RATES},
+    ordered=(("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k")),
+    questions=96,
+    mark="LLM",
+)
+"""Whom the authors had compare published answers with turbo-16k's (figs/overall.png of OpenLMLab/LEval, cd34b05). Of
+Claude and GPT-4-32k no order is known: their win rates lie within one another's intervals.
+"""
 
 _KEYS = ("system_prompt", "prompt_template", "output_format")
 _FIELDS = {"question": "question", "ref_answer": "reference", "answer_a": "a", "answer_b": "b"}

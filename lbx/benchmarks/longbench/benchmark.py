@@ -38,6 +38,8 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.aggregates import chosen, numbers, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, named_apart
+from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.curves import LengthCurve
 from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.base.sources import Source, ZippedJsonLines, find
@@ -49,9 +51,11 @@ from lbx.benchmarks.longbench.answers import (
     odd_answers,
     official_error,
 )
+from lbx.benchmarks.longbench.board import BOARDS
 from lbx.benchmarks.longbench.groups import groups
 from lbx.benchmarks.longbench.paper import PAPER
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
+from lbx.benchmarks.longbench.relative import curves
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
 from lbx.metrics import classification, code, f1, rouge_l
 from lbx.metrics.numbers import count, retrieval
@@ -81,6 +85,7 @@ class LongBench(Benchmark):
     metric_version = 2
     recipe = "bundle/longbench.toml"
     paper = PAPER
+    boards = BOARDS
     modes = frozenset({"rag"})
     known_tasks = (*TASKS, *_E_TASKS)
     selections = MappingProxyType({"longbench": tuple(TASKS), "longbench_e": _E_TASKS})
@@ -209,6 +214,10 @@ class LongBench(Benchmark):
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The authors' tables of averages, see ``lbx.benchmarks.longbench.groups``."""
         return groups(numbers(self.aggregate, tasks))
+
+    def curves(self, tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve]:
+        """The relative curves of LongBench and of LongBench-E."""
+        return curves(tasks)
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """eval.py's result.json, and that of --e; tasks in the paper's order (there: as the folder lists them)."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
+from lbx.benchmarks.longbench.tasks import TASKS
 
-RELATIVE = "relative_e"
-"""The table, and the group of lines, of LongBench-E's relative curve."""
+RELATIVE, RELATIVE_E = "relative", "relative_e"
+"""The relative curves of LongBench and of LongBench-E: groups of lines, of which the second is a table."""
 
 
 def _place(line: Line) -> Place | None:
     if line.group in ("category_e", "overall_e"):
         return Place("category_e", line.name, line.metric)
-    if line.group == RELATIVE:
-        return Place(RELATIVE, "", line.metric)
+    if line.group == RELATIVE_E:
+        return Place(RELATIVE_E, "", line.metric)
     if line.group:
         table = {"overall": "category", "language": f"category_{line.name}"}.get(line.group, line.group)
         return Place(table, "", OVERALL if line.group in ("overall", "language") else line.name)
@@ -27,10 +28,11 @@ PAPER = Paper(
         "category_en": "LongBench: English and code, by category",
         "category_zh": "LongBench: Chinese and code, by category",
         "category_e": "LongBench-E: categories by length in words",
-        RELATIVE: "LongBench-E: relative to all lengths (percent; 0 at 0-4k)",
+        RELATIVE_E: "LongBench-E: relative to all lengths (percent; 0 at 0-4k)",
         "tasks": "LongBench: tasks",
         "tasks_e": "LongBench-E: tasks by length in words",
     },
     _place,
     averages=(("category", ""), ("category_e", OVERALL)),
+    curves={RELATIVE_E: frozenset(f"{task}_e" for task in TASKS)},
 )

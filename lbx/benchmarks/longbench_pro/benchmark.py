@@ -37,15 +37,25 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, named_apart
+from lbx.benchmarks.base.benchmark import Benchmark, named_apart
 from lbx.benchmarks.base.files import DataRow, damaged
 from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.longbench_pro.board import BOARDS
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro.paper import PAPER
 from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro.published import PUBLISHED
 from lbx.benchmarks.longbench_pro.results import MODEL_INFO, joined_info, result_files
-from lbx.benchmarks.longbench_pro.tasks import METRICS, TASK_OF, TASKS, TEXT_META, accepted_answers
+from lbx.benchmarks.longbench_pro.tasks import (
+    LIMITS,
+    LONG_WINDOW,
+    METRICS,
+    TASK_OF,
+    TASKS,
+    TEXT_META,
+    accepted_answers,
+)
 from lbx.metrics import answer_lines, ranking, summary
 
 REPO = "caskcsg/LongBench-Pro"
@@ -53,9 +63,6 @@ GAP = "\n\n\n\n"
 ANSWER_TOKENS = 1_024
 THINKING_TOKENS = 8_192
 LONG_THINKING_TOKENS = 32_768
-LONG_WINDOW = 262_144
-LIMITS = dict.fromkeys((*WINDOWS_OF_128K, 163_840, 202_752), 120_000) | {LONG_WINDOW: 224_000}
-"""The published runs' limits in tokens for models of 128k, 160k, 198k and 256k."""
 
 NO_MODEL = "no embedding model: ROUGE-L alone"
 EMPTY = "officially a failure: the output is empty"
@@ -80,6 +87,9 @@ class LongBenchPro(Benchmark):
     growing_result = MODEL_INFO
     recipe = "bundle/longbench_pro.toml"
     paper = PAPER
+    boards = BOARDS
+    published = PUBLISHED
+    unit = 1
     known_tasks = tuple(TASKS)
     embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
     predictions = LongBenchProFormat(name, known_tasks)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K
+
 METRICS: dict[str, tuple[str, ...]] = {
     "ndcg": ("ndcg",),
     "pairwise_accuracy": ("pairwise_accuracy",),
@@ -51,6 +53,10 @@ TASKS: dict[str, SecondaryTask] = {
     "t11.2": SecondaryTask("T11.2 Short-Range Reference Resolution & State Query", "accuracy"),
 }
 TASK_OF = {kind.title: task for task, kind in TASKS.items()}
+
+LONG_WINDOW = 262_144
+LIMITS = dict.fromkeys((*WINDOWS_OF_128K, 163_840, 202_752), 120_000) | {LONG_WINDOW: 224_000}
+"""The published runs' limits in tokens for models of 128k, 160k, 198k and 256k."""
 
 TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requirement", "difficulty")
 

@@ -44,8 +44,10 @@ from lbx.benchmarks.base.files import DataRow, read_text
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.base.sources import JsonArray, Source, find
 from lbx.benchmarks.base.templates import fill_marks
+from lbx.benchmarks.longbench_v2.board import BOARDS
 from lbx.benchmarks.longbench_v2.paper import PAPER
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
+from lbx.benchmarks.longbench_v2.published import PUBLISHED
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 from lbx.retrieval.retriever import RetrievalRules
 
@@ -86,6 +88,8 @@ class LongBenchV2(Benchmark):
     metric_version = 1
     recipe = "bundle/longbench_v2.toml"
     paper = PAPER
+    boards = BOARDS
+    published = PUBLISHED
     known_tasks = (TASK,)
     predictions = LongBenchV2Format(name, known_tasks)
     modes = frozenset({"cot", "no_context", "rag"})

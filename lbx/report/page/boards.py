@@ -7,7 +7,7 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.report.board_charts import drawn
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.page.html import Html, Section, charts, figure, run_name, table, tag
 from lbx.report.page.source import Source
@@ -21,7 +21,7 @@ def boards(source: Source, names: Sequence[str] = tuple(BOARDS)) -> Section | No
     """Each benchmark's results in its authors' own tables and charts; None where the file has none of them."""
     marks: dict[str, int] = {}  # of published models, the same on every board
     asked = {row["benchmark"] for row in source.rows("leaderboard")}
-    held = [name for name in names if any(name.startswith(f"board_{one}") for one in asked)]
+    held = [name for name in names if BOARDS[name].benchmark in asked]
     parts = [part for name in held if (found := source.table(name)) for part in _board(source, name, found, marks)]
     return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
 
@@ -55,9 +55,9 @@ def _board(source: Source, name: str, found: Table, published: dict[str, int]) -
         marks=runs,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
     )
-    pictures = drawn(name, rows, lambda row: who[id(row)])
-    small = name in ("board_longbench_relative", "board_longbench_e", "board_longbench_pro_tries")
-    drawings = [charts(pictures)] if small and pictures else [figure(*one) for one in pictures]
+    data = BOARDS[name].board
+    pictures = drawn(data, rows, lambda row: who[id(row)])
+    drawings = [charts(pictures)] if data.small_charts and pictures else [figure(*one) for one in pictures]
     return [tag("h3", title), tag("p", unit, class_="quiet"), shown, *drawings]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.report.board_shapes import BOARDS
+from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.labels import LABELS
@@ -284,7 +284,7 @@ def _effective(source: Source, name: str) -> Section:
     figures = []
     for benchmark, unit in kinds:
         group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
-        lengths = sorted({row["length_up_to"] for row in group})
+        lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
         lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
         if len(lengths) > 1 and lines:
             title = f"{benchmark}: tasks that have every length, percent"

@@ -10,61 +10,31 @@ with one text below 4,000 words, whose answer alone would move the mean by tens 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping
 
 import numpy as np
 
 from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.curves import LengthCurve
+from lbx.benchmarks.longbench.paper import RELATIVE, RELATIVE_E
 from lbx.benchmarks.longbench.tasks import BUCKETS, TASKS
-from lbx.report.scored import scored
 from lbx.statistics.estimates import Codes, Estimate, Interval, Stratum, interval
-from lbx.store import Store
 
 FEWEST = 10
 """Answers that a task needs at each length."""
 
 
-class Curve(NamedTuple):
-    """The curve of a run.
-
-    Attributes:
-        tasks: those that count.
-        n, fewest: their answers, and how many the fewest are that a task has at a length.
-        points: by length, in 0..1; the first is 0 by definition and has no interval.
-        clustered: whether the documents of all answers are known.
-    """
-
-    tasks: tuple[str, ...]
-    n: int
-    fewest: int
-    points: Mapping[str, Interval]
-    clustered: bool
+def curves(tasks: Mapping[str, ScoredRows]) -> dict[str, LengthCurve]:
+    """LongBench's and E's, of a run that has a task with enough answers at each length."""
+    known = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
+    parts = {
+        RELATIVE: {name: rows for name, rows in known.items() if not name.endswith("_e")},
+        RELATIVE_E: {name: rows for name, rows in known.items() if name.endswith("_e")},
+    }
+    return {group: curve for group, rows in parts.items() if (curve := _curve(rows))}
 
 
-_READ: WeakKeyDictionary[Store, tuple[object, dict[tuple[str, bool], Curve]]] = WeakKeyDictionary()
-"""Of files that nobody writes meanwhile: the report paper and a board show the same curves."""
-
-
-def curves(store: Store, runs: Collection[str] = ()) -> dict[tuple[str, bool], Curve]:
-    """{(run, whether in LongBench-E): its curve}, of runs that have a task with enough answers at each length."""
-    asked = (sorted(runs), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
-    kept = _READ.get(store)
-    if kept and kept[0] == asked:
-        return kept[1]
-    made: dict[tuple[str, bool], Curve] = {}
-    for (run, _), tasks in scored(store, runs, ["longbench"]).items():
-        for in_e in (False, True):
-            held = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
-            if curve := _curve({name: rows for name, rows in held.items() if name.endswith("_e") == in_e}):
-                made[run, in_e] = curve
-    if store.read_only:
-        _READ[store] = (asked, made)
-    return made
-
-
-def _curve(tasks: Mapping[str, ScoredRows]) -> Curve | None:
+def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
     lengths = {name: rows.at(rows.column("length") > 0) for name, rows in tasks.items()}
     placed = {name: np.searchsorted((4_000, 8_000), rows.column("length"), "right") for name, rows in lengths.items()}
     counts = {name: np.bincount(places, minlength=len(BUCKETS)) for name, places in placed.items()}
@@ -75,7 +45,7 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> Curve | None:
     for at, bucket in enumerate(BUCKETS[1:], 1):
         parts = [Estimate((_stratum(lengths[name], placed[name], at),), linear=False) for name in chosen]
         points[bucket] = interval(Estimate.average(parts), bounded=False)
-    return Curve(
+    return LengthCurve(
         tuple(chosen),
         sum(int(counts[name].sum()) for name in chosen),
         min(int(counts[name].min()) for name in chosen),

@@ -1,0 +1,102 @@
+"""L-Eval's tables: the exam, F1, ROUGE, and what judges made of the open tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Number, Part, Text, Words, best_of
+from lbx.benchmarks.leval.results import columns_told
+from lbx.benchmarks.leval.tasks import BASELINE, JUDGED, KINDS, OPEN
+
+_HOW = {"max_ctx": "Max-Ctx", "tokens": "Tokens", "ret": "Ret.", "pe": "PE", "idd": "IDD"}
+_JUDGES = {"gpt-4": ("LLM",), "gpt-3.5": ("LLM", "human")}
+"""The marks of the questions that a judge is asked."""
+
+
+def _how(column: str) -> Callable[[Sequence[Entry]], object]:
+    """A column on how a model was asked: as its settings say, or its metadata."""
+
+    def told(models: Sequence[Entry]) -> object:
+        one, about = models[0], models[0].about
+        if one.run_id is None:
+            return about.get("context") if column == "max_ctx" else None
+        return columns_told(about, about["metadata"], made=about["made"]).get(_HOW[column]) or None
+
+    return told
+
+
+_ASKED = [Text(name, heading, _how(name), optional=True, rank=2) for name, heading in _HOW.items()]
+_WORDS = ("evaluation", "judged_by")
+_LENGTH = Number("length", "Length", interval=False)
+
+
+def _tasks(*kinds: str) -> list[str]:
+    return [task for task, kind in KINDS.items() if (kind if kind in OPEN else "") in kinds]
+
+
+def _words_of(tasks: Sequence[str]) -> Words:
+    """Of the answers to scored questions of these tasks."""
+    return Words(_WORDS, lambda task, marks: task in tasks and marks[0] not in JUDGED)
+
+
+def _words_judged(marks: Sequence[str]) -> Words:
+    """Of the answers to questions that are marked so, or of which a copy is."""
+    return Words(_WORDS, lambda _, told: told[0] in marks or any(f'"{one}"' in (told[1] or "") for one in marks))
+
+
+def _board(title: str, columns: Sequence[Text | Number], parts: Sequence[Part], words: Words | None = None) -> Board:
+    columns = (MODE, *_ASKED, *columns, *((_LENGTH,) if words else ()))
+    return Board(f"L-Eval: {title}", columns, parts, by=best_of(_headline(parts)), words=words)
+
+
+def _headline(parts: Sequence[Part]) -> str:
+    return "average" if "average" in parts[0].lines else "win_rate"
+
+
+def _numbers(tasks: Sequence[str], average: str) -> list[Number]:
+    return [*(Number(task, task.replace("_", " "), across=True) for task in tasks), Number("average", average)]
+
+
+def _lines(tasks: Sequence[str], average: str, metric: str = "") -> Mapping[str, str]:
+    return {"average": average, **{task: f"{task}, {metric}" if metric else task for task in tasks}}
+
+
+def _judged(judge: str, marks: Sequence[str]) -> Board:
+    return _board(
+        f"win rate against {BASELINE} as {judge} judges (percent; Length: mean words of the answers)",
+        [Number("win_rate", "win %")],
+        [Part({"win_rate": f"judge {judge} against {BASELINE}: win rate"})],
+        _words_judged(marks),
+    )
+
+
+_CLOSED, _F1, _ROUGE = _tasks(""), _tasks("f1"), _tasks("rouge")
+
+BOARDS = Boards(
+    {
+        "board_leval_exam": _board(
+            "closed-ended tasks (exact match, percent)",
+            _numbers(_CLOSED, "Avg"),
+            [Part(_lines(_CLOSED, "closed: exact_match"))],
+        ),
+        "board_leval_f1": _board(
+            "open-ended tasks by F1 (percent; Length: mean words of the answers)",
+            _numbers(_F1, "F1 avg"),
+            [Part(_lines(_F1, "open: f1"))],
+            _words_of(_F1),
+        ),
+        "board_leval_rouge": _board(
+            "open-ended tasks by ROUGE (percent; Length: mean words of the answers)",
+            [Text("metric", "metric"), *_numbers(_ROUGE, "ROUGE avg")],
+            [
+                Part(_lines(_ROUGE, f"open: {metric}", metric), texts={"metric": metric})
+                for metric in ("rouge1", "rouge2", "rougeL")
+            ],
+            _words_of(_ROUGE),
+        ),
+        **{
+            f"board_leval_{judge.replace('-', '').replace('.', '')}": _judged(judge, marks)
+            for judge, marks in _JUDGES.items()
+        },
+    }
+)

@@ -1,0 +1,137 @@
+"""LongBench Pro's leaderboard, its tables by what a question is, and those of several tries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lbx.benchmarks.base.board import (
+    Board,
+    Boards,
+    Chart,
+    Dots,
+    Entry,
+    Heat,
+    Lines,
+    Number,
+    Part,
+    Radar,
+    Text,
+    best_of,
+    file_names,
+    first_known,
+    thousands,
+)
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.tasks import LIMITS
+
+_TRIES = (1, 2, 3)
+_OVERALL = "overall: average"
+_NOT_IN_TABLE = "by"
+
+
+def _short(group: str) -> str:
+    return group.partition(".")[0]
+
+
+def _type(models: Sequence[Entry]) -> object:
+    types = ["Thinking" if one.reasons else "Instruct" for one in models]
+    return first_known(lambda one: one.described("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
+
+
+def _window(one: Entry) -> str | None:
+    return one.described("window") or one.described("context_length") or one.window
+
+
+def _truncated(models: Sequence[Entry]) -> str | None:
+    return thousands(max((limit for one in models if (limit := _limit(one))), default=None))
+
+
+def _limit(one: Entry) -> int | None:
+    """Tokens to which prompts are cut."""
+    if one.run_id is None:
+        match = re.fullmatch(r"(\d+)", one.about.get("context", ""))
+    elif not one.about["made"]:
+        match = re.search(r"context-(\d+)", " ".join(file_names(one.about)))
+    else:
+        limit, window = (one.about.get(name) for name in ("max_prompt_tokens", "context_window"))
+        tokens = limit or (LIMITS.get(window, window) if isinstance(window, int) else None)
+        return tokens if isinstance(tokens, int) else None
+    return int(match[1]) if match else None
+
+
+def _called(one: Entry) -> str:
+    """As the authors' app calls models: by how they were asked."""
+    way = "(thinking)" if one.reasons else "(nonthinking)"
+    return f"{one.model} {way}" if one.run_id else f"{one.model.removesuffix('*')} {way}*"
+
+
+def _of_answers(title: str, columns: Sequence[Number], lines: dict[str, str], *charts: Chart) -> Board:
+    """A row for each model and way to ask it."""
+    return Board(
+        f"LongBench Pro: {title} (percent)",
+        columns,
+        [Part({**lines, _NOT_IN_TABLE: _OVERALL})],
+        by=best_of(_NOT_IN_TABLE),
+        keeps_empty=True,
+        called=_called,
+        charts=charts,
+        small_charts=len(charts) > 1,
+    )
+
+
+def _chart(dimension: str, groups: Sequence[str]) -> Chart:
+    """Lengths are a heat map, primary tasks a radar, all else dots."""
+    if dimension == "length":
+        return Heat("LongBench Pro: sample length, percent", "lengths", {name: name for name in groups}, scale=100)
+    if dimension == "primary_task":
+        axes = {name: _short(name) for name in groups}
+        return Radar("LongBench Pro: primary tasks, percent", "Eleven tasks", axes, scale=100)
+    return Dots(f"LongBench Pro: {dimension}, percent", f"by {dimension}", {name: name for name in groups}, scale=100)
+
+
+def _dimension(name: str, groups: Sequence[str]) -> Board:
+    columns = [Number(group, _short(group), "percent", across=True) for group in groups]
+    lines = {group: f"{name} {group}: average" for group in groups}
+    return _of_answers(name.replace("_", " "), columns, lines, _chart(name, groups))
+
+
+_METRICS = {"bon": "Best-of-", "pass": "Pass@"}
+
+BOARDS = Boards(
+    {
+        "board_longbench_pro": Board(
+            "LongBench Pro: leaderboard (percent; by the larger of the two scores)",
+            (
+                Text("type", "Model Type", _type),
+                Text("window", "Context Length", first_known(_window)),
+                Text("truncated", "Truncated Length", _truncated),
+                Number("nonthinking", "Non-Thinking Score", "percent"),
+                Number("thinking", "Thinking Score", "percent"),
+            ),
+            [Part({"nonthinking": _OVERALL}, {"thinking": _OVERALL})],
+            by=best_of("nonthinking", "thinking"),
+            paired=True,
+            keeps_empty=True,
+        ),
+        **{f"board_longbench_pro_{name}": _dimension(name, groups) for name, groups in CATEGORIES.items()},
+        "board_longbench_pro_tries": _of_answers(
+            "Best-of-N and Pass@N",
+            [
+                Number(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
+                for metric, title in _METRICS.items()
+                for n in _TRIES
+            ],
+            {f"{metric}@{n}": f"overall: {metric}@{n}" for metric in _METRICS for n in _TRIES},
+            *(
+                Lines(
+                    f"LongBench Pro: {title}N, percent",
+                    "N from 1 to 3",
+                    {f"{metric}@{n}": str(n) for n in _TRIES},
+                    scale=100,
+                )
+                for metric, title in _METRICS.items()
+            ),
+        ),
+    }
+)

@@ -1,0 +1,32 @@
+"""The curves by length that benchmarks make of a run's answers (``Benchmark.curves``), read of a results file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from weakref import WeakKeyDictionary
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.curves import LengthCurve
+from lbx.report.scored import scored
+from lbx.store import Store
+
+Curves = Mapping[tuple[str, str], LengthCurve]
+"""{(run, group of lines): its curve}"""
+
+_READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
+"""Of files that nobody writes meanwhile: the report paper and a board show the same curves."""
+
+
+def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
+    """Those of a benchmark's runs: of all runs without any named."""
+    asked = (benchmark, sorted(runs), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
+    if (kept := _READ.get(store)) and kept[0] == asked:
+        return kept[1]
+    made = {
+        (run, group): curve
+        for (run, _), tasks in scored(store, runs, [benchmark]).items()
+        for group, curve in BENCHMARKS[benchmark].curves(tasks).items()
+    }
+    if store.read_only:
+        _READ[store] = (asked, made)
+    return made

@@ -1,0 +1,123 @@
+"""A benchmark family that nobody has: two tasks, a board with a chart, a paper's tables, published rows, an export.
+
+Run as a program it enters the family in ``BENCHMARKS``, the one place, and prints what every room makes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lbx import benchmarks
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.benchmarks.base.aggregates import Average, numbers, task_score
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.board import MODE, Board, Boards, Lines, Number, Part, best_of
+from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
+from lbx.benchmarks.base.published import PublishedFigures
+from lbx.benchmarks.own.predictions import OwnFormat
+
+TASKS = ("warm", "cold")
+
+
+def _place(line: Line) -> Place:
+    return Place("table", "", "mean" if line.group else line.name)
+
+
+def made_samples(task: str) -> Iterator[Sample]:
+    return (Sample("colours", task, f"{at}", f"{task} document {at}", "Which colour?", ("red",)) for at in range(4))
+
+
+class Colours(Benchmark):
+    """Says of a thing what colour it has."""
+
+    name = "colours"
+    metric_version = 1
+    known_tasks = TASKS
+    predictions = OwnFormat("colours", TASKS)
+    unit = 1
+    paper = Paper({"table": "Colours: warm and cold ones"}, _place, averages=(("table", ""),))
+    boards = Boards(
+        {
+            "board_colours": Board(
+                "Colours: leaderboard (percent)",
+                (
+                    MODE,
+                    *(Number(task, task.title(), "percent", across=True) for task in TASKS),
+                    Number("mean", "Mean", "percent"),
+                ),
+                [Part({**{task: task for task in TASKS}, "mean": f"{OVERALL}: average"})],
+                by=best_of("mean"),
+                charts=[Lines("Colours: both", "Two temperatures", {task: task for task in TASKS}, scale=100)],
+            )
+        }
+    )
+    published = PublishedFigures(
+        columns=("hot",), figures=lambda row: [(row["model"], "warm", row["hot"])], several_rows=False
+    )
+
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        return [Task(self.name, task, ("right",), 2) for task in TASKS]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        return made_samples(task)
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        return Prompt(before="", document=sample.context, after=sample.question, max_new_tokens=4)
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        return [Score("right", float(output in sample.references))]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        made = task_score("right", rows, "right", 2)
+        return [TaskScore(one.metric, one.n, one.score, round(one.score, 4), estimate=one.estimate) for one in made]
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+        heads = [found["right"] for found in numbers(self.aggregate, tasks).values()]
+        mean = Average.of(heads, whole=len(heads) == len(TASKS))
+        if mean is None:
+            return []
+        return [GroupScore(OVERALL, "all", "average", mean.n, mean.score, mean.score, mean.partial, mean.estimate)]
+
+
+def main(folder: Path) -> None:
+    """What the rooms make of the family, of files below a folder."""
+    benchmarks.BENCHMARKS = benchmarks._Benchmarks(*benchmarks.BENCHMARKS.values(), Colours())
+    from made_runs import add_run
+
+    from lbx.exchange.exporting import export
+    from lbx.report import page
+    from lbx.report.cells import sheet
+    from lbx.report.papers import sheets
+    from lbx.report.reports import REPORTS, read
+    from lbx.report.shapes import Wanted
+    from lbx.store import Store
+
+    answers = [
+        (sample, "red" if at < right else "blue")
+        for task, right in zip(TASKS, (3, 2), strict=True)
+        for at, sample in enumerate(made_samples(task))
+    ]
+    others = folder / "others.csv"
+    others.write_text("benchmark,model,hot\ncolours,Somebody,0.5\n", "utf-8")
+    with Store(folder / "r.duckdb") as store:
+        add_run(store, "mine", answers, model="M")
+    with Store(folder / "r.duckdb", read_only=True) as store:
+        wanted = Wanted(references=[others], published=True)
+        board = sheet(REPORTS["board_colours"], read(store, "board_colours", wanted))
+        (paper,) = sheets(read(store, "paper", wanted))
+        html = "".join(page.pieces(store, wanted))
+        export(store, "colours", "mine", folder / "out")
+    print(json.dumps({
+        "board": [list(row) for row in board.rows],
+        "paper": [paper.title, [list(row) for row in paper.rows]],
+        "page": ["Colours: leaderboard" in html, "Colours: both" in html],
+        "files": sorted(file.relative_to(folder / "out").as_posix() for file in (folder / "out").rglob("*.jsonl")),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,49 @@
+"""What a benchmark is stands in its folder: machinery names none, and asks the family."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lbx
+from lbx.benchmarks import BENCHMARKS
+from lbx.store.views import OFFICIAL_UNITS
+
+ROOMS = ("planning", "report", "scoring", "statistics", "store")
+NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle", re.IGNORECASE)
+NEEDLES = "the report needles, of any benchmark that says how deep one stands"
+ALLOWED = {
+    "planning/asking.py": "the options of a run: their help",
+    "report/needles.py": NEEDLES,
+    "report/page/page.py": NEEDLES,
+    "report/reports.py": NEEDLES,
+    "report/score_reports.py": NEEDLES,
+    "store/migrations.py": "released steps",
+    "store/views.py": "SQL that lies in every file, of rooms below the benchmarks: held against them below",
+}
+ROOT = Path(lbx.__file__).parent
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_machinery_names_no_benchmark(room: str) -> None:
+    named = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / room).rglob("*"))
+        if path.suffix in (".py", ".html", ".js", ".css") and str(path.relative_to(ROOT)) not in ALLOWED
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if NAMES.search(line)
+    ]
+    assert named == []
+
+
+@pytest.mark.parametrize("place", [place for place, why in ALLOWED.items() if why == NEEDLES])
+def test_the_report_needles_is_all_that_is_named_there(place: str) -> None:
+    named = NAMES.findall((ROOT / place).read_text("utf-8"))
+    assert named and {name.casefold() for name in named} == {"needle"}
+
+
+def test_units_in_the_views_are_those_of_the_benchmarks() -> None:
+    units = {name: family.unit for name, family in BENCHMARKS.items()}
+    assert {name: unit for name, unit in units.items() if unit != 100} == OFFICIAL_UNITS

@@ -1,4 +1,4 @@
-"""``lbx import`` of files of judgements: leval_judge, fastchat."""
+"""``lbx import`` of files of judgements."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from lbx.cli.output import RunBar, answer, answer_json, notes
 if TYPE_CHECKING:
     from lbx.base.layout import Bundle
     from lbx.store import Store
-
-JUDGE_FORMATS = ("leval_judge", "fastchat")
 
 
 def import_judge(

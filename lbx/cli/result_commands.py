@@ -12,10 +12,10 @@ import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.cli.judge_files import JUDGE_FORMATS, import_judge, score_import
+from lbx.cli.judge_files import import_judge, score_import
 from lbx.cli.options import AsJson, OnlyRuns, Results, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
+from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.cli.spec_options import of_run
 from lbx.planning.option import key_values
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def _format_names() -> list[str]:
-    from lbx.benchmarks import format_names
+    from lbx.benchmarks import format_names, judge_forms, rating_forms
 
-    return [*format_names(), *JUDGE_FORMATS, LEVAL_RATINGS]
+    return [*format_names(), *judge_forms(), *rating_forms()]
 
 
 Format = Annotated[
@@ -132,18 +132,19 @@ def import_(
 
     Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb
     """
-    if file_format == LEVAL_RATINGS:
-        import_ratings(path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
-        return
     from lbx.base.layout import Bundle
+    from lbx.benchmarks import judge_forms, rating_forms
     from lbx.exchange import understand, write_predictions
     from lbx.store import Store
 
+    if form := rating_forms().get(file_format):
+        import_ratings(form, path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
+        return
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     told = key_values("--metadata", metadata or ())
-    if file_format in JUDGE_FORMATS:
+    if file_format in judge_forms():
         import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
         return
     understood = understand(file_format, path, model=model or "", run_id=name, bundle=opened, e=e, metadata=told)
@@ -213,22 +214,35 @@ def export(
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
     from lbx.base.layout import Bundle
+    from lbx.benchmarks import judge_forms, official_judges, rating_forms
     from lbx.exchange import export as export_runs
     from lbx.exchange import export_judged, export_judgements
     from lbx.store import Store
 
-    if file_format == LEVAL_RATINGS:
-        export_ratings(results, output, set_id, rater, bundle=bundle, documents=documents, force=force, as_json=as_json)
+    if form := rating_forms().get(file_format):
+        export_ratings(
+            form,
+            results,
+            output,
+            set_id=set_id,
+            rater=rater,
+            bundle=bundle,
+            documents=documents,
+            force=force,
+            as_json=as_json,
+        )
         return
+    judgements = file_format in judge_forms()
     if not runs:
         listed = as_command("lbx", "sql", results, "SELECT run_id, model FROM runs")
         raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
-    if official and file_format in JUDGE_FORMATS:
+    if official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
-    if judged and (file_format != "leval" or official or not bundle):
-        raise UsageError("--judged is for leval, needs --bundle, and goes without --results.", fix="See --help.")
+    if judged and (file_format not in official_judges() or official or not bundle):
+        whose = " or ".join(official_judges())
+        raise UsageError(f"--judged is for {whose}, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
-        if file_format in JUDGE_FORMATS:
+        if judgements:
             opened = Bundle(bundle) if bundle else None
             done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
         elif judged and bundle:

@@ -3,9 +3,9 @@
 from lbx.exchange.exporting import Exported, export, write_files
 from lbx.exchange.importing import Imported, Understood, understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
-from lbx.exchange.judge_files import JudgeRun, understand_judgements, write_judgements
 from lbx.exchange.judged_export import export_judged
-from lbx.exchange.published import published_names, published_run
+from lbx.exchange.judgements import JudgeRun, understand_judgements, write_judgements
+from lbx.exchange.published import published_run
 
 __all__ = [
     "Exported",
@@ -15,7 +15,6 @@ __all__ = [
     "export",
     "export_judged",
     "export_judgements",
-    "published_names",
     "published_run",
     "understand",
     "understand_judgements",

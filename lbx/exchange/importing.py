@@ -10,10 +10,9 @@ from typing import Any
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, own_names
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
-from lbx.benchmarks.own.benchmark import own_names
-from lbx.exchange.judged import holds_judged, match_judged, read_judged, told_no_length
+from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.naming import format_named
 from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -69,13 +68,12 @@ def understand(
 
     Args:
         format_name: the benchmark's name.
-        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro; leval's for
-            a judge).
+        path: a folder of task files or one file, as the format has it.
         model: what the run's model is called.
         run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows that
             answer none are taken as they stand.
-        e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
+        e: the folder holds a benchmark's "_e" tasks (also known by a folder "pred_e" in the path).
         metadata: what is to be kept beside the run.
 
     Raises:
@@ -92,8 +90,9 @@ def understand(
     if bundle is not None:
         reading = (match_judged if judged else match)(form, bundle, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
-    protocol = {"length_hint": False} if judged and told_no_length(reading) else {}
-    return Understood(form, reading, name, model, bundle, metadata, protocol)
+    judge = BENCHMARKS[form.name].judge if judged else None
+    told = judge.settings_of([row.line for row in reading.rows]) if judge else {}
+    return Understood(form, reading, name, model, bundle, metadata, told)
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:

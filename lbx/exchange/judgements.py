@@ -1,50 +1,50 @@
-"""``lbx import leval_judge`` and ``fastchat``: judgements that were made elsewhere become a judge's run.
+"""``lbx import`` of judgements that were made elsewhere: each run of the judge in a file becomes a judge's run.
 
-A second run of the judge in the same file is a run of its own.
+Whose answers were compared: those of runs in the results file that gave exactly these, else of runs that are made of
+what the prompts show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lbx.base.layout import Bundle
-from lbx.base.records import Sample
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks import judge_forms
 from lbx.benchmarks.base.benchmark import named_apart
-from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.judge.judging import NAME, PAIR, Judging, Round, Rubric
-from lbx.benchmarks.leval.judge import SCRIPT, VERDICTS, official_rubric
-from lbx.benchmarks.leval.tasks import marks
-from lbx.exchange.importing import refuse_other_content
-from lbx.exchange.judge_lines import (
-    FASTCHAT,
-    LEVAL,
-    NO_ANSWER,
-    Asked,
-    JudgedPair,
-    JudgeFile,
-    agreed,
-    asked,
-    number_lines,
-    read_judge_file,
-    shown,
-)
-from lbx.exchange.judge_sides import MT_BENCH, Compared, write_compared
+from lbx.benchmarks.base.marks import LLM, copy_marks, marks_in
+from lbx.benchmarks.base.official_judge import NO_ANSWER, PUBLISHED, Asked, JudgedPair, JudgeFile, JudgeForm
+from lbx.benchmarks.base.predictions import NO_TASK, file_part
+from lbx.benchmarks.judge.judging import NAME, Judging, Round
+from lbx.exchange.importing import refuse_other_content, sample_rows
+from lbx.exchange.judged import by_task, match_judged
+from lbx.exchange.naming import format_named
+from lbx.exchange.prediction_files import PredictionFiles
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
+from lbx.store.rows import stored_sample
+
+Question = tuple[str, str]
+"""A question and its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
     """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" behind it."""
 
+    form: JudgeForm
     file: JudgeFile
     name: str
     model: str
-    rubric: Rubric
     bundle: Bundle | None = None
     metadata: Mapping[str, str] | None = None
+
+    @property
+    def rows(self) -> list[JudgedPair]:
+        return [row for attempt in self.file.attempts for row in attempt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,65 @@ class JudgeRun:
     notes: tuple[str, ...] = ()
 
 
+class _Given(NamedTuple):
+    """An answer in the results file."""
+
+    run_id: str
+    iteration: int
+
+
+class _Compared(NamedTuple):
+    """What a row is about: the judged sample, its document's hash ("" unknown), and both answers."""
+
+    sample: Sample
+    document: str
+    answers: tuple[_Given, _Given]
+
+
+@dataclass(slots=True)
+class _NewRun:
+    """A run that is made of what prompts show: its model, and each sample's different answers in their order."""
+
+    model: str
+    answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
+
+    def iteration(self, sample: Sample, answer: str | None) -> int:
+        """The answer's place; 0 where it is not known."""
+        several = self.answers.setdefault(sample.key[:3], [])
+        if answer is not None and answer not in several:
+            several.append(answer)
+        return several.index(answer) if answer is not None else 0
+
+
+@dataclass(slots=True)
+class _StoredRun:
+    """A run of the results file: its model, and what it answered to each question."""
+
+    run_id: str
+    model: str
+    answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
+
+    def answer(self, told: Asked | None, side: int) -> tuple[Sample, int] | None:
+        """Which of its answers a prompt shows."""
+        for sample, number, text in self.answers.get(told[:2], ()) if told else ():
+            if told and text == told.answers[side]:
+                return sample, number
+        return None
+
+    def gave_all(self, told: Sequence[Asked], side: int, samples: Mapping[Question, Sample]) -> bool:
+        """Whether it gave all answers of a side, to these samples where they are known."""
+        for one in told:
+            known = self.answer(one, side)
+            if known is None or (samples and samples[one[:2]].key != known[0].key):
+                return False
+        return True
+
+    def is_called(self, name: str) -> bool:
+        return name in (self.run_id, self.run_id.removeprefix(PUBLISHED), self.model, file_part(self.model))
+
+
 def understand_judgements(
-    form: str,
+    form_name: str,
     path: Path,
     *,
     model: str | None = None,
@@ -79,73 +136,56 @@ def understand_judgements(
     """Read and check a file of judgements; nothing is written.
 
     Args:
-        form: one of ``judge_lines.FORMATS``.
+        form_name: one of ``judge_forms``.
         model: the judge's name; the file's own where none is given.
         run_id: JUDGE-FORMAT- and the content's hash where none is given.
-        bundle: match L-Eval's questions with its samples, and read the prompts by its judge's template.
+        bundle: match questions with its samples, and read the prompts by its rubric.
 
     Raises:
         UsageError: the path or a line in it is wrong.
-        BundleError: the bundle's judge is not the one that lbx was written for.
+        BundleError: the bundle's rubric is not the one that lbx was written for.
     """
-    file = read_judge_file(form, path)
-    bundle = bundle if form == LEVAL else None
-    rubric, told = _understood(form, [row for rows in file.attempts for row in rows], bundle)
-    file = replace(file, attempts=[[replace(row, told=next(told)) for row in rows] for rows in file.attempts])
+    form = judge_forms()[form_name]
+    bundle = bundle if form.by_rubric else None
+    file = form.read(path, bundle)
     model = model or file.attempts[0][0].judge
-    return Judgements(file, run_id or f"{model}-{form}-{file.sha256[:8]}", model, rubric, bundle, metadata)
-
-
-def _understood(form: str, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Iterator[Asked | None]]:
-    """The rubric, the bundle's where all prompts are made by it, and what each row's prompts show."""
-    script = bundle.file(SCRIPT) if bundle else None
-    if script is not None:
-        official = official_rubric(script)
-        words, names = [""], []
-        for text, name in template_fields(official.user):
-            words[-1] += text
-            if name is not None:
-                names.append(name)
-                words.append("")
-        told = [asked(words, names, row.prompts) for row in rows]
-        if all(told):
-            return official, iter(told)
-    rubric = Rubric("leval" if form == LEVAL else MT_BENCH, PAIR, "", "", VERDICTS, source=f"a file of {form}")
-    return rubric, iter(shown(rows))
+    return Judgements(form, file, run_id or f"{model}-{form.name}-{file.sha256[:8]}", model, bundle, metadata)
 
 
 def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
     """Write the judge's runs, which stay open until ``Store.finish_run``, and those that they compare.
 
-    Answers are those of the runs in the results file that gave exactly these, else of runs that are made of what the
-    prompts show. The same file again replaces the same rows.
+    The same file again replaces the same rows.
 
     Raises:
         UsageError: no question is the bundle's.
         BundleError: the bundle has none of the questions' tasks, or they are damaged.
-        StoreError: the results file holds another run of one of the names.
+        StoreError: the results file holds another run, or other samples, of one of the names.
     """
     refuse_other_content(store, given.name, given.file.sha256)
-    compared = iter(write_compared(store, given.file, given.bundle))
+    compared = iter(_write_compared(store, given))
     return [
         _write_attempt(store, given, number, rows, [next(compared) for _ in rows])
         for number, rows in enumerate(given.file.attempts, start=1)
     ]
 
 
+# The judge
+
+
 def _write_attempt(
-    store: Store, given: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[Compared]
+    store: Store, given: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
 ) -> JudgeRun:
     run = _run_row(given, number, len(rows))
-    samples = list(named_apart(_rounds(given.rubric, rows, compared)))
-    generations = list(_generations(run.run_id, given.rubric.name, rows, samples))
+    samples = list(named_apart(_rounds(given, rows, compared)))
+    generations = list(_generations(run.run_id, given.file.rubric.name, rows, samples))
     write_import(store, run, (SampleRow(sample, place) for place, sample in enumerate(samples)), generations)
     return JudgeRun(
         run.run_id,
-        tuple(dict.fromkeys(said.run_id for one in compared for said in one.answers)),
+        tuple(dict.fromkeys(answer.run_id for one in compared for answer in one.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
-        tuple(_numbers(given.file.form, rows)),
+        tuple(given.form.numbers(rows)),
         tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
     )
 
@@ -153,9 +193,9 @@ def _write_attempt(
 def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
     file, content, last = given.file, given.file.content, number == len(given.file.attempts)
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
-    rubric = given.rubric.settings("both") | ({} if given.rubric.user else {"rubric_sha256": ""})  # of unknown words
+    rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
     return import_of(
-        file.form,
+        given.form.name,
         file.sha256,
         given.bundle,
         run_id=given.name if number == 1 else f"{given.name}-{number}",
@@ -168,20 +208,20 @@ def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
     )
 
 
-def _rounds(rubric: Rubric, rows: Sequence[JudgedPair], compared: Sequence[Compared]) -> Iterator[Sample]:
+def _rounds(given: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_Compared]) -> Iterator[Sample]:
     """Two of each row. What a prompt does not tell for sure is no part of its round."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
         texts = row.told.answers if row.told else row.prompts
         for answer_first in (True, False):
-            found = Round(
+            made = Round(
                 sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
-                sample.language, document, marks(sample)[times : times + 1],
-            ).sample(rubric)  # fmt: skip
-            known = {key: value for key, value in found.meta.items() if row.told or key not in _OF_ANSWERS}
-            yield replace(found, meta=known)
+                sample.language, document, copy_marks(marks_in(sample.meta), times),
+            ).sample(given.file.rubric)  # fmt: skip
+            known = {key: value for key, value in made.meta.items() if row.told or key not in _OF_ANSWERS}
+            yield replace(made, meta=known)
 
 
 _OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
@@ -202,14 +242,102 @@ def _generations(
         )  # fmt: skip
 
 
-def _numbers(form: str, rows: Sequence[JudgedPair]) -> Iterator[str]:
-    names = dict.fromkeys(name for row in rows for name in row.names)
-    for name in names:
-        wins = sum(row.names[one] == name for row in rows for one in row.winners if isinstance(one, int))
-        yield f"n_wins of {name} = {wins}"
-    yield from number_lines(rows)
-    if form == FASTCHAT and len(names) == 2:
-        won, lost, tied = agreed(rows)
-        if total := won + lost + tied:
-            rate = (won + tied / 2) / total
-            yield f"in both orders: {won} won, {lost} lost, {tied} tied; adjusted win rate {rate}"
+# The judged
+
+
+def _write_compared(store: Store, given: Judgements) -> list[_Compared]:
+    """What each row of a file compares. Runs and samples that are not there yet are written."""
+    rows = given.rows
+    stored, of_questions = _samples(store, given)
+    samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(given.form, row) for row in rows]
+    unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.told)
+    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(unknown)])
+    made: dict[str, _NewRun] = {}
+    answers = []
+    for row, sample in zip(rows, samples, strict=True):
+        both = []
+        for side, run_id in enumerate(_run_ids(row, given)):
+            if run := stored.get(side):
+                known = run.answer(row.told, side)
+                both.append(_Given(run.run_id, known[1] if known else 0))
+            else:
+                new = made.setdefault(run_id, _NewRun(row.names[side]))
+                both.append(_Given(run_id, new.iteration(sample, row.told.answers[side] if row.told else None)))
+        answers.append((both[0], both[1]))
+    for run_id, new in made.items():
+        _write_run(store, run_id, new, given)
+    documents = _documents(store, given.form.benchmark)
+    return [
+        _Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
+        for sample, both in zip(samples, answers, strict=True)
+    ]
+
+
+def _run_ids(row: JudgedPair, given: Judgements) -> tuple[str, str]:
+    """Names for runs that are made of a file; a model may have met itself."""
+    first, second = row.names
+    behind = f"{given.form.name}-{given.file.sha256[:8]}"
+    return f"{first}-{behind}", f"{second}-{'against-' * (first == second)}{behind}"
+
+
+def _unknown_sample(form: JudgeForm, row: JudgedPair) -> Sample:
+    """For a row whose prompts cannot be taken apart."""
+    name = sha256_text(canonical_json(list(row.prompts)))[:16]
+    return Sample(form.benchmark, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
+
+
+def _samples(store: Store, given: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
+    """The runs of the results file by the side that they are, and each question's sample."""
+    rows = given.rows
+    told = [row.told for row in rows if row.told]
+    questions = list(dict.fromkeys(one[:2] for one in told))
+    runs = _stored_runs(store, given.form.benchmark, questions)
+    sides: dict[int, _StoredRun] = {}
+    samples: dict[Question, Sample] = {}
+    for side in (0, 1) if told else ():
+        able = [run for run in runs if run.gave_all(told, side, samples)]
+        named = [run for run in able if run.is_called(rows[0].names[side])]
+        if named or len(able) == 1:
+            sides[side] = run = (named or able)[0]
+            samples |= {one[:2]: known[0] for one in told if (known := run.answer(one, side))}
+    return sides, samples or _new_samples(store, given, questions)
+
+
+def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) -> list[_StoredRun]:
+    runs: dict[str, _StoredRun] = {}
+    for row in store.query(
+        "SELECT g.run_id, r.model, g.task, g.iteration, g.output, a.* EXCLUDE (benchmark, task) FROM generations g "
+        "JOIN samples a USING (benchmark, task, sample_id) JOIN runs r USING (run_id) WHERE g.benchmark = ? "
+        "AND g.error IS NULL AND list_contains(?, a.question) ORDER BY g.run_id, g.task, g.sample_id, g.iteration",
+        [benchmark, [question for question, _ in questions] or [""]],
+    ).dicts():
+        sample = stored_sample(benchmark, row["task"], row)
+        run = runs.setdefault(row["run_id"], _StoredRun(row["run_id"], row["model"]))
+        question = row["question"], sample.references[0] if sample.references else ""
+        run.answers.setdefault(question, []).append((sample, row["iteration"], row["output"] or ""))
+    return list(runs.values())
+
+
+def _new_samples(store: Store, given: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
+    """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
+    rows = given.form.samples(questions) if questions else []
+    if rows and given.bundle is not None:
+        form = format_named(given.form.benchmark)
+        rows = list(match_judged(form, given.bundle, PredictionFiles(by_task(rows), [], "", judged=True)).rows)
+        for task, some in by_task(rows).items():
+            store.write(samples=list(sample_rows(form, task, some, given.bundle)))
+    else:
+        store.write(samples=[SampleRow(row.sample, row.position) for row in rows if row.sample])
+    return {questions[row.line.number]: row.sample for row in rows if row.sample}
+
+
+def _write_run(store: Store, run_id: str, run: _NewRun, given: Judgements) -> None:
+    row = import_of(given.form.name, given.file.sha256, given.bundle, run_id=run_id, model=run.model, judged=True)
+    answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
+    write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
+    store.finish_run(run_id, "done")
+
+
+def _documents(store: Store, benchmark: str) -> dict[tuple[str, str], str]:
+    rows = store.query("SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?", [benchmark]).rows
+    return {(task, name): digest for task, name, digest in rows if digest}

@@ -54,7 +54,7 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
     """Read a format's file or folder.
 
     Args:
-        e: the folder holds LongBench-E's predictions; one inside a folder "pred_e" is known by that.
+        e: the folder holds a benchmark's "_e" tasks; one inside a folder "pred_e" is known by that.
 
     Raises:
         UsageError: something is wrong with a file; names it, and the line.

@@ -1,4 +1,4 @@
-"""The answers that L-Eval's authors published and a bundle brings: runs to compare with, and to test a judge by."""
+"""Answers that a benchmark's authors published and a bundle brings: runs to compare with, and to test a judge by."""
 
 from __future__ import annotations
 
@@ -7,31 +7,16 @@ from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
-from lbx.base.layout import FILES, Bundle
-from lbx.benchmarks.leval.benchmark import LEval
-from lbx.benchmarks.leval.tasks import published_run_id
+from lbx.base.layout import Bundle
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
 from lbx.exchange.importing import Understood, write_predictions
 from lbx.exchange.judged import match_judged, read_judged
 from lbx.exchange.naming import format_named
 from lbx.store import Store
 
-_PLACES = {True: "OpenLMLab/LEval/Predictions", False: "OpenLMLab/LEval-cd1cfc3/Predictions"}
-_HALVES, _WHOLE = ("llm_gpt4_eval", "human_eval"), "llm_turbo_eval"
-_ENDING = ".pred.jsonl"
 
-
-def published_names(bundle: Bundle, *, length_hint: bool = True) -> list[str]:
-    """The models whose judged answers the bundle brings, sorted.
-
-    Args:
-        length_hint: those that were told how many words the reference has, else those that were not.
-    """
-    root = bundle.root / FILES / _PLACES[length_hint]
-    found = (path for part in (*_HALVES, _WHOLE) for path in (root / part).glob(f"*{_ENDING}"))
-    return sorted({path.name.removesuffix(_ENDING) for path in found})
-
-
-def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
+def published_run(store: Store, bundle: Bundle, judge: OfficialJudge, name: str, *, length_hint: bool = True) -> str:
     """A model's published answers to the judged questions as a run, which is imported where it is not there yet.
 
     Its samples are the bundle's. A question that is marked for the judge and for people has two answers, iterations 0
@@ -45,8 +30,8 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
         StoreError: the results file holds other answers, or other samples, under these names.
     """
     run_id = published_run_id(name, length_hint=length_hint)
-    form = format_named("leval")
-    reading = read_judged(form, _files(bundle, name, length_hint))
+    form = format_named(judge.benchmark)
+    reading = read_judged(form, _files(bundle, judge, name, length_hint))
     if _is_there(store, run_id, reading.content_sha256):
         return run_id
     reading = match_judged(form, bundle, reading)
@@ -61,16 +46,13 @@ def _is_there(store: Store, run_id: str, content: str) -> bool:
     return any(json.loads(settings).get("content_sha256") == content for (settings,) in rows)
 
 
-def _files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
-    known = published_names(bundle, length_hint=length_hint)
-    if name not in known:
-        hint = "with" if length_hint else "without"
-        raise BundleError(
-            f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
-            fix=f"It holds those of {', '.join(known)}." if known else "Bundle L-Eval on a connected machine.",
-            command="" if known else as_command("lbx", "bundle", LEval.recipe),
-        )
-    places = {part: bundle.file(f"{_PLACES[length_hint]}/{part}/{name}{_ENDING}") for part in (*_HALVES, _WHOLE)}
-    halves = [path for part in _HALVES if (path := places[part])]
-    whole = places[_WHOLE]
-    return [whole] if whole and len(halves) < len(_HALVES) else halves
+def _files(bundle: Bundle, judge: OfficialJudge, name: str, length_hint: bool) -> list[Path]:
+    known = judge.published(bundle, length_hint=length_hint)
+    if name in known:
+        return [path for place in known[name] if (path := bundle.file(place))]
+    hint = "with" if length_hint else "without"
+    raise BundleError(
+        f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
+        fix=f"It holds those of {', '.join(known)}." if known else f"Bundle {judge.title} on a connected machine.",
+        command="" if known else as_command("lbx", "bundle", BENCHMARKS[judge.benchmark].recipe),
+    )

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
+from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
+from lbx.benchmarks.leval.tasks import BASELINE
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store, opinions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +12,17 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judge.judging import PAIR, Judging, Rubric
-from lbx.benchmarks.judge.rubrics import read_rubric
-from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
-from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
-from lbx.exchange.published import published_names, published_run
+from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
+from lbx.benchmarks.base.official_judge import OFFICIAL, PUBLISHED, published_run_id
+from lbx.benchmarks.base.rubric import PAIR, Rubric
+from lbx.benchmarks.judge.judging import Judging
+from lbx.exchange.published import published_run
 from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
+from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
 from lbx.report.fitness import GPT4
-from lbx.running.judge_spec import OFFICIAL, JudgeSpec
+from lbx.running.judge_spec import JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
@@ -43,14 +43,15 @@ def judge_spec(told: Mapping[str, Any]) -> JudgeSpec:
 
 def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
     """The same over the published answers that GPT-4's win rates are known of."""
+    judge = official_judges()[OFFICIAL]
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in told:
             raise UsageError(
-                f"--calibrate judges the published answers to L-Eval as officially; --{name.removesuffix('s')} says "
-                "something else.",
+                f"--calibrate judges the published answers to {judge.title} as officially; --{name.removesuffix('s')} "
+                "says something else.",
                 fix="Leave one of them out.",
             )
-    return JudgeSpec(**told, runs=tuple(PUBLISHED + model for model in GPT4), against=PUBLISHED + BASELINE)
+    return JudgeSpec(**told, runs=tuple(PUBLISHED + model for model in GPT4), against=PUBLISHED + judge.baseline)
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
@@ -61,7 +62,7 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         UsageError: a file is not there, or wrong.
     """
     if spec.rubric == OFFICIAL:
-        return official_rubric(BENCHMARKS[OFFICIAL].official_file(bundle, SCRIPT))
+        return official_rubric(OFFICIAL, bundle)
     return read_rubric(Path(spec.rubric))
 
 
@@ -90,9 +91,10 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
     missing = {name: run_id for name, run_id in found.items() if run_id not in held}
     if missing:
+        judge = official_judges()[OFFICIAL]
         with Store(output) as store:
             for name in missing:
-                run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
+                run_id = published_run(store, bundle, judge, name.removeprefix(PUBLISHED), length_hint=hint)
                 log.info(f"The published answers of {name} are the run {run_id} in {output}.")
                 found[name] = run_id
             add_up_completed(store, BENCHMARKS)
@@ -168,7 +170,7 @@ def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence
     """
     if name in held:
         return name
-    published = name in (*published_names(bundle), *published_names(bundle, length_hint=False))
+    published = any(name in _published(bundle, length_hint=hint) for hint in (True, False))
     runs = models.get(name, ())
     meant = [*runs, *([PUBLISHED + name] if published else [])]
     if len(meant) > 1:
@@ -182,7 +184,7 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
         return name
     model = name.removeprefix(PUBLISHED)
     run_id = published_run_id(model, length_hint=length_hint)
-    published = published_names(bundle, length_hint=length_hint)
+    published = _published(bundle, length_hint=length_hint)
     if run_id in held or model in published:
         return run_id
     without = "" if length_hint else ", asked without the reference's length as the judged run was"
@@ -196,6 +198,11 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
         fix=f"Its runs are {', '.join(held) or 'none'}; the bundle brings the answers of "
         f"{', '.join(published) or 'nobody'}.",
     )
+
+
+def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
+    """The models whose judged answers the bundle brings."""
+    return official_judges()[OFFICIAL].published(bundle, length_hint=length_hint)
 
 
 def _answers(stores: Sequence[Store], run_id: str) -> Answered:

@@ -14,6 +14,9 @@ from lbx.benchmarks.base.prediction_lines import PredictionLine
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
 
+NO_TASK = "judged"
+"""Stands for the task of a judged question in a file that says none, and of which no bundle tells it."""
+
 UNMATCHED = "unmatched-"
 """What names of samples begin with that a file tells of and its bundle does not have."""
 

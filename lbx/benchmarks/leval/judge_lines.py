@@ -1,31 +1,34 @@
-"""Files of pairwise judgements, line by line: FastChat's, and L-Eval's, whose script took its code over.
+"""Files of pairwise judgements, line by line: L-Eval's, and FastChat's, whose code L-Eval's script took over.
 
     {"g1_winner": "...", "g2_winner": "...", "judge": "gpt-4", "g1_user_prompt": "...", "g1_judgment": "...",
      "g2_user_prompt": "...", "g2_judgment": "...", "tstamp": 1700000000.0}
 
 Round g1 shows the judged model's answer first, g2 second. L-Eval's winner is a name (Evaluation/llm_eval.py), "tie" or
 "error", and its script writes its numbers behind the rows as plain lines, and a second run of it behind those. FastChat
-has "question_id", "model_1", "model_2" and "turn" besides, winners "model_1" and "model_2", and as "judge" a pair.
+has "model_1" and "model_2" besides, which are its winners' names, and as "judge" a pair: the judge, and its prompt.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar
 
-from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
-from lbx.benchmarks.leval.judge import VERDICTS
+from lbx.base.layout import Bundle
+from lbx.benchmarks.base.marks import LLM
+from lbx.benchmarks.base.official_judge import ERROR, Asked, JudgedPair, JudgeFile, JudgeForm
+from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split, wrong
+from lbx.benchmarks.base.predictions import Prediction
+from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric, winners_in
+from lbx.benchmarks.base.templates import template_fields
+from lbx.benchmarks.leval.predictions import LEvalFormat
+from lbx.benchmarks.leval.rubric import NAME, SCRIPT, VERDICTS, official_rubric
 
-FORMATS = ("leval_judge", "fastchat")
-LEVAL, FASTCHAT = FORMATS
-NO_ANSWER = "$ERROR$"
-"""What the scripts keep as a judgement where the server gave none."""
-TIE, ERROR = "tie", "error"
 _NUMBERS = re.compile(r"n_draws = (\d+) n_error = (\d+)|win rate of (.*) = (\d+(?:\.\d+)?(?:e-\d+)?)")
 _SIDES = ("model_1", "model_2")
 _WINNERS = ("g1_winner", "g2_winner")
@@ -34,82 +37,123 @@ _LONGEST_NAME = 200
 _FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedPair:
-    """A row: one question, judged in both orders.
+class LEvalJudgeForm(JudgeForm):
+    """What L-Eval's script writes."""
 
-    Attributes:
-        prompts, judgements, winners: of both rounds; a winner is 0 (the judged model), 1 (the other), "tie", "error".
-        names: of both models.
-        prompt_name, question, task: of FastChat's rows; "" elsewhere.
-        told: what both prompts show, where that can be told.
-    """
+    name = "leval_judge"
+    benchmark = NAME
+    by_rubric = True
+    _numbers: ClassVar[re.Pattern[str]] = _NUMBERS
+    """What of a file is no row."""
 
-    line: PredictionLine
-    judge: str
-    prompts: tuple[str, str]
-    judgements: tuple[str, str]
-    winners: tuple[int | str, int | str]
-    names: tuple[str, str] = ("", "")
-    prompt_name: str = ""
-    question: str = ""
-    task: str = ""
-    note: str = ""
-    told: Asked | None = None
+    def read(self, path: Path, bundle: Bundle | None = None) -> JudgeFile:
+        """See ``JudgeForm.read``. A second run of the judge in the same file is an attempt of its own."""
+        data = read_bytes(path)
+        content = split(path, data, plain=self._numbers.fullmatch)
+        if not content.lines:
+            raise wrong(str(path), "it holds no judgement")
+        rows = self._rows(path, content.lines)
+        judges = list(dict.fromkeys(row.judge for row in rows))
+        if len(judges) > 1:
+            raise wrong(
+                str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
+            )
+        rubric, told = self._understood(rows, bundle)
+        rows = [replace(row, told=one) for row, one in zip(rows, told, strict=True)]
+        attempts = [part for segment in _segments(rows) for part in _attempts(segment)]
+        return JudgeFile(path, attempts, content, hashlib.sha256(data).hexdigest(), rubric)
+
+    def _rows(self, path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]:
+        return _leval_rows(path, lines)
+
+    def _understood(self, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Sequence[Asked | None]]:
+        """The rubric, the bundle's where all prompts are made by it, and what each row's prompts show."""
+        script = bundle.file(SCRIPT) if bundle else None
+        if script is not None:
+            official = official_rubric(script)
+            words, names = [""], []
+            for text, name in template_fields(official.user):
+                words[-1] += text
+                if name is not None:
+                    names.append(name)
+                    words.append("")
+            told = [asked(words, names, row.prompts) for row in rows]
+            if all(told):
+                return official, told
+        return Rubric(self.benchmark, PAIR, "", "", VERDICTS, source=f"a file of {self.name}"), shown(rows)
+
+    def samples(self, asked: Sequence[tuple[str, str]]) -> list[Prediction]:
+        """See ``JudgeForm.samples``."""
+        rows = [{"query": query, "gt": gt, "_pred": "", "evaluation": LLM} for query, gt in asked]
+        lines = [PredictionLine("a prompt", number, "", row) for number, row in enumerate(rows)]
+        return LEvalFormat(self.benchmark, ()).read_judged(lines)
+
+    def numbers(self, rows: Sequence[JudgedPair]) -> list[str]:
+        """See ``JudgeForm.numbers``: wins of each model, and what is written behind the rows."""
+        names = dict.fromkeys(name for row in rows for name in row.names)
+        wins = Counter(row.names[one] for row in rows for one in row.winners if isinstance(one, int))
+        return [*(f"n_wins of {name} = {wins[name]}" for name in names), *self.lines_behind(rows)]
+
+    def lines_behind(self, rows: Sequence[JudgedPair]) -> list[str]:
+        """See ``JudgeForm.lines_behind``. Rounds count each for itself; errors leave the total."""
+        counts = Counter({TIE: 0, ERROR: 0})
+        for row in rows:
+            counts.update(_won(row))
+        return _number_lines(counts)
+
+    def pair(
+        self, judge: str, names: tuple[str, str], prompts: tuple[str, str], said: tuple[str, str], at: float
+    ) -> JudgedPair:
+        """See ``JudgeForm.pair``."""
+        winners = winner_in(said[0], first=0), winner_in(said[1], first=1)
+        told = [names[winner] if isinstance(winner, int) else winner for winner in winners]
+        row = {
+            "g1_winner": told[0],
+            "g2_winner": told[1],
+            "judge": judge,
+            "g1_user_prompt": prompts[0],
+            "g1_judgment": said[0],
+            "g2_user_prompt": prompts[1],
+            "g2_judgment": said[1],
+            "tstamp": at,
+        }
+        return JudgedPair(PredictionLine("", 0, json.dumps(row), row), judge, prompts, said, winners, names)
 
 
-class Asked(NamedTuple):
-    """What a prompt shows."""
+class FastChatForm(LEvalJudgeForm):
+    """What FastChat's script writes: the same rows about two models that each row names."""
 
-    question: str
-    reference: str
-    answers: tuple[str, str]
+    name = benchmark = "fastchat"
+    by_rubric = False
+    _numbers = re.compile("(?!)")
 
+    def _rows(self, path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]:
+        return [_fastchat_row(line) for line in lines]
 
-@dataclass(frozen=True, slots=True)
-class JudgeFile:
-    """A file's runs of a judge, one behind the other, each with at least one row.
+    def _understood(self, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Sequence[Asked | None]]:
+        return super()._understood(rows, None)
 
-    Attributes:
-        form: one of ``FORMATS``.
-    """
+    def numbers(self, rows: Sequence[JudgedPair]) -> list[str]:
+        """See ``JudgeForm.numbers``; then by its rule: a win is one in both orders, all else a tie.
 
-    form: str
-    path: Path
-    attempts: list[list[JudgedPair]]
-    content: Content
-    sha256: str
-
-
-def read_judge_file(form: str, path: Path) -> JudgeFile:
-    """Raises UsageError: something is wrong with the file; names the line."""
-    data = read_bytes(path)
-    content = split(path, data, plain=_NUMBERS.fullmatch) if form == LEVAL else split(path, data)
-    if not content.lines:
-        raise wrong(str(path), "it holds no judgement")
-    rows = _leval_rows(path, content.lines) if form == LEVAL else [_fastchat_row(line) for line in content.lines]
-    judges = list(dict.fromkeys(row.judge for row in rows))
-    if len(judges) > 1:
-        raise wrong(
-            str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
-        )
-    attempts = [part for segment in _segments(rows) for part in _attempts(segment)]
-    return JudgeFile(form, path, attempts, content, hashlib.sha256(data).hexdigest())
+        Questions with an error are dropped.
+        """
+        whole = [row.winners for row in rows if ERROR not in row.winners]
+        won, lost = (sum(winners == (side, side) for winners in whole) for side in (0, 1))
+        tied = len(whole) - won - lost
+        lines = super().numbers(rows)
+        if whole and len({name for row in rows for name in row.names}) == 2:
+            rate = (won + tied / 2) / len(whole)
+            lines.append(f"in both orders: {won} won, {lost} lost, {tied} tied; adjusted win rate {rate}")
+        return lines
 
 
 def _fastchat_row(line: PredictionLine) -> JudgedPair:
     judge = line.need("judge")
     if not isinstance(judge, list) or len(judge) != 2 or not all(isinstance(text, str) for text in judge):
         raise wrong(line.where, "'judge' should be a list of two texts: the judge's name, and its prompt's")
-    question, turn = (_number_or_name(line, key) for key in ("question_id", "turn"))
     names = _name(line, "model_1", line.text("model_1")), _name(line, "model_2", line.text("model_2"))
-    row = replace(
-        _row(line, judge[0]),
-        prompt_name=judge[1],
-        names=names,
-        question=question,
-        task=f"turn_{turn}",
-    )
+    row = replace(_row(line, judge[0]), prompt_name=judge[1], names=names)
     for key in _WINNERS:
         if (said := line.text(key)) not in (*_SIDES, TIE, ERROR):
             raise wrong(line.where, f"{key!r} is {said[:40]!r}, and should be {', '.join(_SIDES)}, {TIE} or {ERROR}")
@@ -157,13 +201,6 @@ def _text(line: PredictionLine, key: str) -> str:
     return _whole(line.text(key))
 
 
-def _number_or_name(line: PredictionLine, key: str) -> str:
-    value = line.need(key)
-    if not isinstance(value, int | str) or isinstance(value, bool):
-        raise wrong(line.where, f"{key!r} should be a number or a text")
-    return _name(line, key, str(value))
-
-
 def _name(line: PredictionLine, key: str, text: str) -> str:
     if not text.strip() or len(text) > _LONGEST_NAME:
         raise wrong(line.where, f"{key!r} is {'longer than 200 characters' if text.strip() else 'blank'}, and no name")
@@ -176,8 +213,8 @@ def _whole(text: str) -> str:
 
 def winner_in(text: str, *, first: int) -> int | str:
     """Who wins by a judgement, officially; ``first`` is whose answer stood first."""
-    found = next((who for mark, who in VERDICTS if mark in text), ERROR)
-    return {"first": first, "second": 1 - first}.get(found, found)
+    winner = str(next(iter(winners_in(VERDICTS, text)), ERROR))
+    return {FIRST: first, SECOND: 1 - first}.get(winner, winner)
 
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
@@ -209,32 +246,11 @@ def _won(row: JudgedPair) -> Iterator[str]:
     return (row.names[winner] if isinstance(winner, int) else winner for winner in row.winners)
 
 
-def number_lines(rows: Iterable[JudgedPair]) -> list[str]:
-    """The lines that L-Eval's script writes behind its rows. A model without a win has none.
-
-    Rounds count each for itself; errors leave the total.
-    """
-    counts = Counter({TIE: 0, ERROR: 0})
-    for row in rows:
-        counts.update(_won(row))
-    return _number_lines(counts)
-
-
 def _number_lines(counts: Counter[str]) -> list[str]:
     total = sum(counts.values()) - counts[ERROR]
     lines = [f"n_draws = {counts[TIE]} n_error = {counts[ERROR]}"]
     rates = {name: (0.5 * counts[TIE] + count) / total for name, count in counts.items() if name not in (TIE, ERROR)}
     return lines + [f"win rate of {name} = {rate}" for name, rate in rates.items()]
-
-
-def agreed(rows: Sequence[JudgedPair]) -> tuple[int, int, int]:
-    """FastChat's rule: (won, lost, tied) by the judged model; questions with an error are dropped.
-
-    A win is one in both orders; all else is a tie.
-    """
-    whole = [row.winners for row in rows if ERROR not in row.winners]
-    won, lost = (sum(winners == (side, side) for winners in whole) for side in (0, 1))
-    return won, lost, len(whole) - won - lost
 
 
 def shown(rows: Sequence[JudgedPair]) -> list[Asked | None]:

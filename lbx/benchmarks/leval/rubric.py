@@ -1,4 +1,4 @@
-"""L-Eval's judge: the rubric of Evaluation/llm_eval.py (cd34b05), which a bundle brings along. lbx ships none of it.
+"""L-Eval's rubric for a judge: that of Evaluation/llm_eval.py (cd34b05), which a bundle brings; lbx ships none of it.
 
 The script is parsed and never run: both texts stand in a dict beside what is no literal. Its judge reads the question,
 the reference and two answers, and never the document; temperature 0, at most 2,048 new tokens.
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from lbx.benchmarks.base.files import damaged, read_text
 from lbx.benchmarks.base.literals import texts_of_keys
+from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.judge.judging import PAIR, Rubric
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 NAME = "leval"
-VERDICTS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))
+VERDICTS = (("[[A]]", FIRST), ("[[B]]", SECOND), ("[[C]]", TIE))
 """In the order in which the script looks for them."""
 
 _KEYS = ("system_prompt", "prompt_template", "output_format")

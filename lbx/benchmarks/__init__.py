@@ -11,7 +11,8 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.official_judge import JudgeForm, OfficialJudge
+from lbx.benchmarks.base.judge_files import JudgeForm
+from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.rating_files import RatingForm
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.summaries import Summaries
@@ -122,7 +123,7 @@ def official_rubric(name: str, bundle: Bundle) -> Rubric:
 
 def judge_forms() -> dict[str, JudgeForm]:
     """The forms of files of judgements that are read and written."""
-    return {form.name: form for judge in official_judges().values() for form in judge.forms}
+    return {form.name: form for form in (*(judge.form for judge in official_judges().values()), JudgeForm())}
 
 
 def rating_forms() -> dict[str, RatingForm]:

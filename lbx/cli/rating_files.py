@@ -32,9 +32,9 @@ def import_ratings(
 
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
-    files = form.read(path, rater)  # before the results file is made
+    files, (write, _) = form.read(path, rater), form.load()  # before the results file is made
     with Store(output) as store:
-        done = form.write(store, files, bundle=opened, set_id=set_id)
+        done = write(store, files, bundle=opened, set_id=set_id)
         add_up_completed(store, BENCHMARKS)
     if as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
@@ -63,9 +63,9 @@ def export_ratings(
     from lbx.exchange import write_files
     from lbx.store import Store
 
-    opened = Bundle(bundle) if bundle else None
+    opened, (_, export) = Bundle(bundle) if bundle else None, form.load()
     with Store(results, read_only=True) as store:
-        files = form.export(store, set_id, rater, bundle=opened, documents=documents)
+        files = export(store, set_id, rater, bundle=opened, documents=documents)
     written = write_files(
         output, {name: [text] for name, text in files.items()}, whose=rater or "the rater", force=force
     )

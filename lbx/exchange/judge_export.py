@@ -13,8 +13,8 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.benchmarks import judge_forms, official_judges, official_rubric
+from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeForm, number_lines
 from lbx.benchmarks.base.marks import rows_of
-from lbx.benchmarks.base.official_judge import NO_ANSWER, JudgedPair, JudgeForm
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
@@ -80,7 +80,7 @@ def export_judgements(
         elif form.by_rubric and "rubric" in settings and "imported" not in settings:
             pairs, missing = _pairs(store, run, form, _rubric(run_id, settings, form, bundle))
             made = {
-                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *form.lines_behind(some))]
+                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *number_lines(some))]
                 for name, some in pairs.items()
             }
             rows += sum(map(len, pairs.values()))

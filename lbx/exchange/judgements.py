@@ -15,9 +15,11 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import judge_forms
 from lbx.benchmarks.base.benchmark import named_apart
+from lbx.benchmarks.base.judge_files import NO_ANSWER, Asked, JudgedPair, JudgeFile, JudgeForm
 from lbx.benchmarks.base.marks import LLM, copy_marks, marks_in
-from lbx.benchmarks.base.official_judge import NO_ANSWER, PUBLISHED, Asked, JudgedPair, JudgeFile, JudgeForm
-from lbx.benchmarks.base.predictions import NO_TASK, file_part
+from lbx.benchmarks.base.official_judge import PUBLISHED
+from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
 from lbx.benchmarks.judge.judging import NAME, Judging, Round
 from lbx.exchange.importing import refuse_other_content, sample_rows
 from lbx.exchange.judged import by_task, match_judged
@@ -320,15 +322,18 @@ def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) ->
 
 def _new_samples(store: Store, given: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
     """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
-    rows = given.form.samples(questions) if questions else []
-    if rows and given.bundle is not None:
-        form = format_named(given.form.benchmark)
-        rows = list(match_judged(form, given.bundle, PredictionFiles(by_task(rows), [], "", judged=True)).rows)
-        for task, some in by_task(rows).items():
-            store.write(samples=list(sample_rows(form, task, some, given.bundle)))
-    else:
-        store.write(samples=[SampleRow(row.sample, row.position) for row in rows if row.sample])
-    return {questions[row.line.number]: row.sample for row in rows if row.sample}
+    samples = {asked: judged_sample(given.form.benchmark, *asked, LLM) for asked in questions}
+    if given.bundle is None or not questions:
+        store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
+        return samples
+    form, rows = format_named(given.form.benchmark), []
+    for place, sample in enumerate(samples.values()):
+        line = PredictionLine("a prompt", place, "", {})
+        rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
+    matched = match_judged(form, given.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
+    for task, some in matched.tasks.items():
+        store.write(samples=list(sample_rows(form, task, some, given.bundle)))
+    return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 
 def _write_run(store: Store, run_id: str, run: _NewRun, given: Judgements) -> None:

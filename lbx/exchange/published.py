@@ -8,15 +8,15 @@ from pathlib import Path
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
+from lbx.benchmarks import BENCHMARKS, official_judges
+from lbx.benchmarks.base.official_judge import OFFICIAL, OfficialJudge, published_run_id
 from lbx.exchange.importing import Understood, write_predictions
 from lbx.exchange.judged import match_judged, read_judged
 from lbx.exchange.naming import format_named
 from lbx.store import Store
 
 
-def published_run(store: Store, bundle: Bundle, judge: OfficialJudge, name: str, *, length_hint: bool = True) -> str:
+def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
     """A model's published answers to the judged questions as a run, which is imported where it is not there yet.
 
     Its samples are the bundle's. A question that is marked for the judge and for people has two answers, iterations 0
@@ -29,6 +29,7 @@ def published_run(store: Store, bundle: Bundle, judge: OfficialJudge, name: str,
         BundleError: the bundle has no such answers, or none of the questions.
         StoreError: the results file holds other answers, or other samples, under these names.
     """
+    judge = official_judges()[OFFICIAL]
     run_id = published_run_id(name, length_hint=length_hint)
     form = format_named(judge.benchmark)
     reading = read_judged(form, _files(bundle, judge, name, length_hint))
@@ -47,7 +48,7 @@ def _is_there(store: Store, run_id: str, content: str) -> bool:
 
 
 def _files(bundle: Bundle, judge: OfficialJudge, name: str, length_hint: bool) -> list[Path]:
-    known = judge.published(bundle, length_hint=length_hint)
+    known = judge.published(bundle, length_hint)
     if name in known:
         return [path for place in known[name] if (path := bundle.file(place))]
     hint = "with" if length_hint else "without"

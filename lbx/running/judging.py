@@ -91,10 +91,9 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
     missing = {name: run_id for name, run_id in found.items() if run_id not in held}
     if missing:
-        judge = official_judges()[OFFICIAL]
         with Store(output) as store:
             for name in missing:
-                run_id = published_run(store, bundle, judge, name.removeprefix(PUBLISHED), length_hint=hint)
+                run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
                 log.info(f"The published answers of {name} are the run {run_id} in {output}.")
                 found[name] = run_id
             add_up_completed(store, BENCHMARKS)
@@ -202,7 +201,7 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
 
 def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
     """The models whose judged answers the bundle brings."""
-    return official_judges()[OFFICIAL].published(bundle, length_hint=length_hint)
+    return official_judges()[OFFICIAL].published(bundle, length_hint)
 
 
 def _answers(stores: Sequence[Store], run_id: str) -> Answered:

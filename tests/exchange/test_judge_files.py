@@ -17,8 +17,9 @@ from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
+from lbx.benchmarks.base.judge_files import JudgeForm
 from lbx.benchmarks.judge.judging import Judging, Round
-from lbx.benchmarks.leval.judge_lines import FastChatForm, LEvalJudgeForm
+from lbx.benchmarks.leval.judge_lines import LEvalJudgeForm
 from lbx.benchmarks.leval.rubric import SCRIPT, official_rubric
 from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
 from lbx.exchange.judgements import JudgeRun
@@ -130,7 +131,7 @@ def test_fastchats_verdicts_are_read_again_as_they_were(shared: Callable, store:
 
 
 def test_every_prompt_of_fastchats_is_taken_apart_without_its_template(shared: Callable) -> None:
-    (pairs,) = FastChatForm().read(shared(FASTCHAT)).attempts
+    (pairs,) = JudgeForm().read(shared(FASTCHAT)).attempts
     words: dict[str, set[tuple[str, ...]]] = {}
     for pair in pairs:
         told = pair.told

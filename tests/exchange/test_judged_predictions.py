@@ -13,12 +13,10 @@ from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
-from lbx.benchmarks.leval.judge import LEvalJudge
+from lbx.benchmarks.leval.judge import JUDGE
 from lbx.exchange import export, export_judged, published_run
 from lbx.running.scoring import score_with
 from lbx.store import GenerationRow, RunRow, Store
-
-JUDGE = LEvalJudge()
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"
 PARTS = {"llm_gpt4_eval": 96, "human_eval": 85, "llm_turbo_eval": 181}
@@ -162,11 +160,11 @@ def test_a_row_that_metrics_score_has_no_place_between_those_for_a_judge(store: 
 
 def test_published_answers_are_runs(shared: Callable, judged: Path, store: Store, tmp_path: Path) -> None:
     bundle = _with_published(real_bundle(shared, tmp_path / "bundle"), judged, "llm_gpt4_eval", "human_eval")
-    assert set(MODELS) < set(JUDGE.published(bundle))
-    assert not JUDGE.published(bundle, length_hint=False)
+    assert set(MODELS) < set(JUDGE.published(bundle, True))
+    assert not JUDGE.published(bundle, False)
     for model in MODELS:
-        run = published_run(store, bundle, JUDGE, model)
-        assert run == f"published-{model}" == published_run(store, bundle, JUDGE, model)
+        run = published_run(store, bundle, model)
+        assert run == f"published-{model}" == published_run(store, bundle, model)
         ((settings, status),) = store.query("SELECT settings, status FROM runs WHERE run_id = ?", [run]).rows
         told = json.loads(settings)
         assert (told["published"], told["length_hint"], told["judged"], status) == (True, True, True, "done")
@@ -189,17 +187,17 @@ def test_published_answers_of_the_protocol_without_lengths(store: Store, tmp_pat
     bundle = _small_bundle(tmp_path / "bundle")
     place = "bundle/data/files/OpenLMLab/LEval-cd1cfc3/Predictions"
     write_lines(f"{place}/llm_turbo_eval/m.pred.jsonl", [ROW, {**ROW, "evaluation": "human", "m_pred": "Eve"}])
-    assert published_run(store, bundle, JUDGE, "m", length_hint=False) == "published-m-no-length-hint"
+    assert published_run(store, bundle, "m", length_hint=False) == "published-m-no-length-hint"
     asked = "SELECT task, sample_id, iteration, output FROM generations ORDER BY iteration"
     both = [("financial_qa", "000-00", 0, "Bob"), ("financial_qa", "000-00", 1, "Eve")]
     assert store.query(asked).rows == both
     with pytest.raises(BundleError, match=r"no published answers of 'm', asked with a hint.*lbx bundle bundle/leval"):
-        published_run(store, bundle, JUDGE, "m")
+        published_run(store, bundle, "m")
     with pytest.raises(BundleError, match=r"of '\.\./m', asked without.* It holds those of m\."):
-        published_run(store, bundle, JUDGE, "../m", length_hint=False)
+        published_run(store, bundle, "../m", length_hint=False)
     write_lines(f"{place}/llm_turbo_eval/m.pred.jsonl", [ROW])
     with pytest.raises(StoreError, match="was imported from other content"):
-        published_run(store, bundle, JUDGE, "m", length_hint=False)
+        published_run(store, bundle, "m", length_hint=False)
     assert store.query(asked).rows == both
 
 

@@ -21,6 +21,12 @@ UNMATCHED = "unmatched-"
 """What names of samples begin with that a file tells of and its bundle does not have."""
 
 
+def judged_sample(benchmark: str, question: str, reference: str, mark: str) -> Sample:
+    """A judged question that no bundle tells of, whatever file it stands in: the same name for the same question."""
+    name = sha256_text(canonical_json([question, reference, mark, None]))[:16]
+    return Sample(benchmark, NO_TASK, name, "", question, (reference,), meta={"evaluation": mark})
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """One row of a prediction file, understood.

@@ -38,7 +38,7 @@ from lbx.benchmarks.base.aggregates import Average, average, chosen, estimate, h
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, find
-from lbx.benchmarks.leval.judge import LEvalJudge, LEvalRatings
+from lbx.benchmarks.leval.judge import JUDGE, RATINGS
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat
 from lbx.benchmarks.leval.prompts import (
@@ -88,8 +88,8 @@ class LEval(Benchmark):
     modes = frozenset({"rag", "length_hint"})
     retrieval = RULES
     open_tasks = OPEN_TASKS
-    judge = LEvalJudge()
-    ratings = LEvalRatings()
+    judge = JUDGE
+    ratings = RATINGS
     results_hold_predictions = True
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

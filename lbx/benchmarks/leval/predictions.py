@@ -25,7 +25,15 @@ from typing import Any
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.marks import MARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.base.predictions import NO_TASK, ExportedFile, Prediction, PredictionFormat, StoredAnswer, file_part
+from lbx.benchmarks.base.predictions import (
+    NO_TASK,
+    ExportedFile,
+    Prediction,
+    PredictionFormat,
+    StoredAnswer,
+    file_part,
+    judged_sample,
+)
 from lbx.benchmarks.leval.tasks import KINDS, OPEN, SCORED
 
 _GAP = "none"
@@ -61,15 +69,7 @@ class LEvalFormat(PredictionFormat):
                 f"the row is marked {evaluation!r}; a file that no task names holds rows for a judge (LLM, human)",
             )
         question, reference = (_printed(line.need(key)) for key in ("query", "gt"))
-        sample = Sample(
-            benchmark=self.name,
-            task=NO_TASK,
-            sample_id=_hash(question, reference, evaluation, None),
-            context="",
-            question=question,
-            references=(reference,),
-            meta={"evaluation": evaluation},
-        )
+        sample = judged_sample(self.name, question, reference, evaluation)
         said = line.need(answer_key)
         others = [key for key in line.values if "_pred" in key and key != answer_key]
         notes = [_NO_TEXT] * (not isinstance(said, str))

@@ -10,15 +10,15 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.predictions import NO_TASK
-from lbx.benchmarks.base.rating_files import ImportedRatings
+from lbx.benchmarks.base.predictions import judged_sample
 from lbx.benchmarks.leval.files import (
+    FORMAT,
     HIGHEST,
     LOWEST,
     RatedDocument,
@@ -33,9 +33,28 @@ from lbx.store.imports import import_of, write_import
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
 
-FORMAT = "leval_ratings"
 PAGE_ROW = ""
 """``ratings.run_id`` of the row that keeps a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRatings:
+    """What an import did.
+
+    Attributes:
+        runs: {the page's key: the run whose answers these are}; ``made`` those that were not there before.
+        means: each key's mean rating, as the page shows it.
+        notes: a sentence for each thing that was not taken as it stands.
+    """
+
+    set_id: str
+    rater: str
+    questions: int
+    ratings: int
+    runs: Mapping[str, str]
+    made: Sequence[str]
+    means: Mapping[str, float]
+    notes: tuple[str, ...]
 
 
 def import_ratings(
@@ -106,9 +125,7 @@ def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
 
 def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> Sample:
     """A question that no bundle has, under the name that a row of a prediction file with it has."""
-    mark = page.fields["evaluation"]
-    name = sha256_text(canonical_json([one.question, one.reference, mark, None]))[:16]
-    sample = Sample(NAME, NO_TASK, name, "", one.question, (one.reference,), meta={"evaluation": mark})
+    sample = judged_sample(NAME, one.question, one.reference, page.fields["evaluation"])
     form = BENCHMARKS[NAME].predictions
     if in_bundle and form is not None:
         sample = replace(sample, sample_id=form.unmatched_name(sample))

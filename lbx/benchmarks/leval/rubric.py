@@ -9,14 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from lbx.benchmarks.base.files import damaged, read_text
+from lbx.benchmarks.base.judge_files import VERDICTS
 from lbx.benchmarks.base.literals import texts_of_keys
-from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric
+from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.base.templates import template_fields
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 NAME = "leval"
-VERDICTS = (("[[A]]", FIRST), ("[[B]]", SECOND), ("[[C]]", TIE))
-"""In the order in which the script looks for them."""
 
 _KEYS = ("system_prompt", "prompt_template", "output_format")
 _FIELDS = {"question": "question", "ref_answer": "reference", "answer_a": "a", "answer_b": "b"}

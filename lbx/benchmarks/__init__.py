@@ -12,8 +12,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.base.official_judge import OfficialJudge
-from lbx.benchmarks.base.rating_files import RatingForm
+from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.summaries import Summaries
 from lbx.benchmarks.judge.judging import Judging

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lbx.cli.output import answer, answer_json, notes
 
 if TYPE_CHECKING:
-    from lbx.benchmarks.base.rating_files import RatingForm
+    from lbx.benchmarks.base.official_judge import RatingForm
 
 
 def import_ratings(

@@ -1,11 +1,10 @@
 """Predictions and judgements in the official files' formats: in from elsewhere, and out to the official scorers."""
 
 from lbx.exchange.exporting import Exported, export, write_files
-from lbx.exchange.importing import Imported, Understood, understand, write_predictions
+from lbx.exchange.importing import Imported, Understood, published_run, understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import JudgeRun, understand_judgements, write_judgements
-from lbx.exchange.published import published_run
 
 __all__ = [
     "Exported",

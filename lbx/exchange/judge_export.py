@@ -20,7 +20,7 @@ from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.judge.judging import NAME
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
-from lbx.exchange.naming import format_named
+from lbx.exchange.prediction_files import format_named
 from lbx.store import Store
 from lbx.store.runs import check_runs
 

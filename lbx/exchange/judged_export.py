@@ -18,7 +18,7 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.predictions import file_part
 from lbx.exchange.exporting import Exported, write_files
-from lbx.exchange.naming import format_named
+from lbx.exchange.prediction_files import format_named
 from lbx.store import Store
 from lbx.store.runs import check_runs
 

@@ -23,8 +23,7 @@ from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judg
 from lbx.benchmarks.judge.judging import NAME, Judging, Round
 from lbx.exchange.importing import refuse_other_content, sample_rows
 from lbx.exchange.judged import by_task, match_judged
-from lbx.exchange.naming import format_named
-from lbx.exchange.prediction_files import PredictionFiles
+from lbx.exchange.prediction_files import PredictionFiles, format_named
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 from lbx.store.rows import stored_sample

@@ -16,7 +16,7 @@ from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
 from lbx.benchmarks.base.official_judge import OFFICIAL, PUBLISHED, published_run_id
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge.judging import Judging
-from lbx.exchange.published import published_run
+from lbx.exchange.importing import published_run
 from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
 from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models

@@ -19,8 +19,7 @@ from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.base.judge_files import JudgeForm
 from lbx.benchmarks.judge.judging import Judging, Round
-from lbx.benchmarks.leval.judge_lines import LEvalJudgeForm
-from lbx.benchmarks.leval.rubric import SCRIPT, official_rubric
+from lbx.benchmarks.leval.judge import SCRIPT, LEvalJudgeForm, official_rubric
 from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
 from lbx.exchange.judgements import JudgeRun
 from lbx.running.scoring import score_with

@@ -12,7 +12,7 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.judge_files import VERDICTS
 from lbx.benchmarks.judge.judging import Judging, Round
-from lbx.benchmarks.leval.rubric import official_rubric
+from lbx.benchmarks.leval.judge import official_rubric
 from lbx.judging.rubrics import read_rubric
 
 ROUND = Round("leval", "tpo", "0", "why {x}?", ("so",), "m", "one", against_run_id="n", against="two")

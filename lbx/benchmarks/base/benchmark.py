@@ -30,10 +30,9 @@ from lbx.base.records import (
     Task,
     TaskScore,
 )
-from lbx.benchmarks.base.official_judge import OfficialJudge
+from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
-from lbx.benchmarks.base.rating_files import RatingForm
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.retrieval.retriever import RetrievalRules
 

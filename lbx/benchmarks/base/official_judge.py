@@ -1,11 +1,11 @@
-"""What a benchmark says of judging: its authors' rubric and judge, their files, and the answers that they published."""
+"""What a benchmark says of judging: its authors' judge and raters, their files and published answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
@@ -50,3 +50,17 @@ class OfficialJudge:
     row: Callable[[str, Sample, str, str, str], dict[str, Any]]
     settings_of: Callable[[Sequence[PredictionLine]], Mapping[str, Any]]
     published: Callable[[Bundle, bool], Mapping[str, Sequence[str]]]
+
+
+class RatingForm(NamedTuple):
+    """A form of files of people's ratings, as its authors' own page writes them.
+
+    Attributes:
+        name: of the format.
+        read: what a path and the rater's name, where no file says it, hold; nothing is written.
+        load: what enters that into a results file, and what makes one rater's files of it; both need the store.
+    """
+
+    name: str
+    read: Callable[..., Any]
+    load: Callable[[], tuple[Callable[..., Any], Callable[..., dict[str, str]]]]

@@ -26,8 +26,7 @@ from lbx.benchmarks.leval.files import (
     RatingFiles,
     means,
 )
-from lbx.benchmarks.leval.rubric import NAME
-from lbx.benchmarks.leval.tasks import OPEN_TASKS
+from lbx.benchmarks.leval.tasks import NAME, OPEN_TASKS
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 from lbx.store.ratings import write_ratings

@@ -10,6 +10,8 @@ from lbx.benchmarks.base.files import DataRow, damaged
 from lbx.benchmarks.base.marks import MARKS
 from lbx.benchmarks.base.sources import Source
 
+NAME = "leval"
+
 METRICS: dict[str, tuple[str, ...]] = {
     "choice": ("exact_match",),
     "choices": ("exact_match",),

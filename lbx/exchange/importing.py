@@ -12,7 +12,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, official_judges, own_names
-from lbx.benchmarks.base.official_judge import OFFICIAL, OfficialJudge, published_run_id
+from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
@@ -212,7 +212,8 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
         BundleError: the bundle has no such answers, or none of the questions.
         StoreError: the results file holds other answers, or other samples, under these names.
     """
-    judge = official_judges()[OFFICIAL]
+    judges = list(official_judges().values())
+    judge = next((one for one in judges if name in one.published(bundle, length_hint)), judges[0])
     run_id = published_run_id(name, length_hint=length_hint)
     form = format_named(judge.benchmark)
     reading = read_judged(form, _files(bundle, judge, name, length_hint))

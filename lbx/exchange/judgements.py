@@ -163,7 +163,7 @@ def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
         BundleError: the bundle has none of the questions' tasks, or they are damaged.
         StoreError: the results file holds another run, or other samples, of one of the names.
     """
-    refuse_other_content(store, given.name, given.file.sha256)
+    refuse_other_content(store, given.name, given.file.content_sha256)
     compared = iter(_write_compared(store, given))
     return [
         _write_attempt(store, given, number, rows, [next(compared) for _ in rows])
@@ -197,7 +197,7 @@ def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
     return import_of(
         given.form.name,
-        file.sha256,
+        file.content_sha256,
         given.bundle,
         run_id=given.name if number == 1 else f"{given.name}-{number}",
         model=given.model,
@@ -336,7 +336,9 @@ def _new_samples(store: Store, given: Judgements, questions: Sequence[Question])
 
 
 def _write_run(store: Store, run_id: str, run: _NewRun, given: Judgements) -> None:
-    row = import_of(given.form.name, given.file.sha256, given.bundle, run_id=run_id, model=run.model, judged=True)
+    row = import_of(
+        given.form.name, given.file.content_sha256, given.bundle, run_id=run_id, model=run.model, judged=True
+    )
     answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
     write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
     store.finish_run(run_id, "done")

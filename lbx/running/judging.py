@@ -13,7 +13,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
-from lbx.benchmarks.base.official_judge import OFFICIAL, PUBLISHED, published_run_id
+from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge.judging import Judging
 from lbx.exchange.importing import published_run
@@ -22,7 +22,7 @@ from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
 from lbx.report.fitness import GPT4
-from lbx.running.judge_spec import JudgeSpec
+from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store

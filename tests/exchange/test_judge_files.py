@@ -7,6 +7,7 @@ its numbers is ``PRINTED``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,21 @@ def test_fastchats_verdicts_are_read_again_as_they_were(shared: Callable, store:
     assert again.read_bytes() == file.read_bytes()
     judged = store.query("SELECT DISTINCT benchmark, task, rubric FROM judgements").rows
     assert judged == [("fastchat", "judged", "fastchat")]  # named by its form and its questions, as any file's
+
+
+def test_a_run_that_an_earlier_lbx_made_of_fastchats_is_not_mixed_with_another(shared: Callable, store: Store) -> None:
+    """Its rounds had other names: both together would count twice."""
+    file = shared(FASTCHAT)
+    (done,) = import_judgements(store, "fastchat", file)
+    import_judgements(store, "fastchat", file)
+    assert store.query("SELECT count(*) FROM judgements").rows == [(150,)]
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    store.query(
+        "UPDATE runs SET settings = json_merge_patch(settings, json_object('content_sha256', ?::VARCHAR))", [digest]
+    )
+    with pytest.raises(StoreError, match="imported from other content"):
+        import_judgements(store, "fastchat", file)
+    assert store.query("SELECT count(*) FROM judgements").rows == [(150,)] and done.rounds == 150
 
 
 def test_every_prompt_of_fastchats_is_taken_apart_without_its_template(shared: Callable) -> None:

@@ -64,12 +64,17 @@ class JudgedPair:
 
 @dataclass(frozen=True, slots=True)
 class JudgeFile:
-    """A file's runs of a judge, one behind the other, each with at least one row."""
+    """A file's runs of a judge, one behind the other, each with at least one row.
+
+    Attributes:
+        sha256, content_sha256: of the bytes, and of them with what they are taken for.
+    """
 
     path: Path
     attempts: Sequence[Sequence[JudgedPair]]
     content: Content
     sha256: str
+    content_sha256: str
     rubric: Rubric
 
 
@@ -81,11 +86,13 @@ class JudgeForm:
         benchmark: whose questions are judged.
         by_rubric: whether its script judges by the official rubric, so that what a judge of lbx said can be such a
             file.
+        taken_for: goes with the content: a run of rows that were taken for something else is not continued.
     """
 
     name: ClassVar[str] = "fastchat"
     benchmark: ClassVar[str] = "fastchat"
     by_rubric: ClassVar[bool] = False
+    taken_for: ClassVar[bytes] = b"fastchat "
 
     def read(self, path: Path, bundle: Bundle | None = None) -> JudgeFile:
         """A file, its rows with what their prompts show.
@@ -109,7 +116,8 @@ class JudgeForm:
             )
         rubric, told = self.understood(rows, bundle)
         rows = [replace(row, told=one) for row, one in zip(rows, told, strict=True)]
-        return JudgeFile(path, self.attempts(rows), content, hashlib.sha256(data).hexdigest(), rubric)
+        digest, taken_for = hashlib.sha256(data).hexdigest(), hashlib.sha256(self.taken_for + data).hexdigest()
+        return JudgeFile(path, self.attempts(rows), content, digest, taken_for, rubric)
 
     def content(self, path: Path, data: bytes) -> Content:
         """The file's lines."""

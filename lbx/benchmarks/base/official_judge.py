@@ -13,8 +13,6 @@ from lbx.benchmarks.base.judge_files import JudgeForm
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.rubric import Rubric
 
-OFFICIAL = "leval"
-"""Whose rubric a judge goes by where none is named."""
 PUBLISHED = "published-"
 """What names of runs of published answers begin with."""
 

@@ -94,6 +94,7 @@ class LEvalJudgeForm(JudgeForm):
     name = "leval_judge"
     benchmark = NAME
     by_rubric = True
+    taken_for = b""
 
     def content(self, path: Path, data: bytes) -> Content:
         return split(path, data, plain=_NUMBERS.fullmatch)

@@ -15,7 +15,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import judge_forms
 from lbx.benchmarks.base.benchmark import named_apart
-from lbx.benchmarks.base.judge_files import NO_ANSWER, Asked, JudgedPair, JudgeFile, JudgeForm
+from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
 from lbx.benchmarks.base.marks import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.official_judge import PUBLISHED
 from lbx.benchmarks.base.prediction_lines import PredictionLine
@@ -106,14 +106,14 @@ class _StoredRun:
     model: str
     answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
-    def answer(self, told: Asked | None, side: int) -> tuple[Sample, int] | None:
+    def answer(self, told: Shown | None, side: int) -> tuple[Sample, int] | None:
         """Which of its answers a prompt shows."""
         for sample, number, text in self.answers.get(told[:2], ()) if told else ():
             if told and text == told.answers[side]:
                 return sample, number
         return None
 
-    def gave_all(self, told: Sequence[Asked], side: int, samples: Mapping[Question, Sample]) -> bool:
+    def gave_all(self, told: Sequence[Shown], side: int, samples: Mapping[Question, Sample]) -> bool:
         """Whether it gave all answers of a side, to these samples where they are known."""
         for one in told:
             known = self.answer(one, side)

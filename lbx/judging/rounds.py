@@ -44,7 +44,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Answered:
+class RunAnswers:
     """A run's answers.
 
     Attributes:
@@ -62,7 +62,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Questions:
     """What is to be judged.
 
     Attributes:
@@ -89,7 +89,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Found:
+class Rounds:
     """Rounds, and what there is to say of them.
 
     Attributes:
@@ -105,9 +105,9 @@ class Found:
 
 
 @refusing_odd_values
-def read_answers(store: Store, run_id: str) -> Answered:
+def read_answers(store: Store, run_id: str) -> RunAnswers:
     """What a run has answered."""
-    found = Answered(run_id)
+    found = RunAnswers(run_id)
     tasks = store.query(
         "SELECT DISTINCT benchmark, task FROM generations "
         "WHERE run_id = ? AND NOT list_contains(?, benchmark) ORDER BY ALL",
@@ -121,14 +121,14 @@ def read_answers(store: Store, run_id: str) -> Answered:
     return found
 
 
-def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> Found:
+def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> Rounds:
     """What the judge is asked.
 
     Raises:
         UsageError: nothing, or the rubric is not for this.
     """
     _check(rubric, against)
-    found, counts = Found(), Counter[tuple[str, str]]()
+    found, counts = Rounds(), Counter[tuple[str, str]]()
     every: dict[Place, Question] = {}
     for run in (*judged, *((against,) if against else ())):
         every |= {place: question for place, question in run.questions.items() if place not in every}
@@ -145,7 +145,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | 
 
 
 def _of_question(
-    question: Question, judged: Sequence[Answered], against: Answered | None, wanted: Wanted, found: Found
+    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, found: Rounds
 ) -> list[Round]:
     place, sample = question.place, question.sample
     made: list[Round] = []
@@ -172,7 +172,7 @@ def _of_question(
 
 
 def _pairs(
-    question: Question, run: Answered, against: Answered | None, wanted: Wanted
+    question: Question, run: RunAnswers, against: RunAnswers | None, wanted: Questions
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """(iteration, the opponent's, marks) of each pair: where a run had two answers to a question's copies, of each."""
     mine = run.texts[question.place]
@@ -187,14 +187,14 @@ def _pairs(
             yield i, j, marks
 
 
-def _check(rubric: Rubric, against: Answered | None) -> None:
+def _check(rubric: Rubric, against: RunAnswers | None) -> None:
     if rubric.kind == PAIR and against is None:
         raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Name the other run: --against RUN.")
     if rubric.kind != PAIR and against is not None:
         raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
 
 
-def _nothing(judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> UsageError:
+def _nothing(judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> UsageError:
     names = ", ".join(run.run_id for run in judged) + (f" and {against.run_id}" if against else "")
     what = " or ".join(f'marked "{mark}"' for mark in BY_NAME.get(wanted.questions, ())) or "open"
     marked = " or ".join(judge.title for judge in official_judges().values())

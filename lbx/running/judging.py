@@ -17,7 +17,7 @@ from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge.judging import Judging
 from lbx.exchange.importing import published_run
-from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
+from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, protocol, read_answers
 from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
@@ -118,7 +118,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
         against = _answers(stores, spec.against) if spec.against else None
         _refuse_two_protocols(_protocols(stores), spec)
         models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
-    wanted = Wanted(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
+    wanted = Questions(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
     found = make_rounds(rubric, judged, against, wanted)
     _tell(found, rubric)
     judging = Judging(rubric, found.rounds, _documents)
@@ -204,7 +204,7 @@ def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
     return official_judges()[OFFICIAL].published(bundle, length_hint)
 
 
-def _answers(stores: Sequence[Store], run_id: str) -> Answered:
+def _answers(stores: Sequence[Store], run_id: str) -> RunAnswers:
     for store in stores:
         if (answered := read_answers(store, run_id)).questions:
             return answered
@@ -227,7 +227,7 @@ def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
         )
 
 
-def _tell(found: Found, rubric: Rubric) -> None:
+def _tell(found: Rounds, rubric: Rubric) -> None:
     rounds = f"{len(found.rounds):,} rounds" if rubric.kind == PAIR else f"{len(found.rounds):,} ratings"
     questions = f"{found.questions:,} question{'s' if found.questions > 1 else ''}"
     log.info(f"{questions}, {rounds} by the rubric {rubric.name!r}.")

@@ -32,7 +32,7 @@ _LONGEST_NAME = 200
 _FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
 
 
-class Asked(NamedTuple):
+class Shown(NamedTuple):
     """What a judge's prompt shows."""
 
     question: str
@@ -59,7 +59,7 @@ class JudgedPair:
     names: tuple[str, str] = ("", "")
     prompt_name: str = ""
     note: str = ""
-    told: Asked | None = None
+    told: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class JudgeForm:
         """The rows as they stand there."""
         return [_named_row(line) for line in lines]
 
-    def understood(self, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Sequence[Asked | None]]:
+    def understood(self, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Sequence[Shown | None]]:
         """The rubric, and what each row's prompts show."""
         return Rubric(self.benchmark, PAIR, "", "", VERDICTS, source=f"a file of {self.name}"), shown(rows)
 
@@ -229,13 +229,13 @@ def winning_names(row: JudgedPair) -> Iterator[str]:
     return (row.names[winner] if isinstance(winner, int) else winner for winner in row.winners)
 
 
-def shown(rows: Sequence[JudgedPair]) -> list[Asked | None]:
+def shown(rows: Sequence[JudgedPair]) -> list[Shown | None]:
     """What each row's prompts show; None where that cannot be told for sure.
 
     The words around it are those that all prompts of one name share, line by line. A row is believed where both of its
     prompts are these words around the same texts, with the answers exchanged.
     """
-    found: list[Asked | None] = [None] * len(rows)
+    found: list[Shown | None] = [None] * len(rows)
     groups: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(row.prompt_name, []).append(place)
@@ -246,7 +246,7 @@ def shown(rows: Sequence[JudgedPair]) -> list[Asked | None]:
     return found
 
 
-def asked(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> Asked | None:
+def asked(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> Shown | None:
     """What both prompts of a row show between words of a template, which stand around the named fields."""
     first, second = (_between(words, prompt) for prompt in prompts)
     if not names or first is None or second is None:
@@ -254,7 +254,7 @@ def asked(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) 
     told, again = dict(zip(names, first, strict=True)), dict(zip(names, second, strict=True))
     if {**again, "a": again["b"], "b": again["a"]} != told:
         return None
-    return Asked(told["question"], told.get("reference", ""), (told["a"], told["b"]))
+    return Shown(told["question"], told.get("reference", ""), (told["a"], told["b"]))
 
 
 def _between(words: Sequence[str], prompt: str) -> list[str] | None:

@@ -26,9 +26,9 @@ from lbx.benchmarks.base.judge_files import (
     ERROR,
     VERDICTS,
     WINNERS,
-    Asked,
     JudgedPair,
     JudgeForm,
+    Shown,
     asked,
     checked,
     lines_of,
@@ -102,7 +102,7 @@ class LEvalJudgeForm(JudgeForm):
     def rows(self, path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]:
         return _leval_rows(path, lines)
 
-    def understood(self, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Sequence[Asked | None]]:
+    def understood(self, rows: Sequence[JudgedPair], bundle: Bundle | None) -> tuple[Rubric, Sequence[Shown | None]]:
         """The bundle's rubric where all prompts are made by it."""
         script = bundle.file(SCRIPT) if bundle else None
         if script is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,6 @@ import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.cli.judge_files import import_judge, score_import
 from lbx.cli.options import AsJson, OnlyRuns, Results, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import export_ratings, import_ratings
@@ -20,6 +19,7 @@ from lbx.cli.spec_options import of_run
 from lbx.planning.option import key_values
 
 if TYPE_CHECKING:
+    from lbx.base.layout import Bundle
     from lbx.store import Store
 
 
@@ -145,12 +145,12 @@ def import_(
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     told = key_values("--metadata", metadata or ())
     if file_format in judge_forms():
-        import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
+        _import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
         return
     understood = understand(file_format, path, model=model or "", run_id=name, bundle=opened, e=e, metadata=told)
     with Store(output) as store:
         done = write_predictions(store, understood)
-        score_import(store, done.run_id, workers)
+        _score_import(store, done.run_id, workers)
     if as_json:
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
@@ -162,6 +162,50 @@ def import_(
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
+
+
+def _import_judge(
+    form: str,
+    path: Path,
+    output: Path,
+    *,
+    model: str | None,
+    name: str | None,
+    bundle: Bundle | None,
+    metadata: Mapping[str, str],
+    as_json: bool,
+) -> None:
+    """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.write_judgements``."""
+    from lbx.exchange import understand_judgements, write_judgements
+    from lbx.store import Store
+
+    read = understand_judgements(form, path, model=model, run_id=name, bundle=bundle, metadata=metadata)
+    with Store(output) as store:
+        done = write_judgements(store, read)
+        for run in done:
+            _score_import(store, run.run_id, 1)
+    if as_json:
+        answer_json(json.dumps({"results": str(output), "runs": [dataclasses.asdict(run) for run in done]}))
+        return
+    for run in done:
+        failed = f", {run.failed:,} of them errors" if run.failed else ""
+        answer(f"{run.run_id}: {run.rounds:,} rounds about {' and '.join(run.compared)}{failed}; results in {output}")
+        for line in run.numbers:
+            answer(line)
+        notes(run.notes)
+
+
+def _score_import(store: Store, run_id: str, workers: int) -> None:
+    """Score a run that was just imported, and close it."""
+    from lbx.running.scoring import score_with
+
+    status = "interrupted"
+    try:
+        with RunBar() as bar:
+            score_with(store, None, run_ids=[run_id], workers=workers, listener=bar)
+        status = "done"
+    finally:
+        store.finish_run(run_id, status)
 
 
 def export(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.base.errors import BundleError, StoreError, UsageError
+from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, official_judges, own_names
 from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
@@ -17,7 +17,7 @@ from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionForm
 from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.imports import import_of, write_import
+from lbx.store.imports import import_of, refuse_other_content, write_import
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +125,6 @@ def _notes(reading: PredictionFiles) -> Iterator[str]:
             yield f"{prediction.line.where}: {prediction.note}."
         if prediction.finish_reason == NOT_TEXT:
             yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
-
-
-def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
-    """Raise StoreError where a run of this name was imported from files of another hash."""
-    for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
-        if json.loads(text).get("content_sha256") != content_sha256:
-            raise StoreError(
-                f"The run {run_id!r} in {store.path} was imported from other content than these files have now.",
-                fix="Give this one another name: --run NAME, or none, and one is made from the content.",
-            )
 
 
 def _run_row(given: Understood) -> RunRow:

@@ -21,11 +21,11 @@ from lbx.benchmarks.base.official_judge import PUBLISHED
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
 from lbx.benchmarks.judge.judging import NAME, Judging, Round
-from lbx.exchange.importing import refuse_other_content, sample_rows
+from lbx.exchange.importing import sample_rows
 from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.imports import import_of, write_import
+from lbx.store.imports import import_of, refuse_other_content, write_import
 from lbx.store.rows import stored_sample
 
 Question = tuple[str, str]

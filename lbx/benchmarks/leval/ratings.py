@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import judged_sample
+from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.files import (
     FORMAT,
     HIGHEST,
@@ -125,15 +125,14 @@ def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
 def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> Sample:
     """A question that no bundle has, under the name that a row of a prediction file with it has."""
     sample = judged_sample(NAME, one.question, one.reference, page.fields["evaluation"])
-    form = BENCHMARKS[NAME].predictions
-    if in_bundle and form is not None:
-        sample = replace(sample, sample_id=form.unmatched_name(sample))
+    if in_bundle:
+        sample = replace(sample, sample_id=LEval.predictions.unmatched_name(sample))
     return replace(sample, context=page.document, length=len(page.document.split()))
 
 
 def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     """{(question, reference): {the document's hash: sample}} of the open tasks."""
-    family = BENCHMARKS[NAME]
+    family = LEval()
     found: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
     for task in family.tasks(bundle, OPEN_TASKS):
         for sample in family.samples(bundle, task.name) if task.name in OPEN_TASKS else ():
@@ -173,7 +172,7 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle:
         bundle,
         run_id=f"{_model(key)}-{FORMAT}-{content[:8]}",
         model=_model(key),
-        versions={NAME: BENCHMARKS[NAME].metric_version},
+        versions={NAME: LEval.metric_version},
         key=key,
         judged=True,
     )

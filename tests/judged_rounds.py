@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lbx.benchmarks.judge.judging import Judging, Round, Rubric
+from lbx.benchmarks.base.rubric import Rubric
+from lbx.benchmarks.judge.judging import Judging, Round
 from lbx.scoring.scoring import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import write_ratings

@@ -8,18 +8,24 @@ from pathlib import Path
 import pytest
 
 import lbx
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, official_judges
+from lbx.running.judge_spec import OFFICIAL
 from lbx.store.views import OFFICIAL_UNITS
 
-ROOMS = ("planning", "report", "scoring", "statistics", "store")
-NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle", re.IGNORECASE)
+ROOMS = tuple(
+    "exchange inference judging planning prompting report running scoring statistics store web".split()  # noqa: SIM905
+)
+NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|fastchat|mt.?bench", re.IGNORECASE)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "planning/asking.py": "the options of a run: their help",
+    "prompting/template_process.py": "jinja2's drop_needle",
     "report/needles.py": NEEDLES,
     "report/page/page.py": NEEDLES,
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
+    "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
+    "running/spec.py": "the options of a run: their help",
     "store/migrations.py": "released steps",
     "store/views.py": "SQL that lies in every file, of rooms below the benchmarks: held against them below",
 }
@@ -47,3 +53,8 @@ def test_the_report_needles_is_all_that_is_named_there(place: str) -> None:
 def test_units_in_the_views_are_those_of_the_benchmarks() -> None:
     units = {name: family.unit for name, family in BENCHMARKS.items()}
     assert {name: unit for name, unit in units.items() if unit != 100} == OFFICIAL_UNITS
+
+
+def test_the_judge_that_is_official_is_a_benchmarks() -> None:
+    judge = official_judges()[OFFICIAL]
+    assert judge.benchmark == OFFICIAL and BENCHMARKS[OFFICIAL].judge is judge

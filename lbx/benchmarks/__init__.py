@@ -11,6 +11,9 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.judge_files import JudgeForm
+from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
+from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.summaries import Summaries
 from lbx.benchmarks.judge.judging import Judging
 from lbx.benchmarks.leval.benchmark import LEval
@@ -19,7 +22,8 @@ from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
 from lbx.benchmarks.lveval.benchmark import LVEval
 from lbx.benchmarks.needle.benchmark import Needle
-from lbx.benchmarks.own.benchmark import own_benchmark, own_names
+from lbx.benchmarks.own.benchmark import own_benchmark
+from lbx.benchmarks.own.benchmark import own_names as own_names
 
 
 class _Benchmarks(Mapping[str, Benchmark]):
@@ -35,7 +39,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
     def __getitem__(self, name: str) -> Benchmark:
         if name in self._families:
             return self._families[name]
-        return _OF_RUNS[name]() if name in _OF_RUNS else own_benchmark(name)
+        return OF_RUNS[name]() if name in OF_RUNS else own_benchmark(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._families)
@@ -44,8 +48,8 @@ class _Benchmarks(Mapping[str, Benchmark]):
         return len(self._families)
 
 
-_OF_RUNS: Mapping[str, type[Summaries | Judging]] = {Summaries.name: Summaries, Judging.name: Judging}
-"""What a run brings along itself; by name alone they read what is stored."""
+OF_RUNS: Mapping[str, type[Summaries | Judging]] = {Summaries.name: Summaries, Judging.name: Judging}
+"""What a run brings along itself: texts that are work of lbx, not answers. By name alone they read what is stored."""
 
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
@@ -109,6 +113,27 @@ def of_embedding(tasks: Iterable[Task]) -> list[str]:
 def format_names() -> list[str]:
     """The built-in benchmarks whose official prediction files are read and written."""
     return [name for name, family in BENCHMARKS.items() if family.predictions]
+
+
+def official_judges() -> dict[str, OfficialJudge]:
+    """How the authors of built-in benchmarks had answers judged, by the benchmark."""
+    return {name: family.judge for name, family in BENCHMARKS.items() if family.judge}
+
+
+def official_rubric(name: str, bundle: Bundle) -> Rubric:
+    """The rubric of one of them. Raises BundleError: the bundle lacks it, or has another one."""
+    judge = official_judges()[name]
+    return judge.rubric(BENCHMARKS[name].official_file(bundle, judge.source))
+
+
+def judge_forms() -> dict[str, JudgeForm]:
+    """The forms of files of judgements that are read and written."""
+    return {form.name: form for form in (*(judge.form for judge in official_judges().values()), JudgeForm())}
+
+
+def rating_forms() -> dict[str, RatingForm]:
+    """The forms of files of people's ratings."""
+    return {family.ratings.name: family.ratings for family in BENCHMARKS.values() if family.ratings}
 
 
 def _there(bundle: Bundle) -> list[Benchmark]:

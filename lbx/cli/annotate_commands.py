@@ -13,7 +13,7 @@ from lbx.cli.output import answer, note
 from lbx.cli.sites import check_web, open_site
 
 if TYPE_CHECKING:
-    from lbx.benchmarks.leval.dataset import Dataset
+    from lbx.benchmarks.annotated.dataset import Dataset
 
 _YOU = "you"
 
@@ -60,8 +60,8 @@ def annotate(
 
     Example: lbx annotate LEval-data/summary/qmsum.jsonl --new-pairs 2
     """
+    from lbx.benchmarks.annotated.dataset import Dataset
     from lbx.benchmarks.leval.cleaned import take_pages
-    from lbx.benchmarks.leval.dataset import Dataset
 
     if read_only and (output or take or official or write):
         raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")

@@ -1,4 +1,4 @@
-"""``lbx import leval_ratings`` and ``lbx export leval_ratings``: what L-Eval's rating page writes."""
+"""``lbx import`` and ``lbx export`` of files of people's ratings."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lbx.cli.output import answer, answer_json, notes
 
-LEVAL_RATINGS = "leval_ratings"
+if TYPE_CHECKING:
+    from lbx.benchmarks.base.official_judge import RatingForm
 
 
 def import_ratings(
-    path: Path, output: Path, *, rater: str | None, set_id: str | None, bundle: Path | None, as_json: bool
+    form: RatingForm,
+    path: Path,
+    output: Path,
+    *,
+    rater: str | None,
+    set_id: str | None,
+    bundle: Path | None,
+    as_json: bool,
 ) -> None:
     """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
     from lbx.base.layout import Bundle
     from lbx.benchmarks import BENCHMARKS
-    from lbx.benchmarks.leval.files import read
-    from lbx.benchmarks.leval.ratings import import_ratings as taken
     from lbx.scoring.adding_up import add_up_completed
     from lbx.store import Store
 
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
-    files = read(path, rater)  # before the results file is made
+    files, (write, _) = form.read(path, rater), form.load()  # before the results file is made
     with Store(output) as store:
-        done = taken(store, files, bundle=opened, set_id=set_id)
+        done = write(store, files, bundle=opened, set_id=set_id)
         add_up_completed(store, BENCHMARKS)
     if as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
@@ -40,11 +47,12 @@ def import_ratings(
 
 
 def export_ratings(
+    form: RatingForm,
     results: Path,
     output: Path,
+    *,
     set_id: str | None,
     rater: str | None,
-    *,
     bundle: Path | None,
     documents: Path | None,
     force: bool,
@@ -52,13 +60,12 @@ def export_ratings(
 ) -> None:
     """Raises UsageError: no such set or rater, a document is nowhere, a file is there already."""
     from lbx.base.layout import Bundle
-    from lbx.benchmarks.leval.export import export_ratings as made
     from lbx.exchange import write_files
     from lbx.store import Store
 
-    opened = Bundle(bundle) if bundle else None
+    opened, (_, export) = Bundle(bundle) if bundle else None, form.load()
     with Store(results, read_only=True) as store:
-        files = made(store, set_id, rater, bundle=opened, documents=documents)
+        files = export(store, set_id, rater, bundle=opened, documents=documents)
     written = write_files(
         output, {name: [text] for name, text in files.items()}, whose=rater or "the rater", force=force
     )

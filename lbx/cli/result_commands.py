@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,21 +12,21 @@ import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.cli.judge_files import JUDGE_FORMATS, import_judge, score_import
 from lbx.cli.options import AsJson, OnlyRuns, Results, Workers
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.cli.rating_files import LEVAL_RATINGS, export_ratings, import_ratings
+from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.cli.spec_options import of_run
 from lbx.planning.option import key_values
 
 if TYPE_CHECKING:
+    from lbx.base.layout import Bundle
     from lbx.store import Store
 
 
 def _format_names() -> list[str]:
-    from lbx.benchmarks import format_names
+    from lbx.benchmarks import format_names, judge_forms, rating_forms
 
-    return [*format_names(), *JUDGE_FORMATS, LEVAL_RATINGS]
+    return [*format_names(), *judge_forms(), *rating_forms()]
 
 
 Format = Annotated[
@@ -132,24 +132,25 @@ def import_(
 
     Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb
     """
-    if file_format == LEVAL_RATINGS:
-        import_ratings(path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
-        return
     from lbx.base.layout import Bundle
+    from lbx.benchmarks import judge_forms, rating_forms
     from lbx.exchange import understand, write_predictions
     from lbx.store import Store
 
+    if form := rating_forms().get(file_format):
+        import_ratings(form, path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
+        return
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     told = key_values("--metadata", metadata or ())
-    if file_format in JUDGE_FORMATS:
-        import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
+    if file_format in judge_forms():
+        _import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
         return
     understood = understand(file_format, path, model=model or "", run_id=name, bundle=opened, e=e, metadata=told)
     with Store(output) as store:
         done = write_predictions(store, understood)
-        score_import(store, done.run_id, workers)
+        _score_import(store, done.run_id, workers)
     if as_json:
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
@@ -161,6 +162,50 @@ def import_(
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
+
+
+def _import_judge(
+    form: str,
+    path: Path,
+    output: Path,
+    *,
+    model: str | None,
+    name: str | None,
+    bundle: Bundle | None,
+    metadata: Mapping[str, str],
+    as_json: bool,
+) -> None:
+    """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.write_judgements``."""
+    from lbx.exchange import understand_judgements, write_judgements
+    from lbx.store import Store
+
+    read = understand_judgements(form, path, model=model, run_id=name, bundle=bundle, metadata=metadata)
+    with Store(output) as store:
+        done = write_judgements(store, read)
+        for run in done:
+            _score_import(store, run.run_id, 1)
+    if as_json:
+        answer_json(json.dumps({"results": str(output), "runs": [dataclasses.asdict(run) for run in done]}))
+        return
+    for run in done:
+        failed = f", {run.failed:,} of them errors" if run.failed else ""
+        answer(f"{run.run_id}: {run.rounds:,} rounds about {' and '.join(run.compared)}{failed}; results in {output}")
+        for line in run.numbers:
+            answer(line)
+        notes(run.notes)
+
+
+def _score_import(store: Store, run_id: str, workers: int) -> None:
+    """Score a run that was just imported, and close it."""
+    from lbx.running.scoring import score_with
+
+    status = "interrupted"
+    try:
+        with RunBar() as bar:
+            score_with(store, None, run_ids=[run_id], workers=workers, listener=bar)
+        status = "done"
+    finally:
+        store.finish_run(run_id, status)
 
 
 def export(
@@ -213,22 +258,35 @@ def export(
     Example: lbx export longbench results.duckdb --run RUN -o pred/my-model
     """
     from lbx.base.layout import Bundle
+    from lbx.benchmarks import judge_forms, official_judges, rating_forms
     from lbx.exchange import export as export_runs
     from lbx.exchange import export_judged, export_judgements
     from lbx.store import Store
 
-    if file_format == LEVAL_RATINGS:
-        export_ratings(results, output, set_id, rater, bundle=bundle, documents=documents, force=force, as_json=as_json)
+    if form := rating_forms().get(file_format):
+        export_ratings(
+            form,
+            results,
+            output,
+            set_id=set_id,
+            rater=rater,
+            bundle=bundle,
+            documents=documents,
+            force=force,
+            as_json=as_json,
+        )
         return
+    judgements = file_format in judge_forms()
     if not runs:
         listed = as_command("lbx", "sql", results, "SELECT run_id, model FROM runs")
         raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
-    if official and file_format in JUDGE_FORMATS:
+    if official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
-    if judged and (file_format != "leval" or official or not bundle):
-        raise UsageError("--judged is for leval, needs --bundle, and goes without --results.", fix="See --help.")
+    if judged and (file_format not in official_judges() or official or not bundle):
+        whose = " or ".join(official_judges())
+        raise UsageError(f"--judged is for {whose}, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
-        if file_format in JUDGE_FORMATS:
+        if judgements:
             opened = Bundle(bundle) if bundle else None
             done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
         elif judged and bundle:

@@ -17,7 +17,7 @@ from lbx.base.outputs import write_all
 from lbx.base.paths import inside
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
-from lbx.exchange.naming import format_named
+from lbx.exchange.prediction_files import format_named
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.store import Store
 from lbx.store.runs import check_runs

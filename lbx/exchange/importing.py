@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lbx.base.errors import StoreError, UsageError
+from lbx.base.commands import as_command
+from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, official_judges, own_names
+from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
-from lbx.benchmarks.own.benchmark import own_names
-from lbx.exchange.judged import holds_judged, match_judged, read_judged, told_no_length
-from lbx.exchange.naming import format_named
-from lbx.exchange.prediction_files import PredictionFiles, match, read, refuse_others, unmatched
+from lbx.exchange.judged import holds_judged, match_judged, read_judged
+from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.imports import import_of, write_import
+from lbx.store.imports import import_of, refuse_other_content, write_import
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,12 @@ def understand(
 
     Args:
         format_name: the benchmark's name.
-        path: a folder of task files (longbench, lveval, leval) or one file (longbench_v2, longbench_pro; leval's for
-            a judge).
+        path: a folder of task files or one file, as the format has it.
         model: what the run's model is called.
         run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows that
             answer none are taken as they stand.
-        e: the folder holds LongBench-E's predictions (also known by a folder "pred_e" in the path).
+        e: the folder holds a benchmark's "_e" tasks (also known by a folder "pred_e" in the path).
         metadata: what is to be kept beside the run.
 
     Raises:
@@ -92,8 +91,9 @@ def understand(
     if bundle is not None:
         reading = (match_judged if judged else match)(form, bundle, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
-    protocol = {"length_hint": False} if judged and told_no_length(reading) else {}
-    return Understood(form, reading, name, model, bundle, metadata, protocol)
+    judge = BENCHMARKS[form.name].judge if judged else None
+    told = judge.settings_of([row.line for row in reading.rows]) if judge else {}
+    return Understood(form, reading, name, model, bundle, metadata, told)
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:
@@ -125,16 +125,6 @@ def _notes(reading: PredictionFiles) -> Iterator[str]:
             yield f"{prediction.line.where}: {prediction.note}."
         if prediction.finish_reason == NOT_TEXT:
             yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
-
-
-def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
-    """Raise StoreError where a run of this name was imported from files of another hash."""
-    for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
-        if json.loads(text).get("content_sha256") != content_sha256:
-            raise StoreError(
-                f"The run {run_id!r} in {store.path} was imported from other content than these files have now.",
-                fix="Give this one another name: --run NAME, or none, and one is made from the content.",
-            )
 
 
 def _run_row(given: Understood) -> RunRow:
@@ -196,4 +186,48 @@ def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> 
         error_type="imported" if prediction.error is not None else None,
         steps=prediction.steps,
         source_row=prediction.line.raw,
+    )
+
+
+def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
+    """A model's published answers to the judged questions as a run, which is imported where it is not there yet.
+
+    Its samples are the bundle's. A question that is marked for the judge and for people has two answers, iterations 0
+    (the judge's) and 1.
+
+    Returns:
+        The run's name, "published-NAME", with "-no-length-hint" behind it where there was none.
+
+    Raises:
+        BundleError: the bundle has no such answers, or none of the questions.
+        StoreError: the results file holds other answers, or other samples, under these names.
+    """
+    judges = list(official_judges().values())
+    judge = next((one for one in judges if name in one.published(bundle, length_hint)), judges[0])
+    run_id = published_run_id(name, length_hint=length_hint)
+    form = format_named(judge.benchmark)
+    reading = read_judged(form, _files(bundle, judge, name, length_hint))
+    if _is_there(store, run_id, reading.content_sha256):
+        return run_id
+    reading = match_judged(form, bundle, reading)
+    told = {"published": True, "length_hint": length_hint}
+    done = write_predictions(store, Understood(form, reading, run_id, name, bundle, told=told))
+    store.finish_run(done.run_id, "done")
+    return done.run_id
+
+
+def _is_there(store: Store, run_id: str, content: str) -> bool:
+    rows = store.query("SELECT settings FROM runs WHERE run_id = ? AND status = 'done'", [run_id]).rows
+    return any(json.loads(settings).get("content_sha256") == content for (settings,) in rows)
+
+
+def _files(bundle: Bundle, judge: OfficialJudge, name: str, length_hint: bool) -> list[Path]:
+    known = judge.published(bundle, length_hint)
+    if name in known:
+        return [path for place in known[name] if (path := bundle.file(place))]
+    hint = "with" if length_hint else "without"
+    raise BundleError(
+        f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
+        fix=f"It holds those of {', '.join(known)}." if known else f"Bundle {judge.title} on a connected machine.",
+        command="" if known else as_command("lbx", "bundle", BENCHMARKS[judge.benchmark].recipe),
     )

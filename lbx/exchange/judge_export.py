@@ -1,4 +1,4 @@
-"""``lbx export leval_judge`` and ``fastchat``: judgements as their scripts write them."""
+"""``lbx export`` of judgements, as the scripts of judges write them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks import judge_forms, official_judges, official_rubric
+from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeForm, number_lines
+from lbx.benchmarks.base.marks import rows_of
 from lbx.benchmarks.base.predictions import file_part
+from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.judge.judging import NAME, Rubric
-from lbx.benchmarks.leval.judge import NAME as FAMILY
-from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
+from lbx.benchmarks.judge.judging import NAME
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
-from lbx.exchange.judge_lines import LEVAL, NO_ANSWER, JudgedPair, number_lines, winner_in
-from lbx.exchange.naming import format_named
+from lbx.exchange.prediction_files import format_named
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
@@ -47,7 +46,7 @@ _ROUNDS = f"""
 @refusing_odd_values
 def export_judgements(
     store: Store,
-    form: str,
+    form_name: str,
     runs: Sequence[str],
     directory: Path,
     *,
@@ -57,7 +56,8 @@ def export_judgements(
     """Write judges' runs as files of this format, those of one file behind each other; imports byte for byte.
 
     Args:
-        bundle: brings L-Eval's judge's prompt, for a judge that lbx ran.
+        form_name: one of ``judge_forms``.
+        bundle: brings the judge's prompt, for a judge that lbx ran.
 
     Raises:
         UsageError: no such run, another one's, its prompts cannot be made, or a file is there already.
@@ -65,6 +65,7 @@ def export_judgements(
         StoreError: the judged answers are not in the results file, or others now.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
+    form = judge_forms()[form_name]
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     rows = 0
@@ -72,19 +73,20 @@ def export_judgements(
         check_runs(store, [run_id])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
         settings = json.loads(run["settings"])
-        if settings.get("imported") == form:
+        if settings.get("imported") == form.name:
             name, lines = _imported(store, run_id, settings)
             made = {name: lines}
             rows += len(lines)
-        elif form == LEVAL and "rubric" in settings and "imported" not in settings:
-            pairs, missing = _pairs(store, run, _rubric(run_id, settings, bundle))
+        elif form.by_rubric and "rubric" in settings and "imported" not in settings:
+            pairs, missing = _pairs(store, run, form, _rubric(run_id, settings, form, bundle))
             made = {
-                name: [*lines, *(f"{line}\n" for line in number_lines(held))] for name, (lines, held) in pairs.items()
+                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *number_lines(some))]
+                for name, some in pairs.items()
             }
-            rows += sum(len(lines) for lines, _ in pairs.values())
+            rows += sum(map(len, pairs.values()))
             left_out["rounds without their other order"] += missing
         else:
-            raise _no_judge(form, run_id)
+            raise _no_judge(form.name, run_id)
         for name, lines in made.items():
             files.setdefault(name, []).extend(lines)
     return Exported(write_files(directory, files, whose=", ".join(runs), force=force), rows, +left_out)
@@ -93,7 +95,7 @@ def export_judgements(
 def _no_judge(form: str, run_id: str) -> UsageError:
     return UsageError(
         f"The run {run_id!r} is no judge's whose verdicts can be a file of {form}.",
-        fix="`lbx export leval RESULTS --run RUN --judged METRIC` writes answers for a judge.",
+        fix=f"`lbx export {'|'.join(official_judges())} RESULTS --run RUN --judged METRIC` writes answers for a judge.",
     )
 
 
@@ -111,26 +113,27 @@ def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[s
     return files[0].name, files[0].lines([text for (text,) in rows])
 
 
-def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
+def _rubric(run_id: str, settings: Mapping[str, Any], form: JudgeForm, bundle: Bundle | None) -> Rubric:
     """The official one, by which the run must have judged in both orders."""
+    title = official_judges()[form.benchmark].title
     if bundle is None:
         raise UsageError(
             f"The run {run_id!r} is lbx's own, and the file holds its prompts, which are not stored.",
-            fix="Name the bundle that brings L-Eval's judge: --bundle DIR.",
+            fix=f"Name the bundle that brings {title}'s judge: --bundle DIR.",
         )
-    rubric = official_rubric(BENCHMARKS[FAMILY].official_file(bundle, SCRIPT))
+    rubric = official_rubric(form.benchmark, bundle)
     if settings.get("rubric_sha256") != rubric.sha256 or settings.get("orders") != "both":
         raise UsageError(
-            f"The run {run_id!r} did not judge as L-Eval's script in this bundle does, in both orders.",
+            f"The run {run_id!r} did not judge as {title}'s script in this bundle does, in both orders.",
             fix="Such a file is about that rubric alone; the view `judgements` has all verdicts.",
         )
     return rubric
 
 
 def _pairs(
-    store: Store, run: Mapping[str, Any], rubric: Rubric
-) -> tuple[dict[str, tuple[list[str], list[JudgedPair]]], int]:
-    """{file: (lines, the same for counting)}, and how many rounds lack their other order."""
+    store: Store, run: Mapping[str, Any], form: JudgeForm, rubric: Rubric
+) -> tuple[dict[str, list[JudgedPair]], int]:
+    """{file: its rows}, and how many rounds lack their other order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
     for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
         key = (*(row[name] for name in _WHOSE), tuple(row["marks"]))
@@ -142,26 +145,23 @@ def _pairs(
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
     # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
     asked = {marks[0] for *_, marks in rounds if len(marks) == 1}
-    found: dict[str, tuple[list[str], list[JudgedPair]]] = {}
+    pairs: dict[str, list[JudgedPair]] = {}
     whole = [both for both in rounds.values() if len(both) == 2]
-    names = _labels(store, {both[True][name] for both in whole for name in ("run_id", "against_run_id")})
+    names = _labels(store, form, {both[True][name] for both in whole for name in ("run_id", "against_run_id")})
     for both in whole:
         judged, against = names[both[True]["run_id"]], names[both[True]["against_run_id"]]
-        pair = _pair(store, rubric, run["model"], (judged, against), both)
-        lines, held = found.setdefault(f"{judged}.pred.judge.jsonl", ([], []))
-        for _ in range(sum(mark in asked for mark in both[True]["marks"]) or 1):
-            lines.append(f"{pair.line.raw}\n")
-            held.append(pair)
-    return found, len(rounds) - len(whole)
+        pair = _pair(store, form, rubric, run["model"], (judged, against), both=both)
+        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * rows_of(both[True]["marks"], asked))
+    return pairs, len(rounds) - len(whole)
 
 
-def _labels(store: Store, runs: set[str]) -> dict[str, str]:
-    """How L-Eval's files call each run's model."""
-    form = format_named(FAMILY)
+def _labels(store: Store, form: JudgeForm, runs: set[str]) -> dict[str, str]:
+    """How the benchmark's files call each run's model."""
+    answers = format_named(form.benchmark)
     found = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:
         if run_id in runs:
-            found[run_id] = file_part(form.label(model, json.loads(settings)))
+            found[run_id] = file_part(answers.label(model, json.loads(settings)))
     if missing := sorted(runs - found.keys()):
         raise _no_answers(store, missing[0])
     twice = [label for label, times in Counter(found.values()).items() if times > 1]
@@ -176,31 +176,24 @@ def _no_answers(store: Store, run_id: str) -> StoreError:
 
 
 def _pair(
-    store: Store, rubric: Rubric, judge: str, names: tuple[str, str], both: Mapping[bool, Mapping[str, Any]]
+    store: Store,
+    form: JudgeForm,
+    rubric: Rubric,
+    judge: str,
+    names: tuple[str, str],
+    *,
+    both: Mapping[bool, Mapping[str, Any]],
 ) -> JudgedPair:
     first, second = both[True], both[False]
     texts = first["answer_text"], first["against_text"]
     for run_id, text in zip((first["run_id"], first["against_run_id"]), texts, strict=True):
         if text is None:
             raise _no_answers(store, run_id)
-    references = json.loads(first["references"])
-    asked = {"question": first["question"], "reference": "\n".join(references), "document": ""}
-    prompts = tuple(
-        "".join(fill_format(rubric.user, {**asked, "a": a, "b": b}, document="document", source=SCRIPT))
+    shown = {"question": first["question"], "reference": "\n".join(json.loads(first["references"])), "document": ""}
+    one, other = (
+        "".join(fill_format(rubric.user, {**shown, "a": a, "b": b}, document="document", source=rubric.source))
         for a, b in (texts, texts[::-1])
     )
     said = [NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
-    winners = winner_in(said[0], first=0), winner_in(said[1], first=1)
-    told = [names[winner] if isinstance(winner, int) else winner for winner in winners]
-    row = {
-        "g1_winner": told[0],
-        "g2_winner": told[1],
-        "judge": judge,
-        "g1_user_prompt": prompts[0],
-        "g1_judgment": said[0],
-        "g2_user_prompt": prompts[1],
-        "g2_judgment": said[1],
-        "tstamp": second["created_at"].replace(tzinfo=UTC).timestamp(),
-    }
-    line = PredictionLine("", 0, json.dumps(row), row)
-    return JudgedPair(line, judge, (prompts[0], prompts[1]), (said[0], said[1]), winners, names)
+    at = second["created_at"].replace(tzinfo=UTC).timestamp()
+    return form.pair(judge, names, (one, other), (said[0], said[1]), at)

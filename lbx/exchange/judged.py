@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +11,9 @@ from pathlib import Path
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.marks import marks_in
 from lbx.benchmarks.base.prediction_lines import read_bytes, split
 from lbx.benchmarks.base.predictions import Prediction, PredictionFormat
-from lbx.benchmarks.leval.tasks import KINDS, OPEN, marks
 from lbx.exchange.prediction_files import (
     Alone,
     PredictionFiles,
@@ -61,8 +60,7 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         BundleError: the bundle has none of the tasks, or they are damaged.
     """
     family = BENCHMARKS[form.name]
-    names = [task for task, kind in KINDS.items() if kind in OPEN]
-    held = [task.name for task in family.tasks(bundle, names) if task.name in names]
+    held = [task.name for task in family.tasks(bundle, family.open_tasks) if family.is_open(task.name)]
     if not held:
         raise family.no_data(bundle, f"any of the open tasks of {form.name}")
     asked: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
@@ -78,7 +76,7 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         if not free:
             found.append(alone.row(row, "it answers no question of the bundle that is not answered already"))
             continue
-        place, sample = next((pair for pair in free if mark in marks(pair[1])), free[0])
+        place, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
         found.append(
             replace(
                 row, task=sample.task, sample_id=sample.sample_id, position=place, sample=sample,
@@ -88,15 +86,6 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         times.update([sample.key, (sample.key, mark)])
     refuse_strangers(bundle, found)
     return replace(reading, tasks=by_task(found))
-
-
-def told_no_length(reading: PredictionFiles) -> bool:
-    """Whether every row has its prompt, and none of them tells how many words its reference has."""
-    prompts = [(row.line.values.get("prompt"), row.line.values.get("gt")) for row in reading.rows]
-    return all(
-        isinstance(prompt, str) and not re.search(rf"(?<!\d){len(str(gt).split())}(?!\d)", prompt)
-        for prompt, gt in prompts
-    )
 
 
 def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:

@@ -1,4 +1,4 @@
-"""``lbx export leval --judged``: answers for a judge, as the official runners write them."""
+"""``lbx export BENCHMARK --judged``: answers for a judge, as the official runners write them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Mode, Sample
+from lbx.benchmarks import BENCHMARKS, official_judges
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.predictions import file_part
-from lbx.benchmarks.leval.benchmark import LEval
 from lbx.exchange.exporting import Exported, write_files
+from lbx.exchange.prediction_files import format_named
 from lbx.store import Store
 from lbx.store.runs import check_runs
-
-METRICS: Mapping[str, tuple[str, ...]] = {
-    "llm_gpt4_eval": ("LLM",),
-    "human_eval": ("human",),
-    "llm_turbo_eval": ("LLM", "human"),
-}
-"""What the official runners call it, and which marks of questions they mean."""
 
 
 @refusing_odd_values
@@ -34,27 +30,29 @@ def export_judged(
     """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
 
     Args:
-        metric: one of ``METRICS``.
+        metric: one of a judge's ``answer_files``.
         bundle: says in which order the questions stand, and the prompts that rows tell.
 
     Raises:
         UsageError: no such metric or run, an import, no answer to such a question, or a file is there already.
         BundleError: the bundle has no open task, or they are damaged.
     """
-    if metric not in METRICS:
-        raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {', '.join(METRICS)}.")
-    family = LEval()
-    asked = [(sample, mark) for sample, mark in family.judged(bundle) if mark in METRICS[metric]]
+    metrics = {name: judge for judge in official_judges().values() for name in judge.answer_files}
+    if metric not in metrics:
+        raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {', '.join(metrics)}.")
+    judge = metrics[metric]
+    every = BENCHMARKS[judge.benchmark].judged(bundle)
+    asked = [(sample, mark) for sample, mark in every if mark in judge.answer_files[metric]]
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     for run_id in dict.fromkeys(runs):
         check_runs(store, [run_id])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
-        model, rows = _rows(store, family, run, bundle, asked)
+        model, rows = _rows(store, judge, run, bundle, asked)
         if not rows:
             raise UsageError(
                 f"The run {run_id!r} has no answer to a question of {metric} in the bundle at {bundle.root}.",
-                fix="`lbx run --tasks leval` asks them together with those that metrics score.",
+                fix=f"`lbx run --tasks {judge.benchmark}` asks them together with those that metrics score.",
             )
         left_out["not answered"] += len(asked) - len(rows)
         if files.setdefault(f"{model}.pred.jsonl", rows) is not rows:
@@ -66,15 +64,15 @@ def export_judged(
 
 
 def _rows(
-    store: Store, family: LEval, run: Mapping[str, Any], bundle: Bundle, asked: list[tuple[Sample, str]]
+    store: Store, judge: OfficialJudge, run: Mapping[str, Any], bundle: Bundle, asked: list[tuple[Sample, str]]
 ) -> tuple[str, list[str]]:
     """The model as files name it, and the lines."""
-    settings = json.loads(run["settings"])
+    family, settings = BENCHMARKS[judge.benchmark], json.loads(run["settings"])
     if settings.get("imported") == family.name:
         raise UsageError(
             f"The run {run['run_id']!r} was imported.", fix="Leave out --judged: its files come back as they were."
         )
-    model = file_part(family.predictions.label(run["model"], settings))
+    model = file_part(format_named(family.name).label(run["model"], settings))
     mode = Mode(length_hint=settings.get("length_hint") is not False)
     answers = {
         (task, name): output
@@ -87,18 +85,12 @@ def _rows(
     lines = []
     for sample, mark in asked:
         if (output := answers.get((sample.task, sample.sample_id))) is not None:
-            row = {
-                "query": sample.question,
-                "gt": sample.references[0],
-                "prompt": _prompt(family, bundle, sample, mode),
-                f"{model}_pred": output,
-                "evaluation": mark,
-            }
+            row = judge.row(model, sample, mark, _prompt(family, bundle, sample, mode), output)
             lines.append(json.dumps(row) + "\n")
     return model, lines
 
 
-def _prompt(family: LEval, bundle: Bundle, sample: Sample, mode: Mode) -> str:
+def _prompt(family: Benchmark, bundle: Bundle, sample: Sample, mode: Mode) -> str:
     """The prompt with braces where document and question stand."""
     made = family.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
     return f"{made.system}{made.before}{made.document}{made.after}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, format_names
 from lbx.benchmarks.base.prediction_lines import Content, read_bytes, split, wrong
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, differences
 from lbx.store import Store
@@ -50,11 +50,31 @@ class PredictionFiles:
         return (prediction for predictions in self.tasks.values() for prediction in predictions)
 
 
+def format_named(name: str, own: Collection[str] = ()) -> PredictionFormat:
+    """The format of a benchmark's prediction files.
+
+    Args:
+        own: names of the benchmarks of one's own that can be meant.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    names = [*format_names(), *own]
+    form = BENCHMARKS[name].predictions if name in names else None
+    if form:
+        return form
+    near = get_close_matches(name, names, n=1)
+    raise UsageError(
+        f"There is no prediction format {name!r}.",
+        fix=f"Did you mean {near[0]}?" if near else f"Known are {', '.join(names)}.",
+    )
+
+
 def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFiles:
     """Read a format's file or folder.
 
     Args:
-        e: the folder holds LongBench-E's predictions; one inside a folder "pred_e" is known by that.
+        e: the folder holds a benchmark's "_e" tasks; one inside a folder "pred_e" is known by that.
 
     Raises:
         UsageError: something is wrong with a file; names it, and the line.

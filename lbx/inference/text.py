@@ -101,7 +101,7 @@ class Stops:
 def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
     """Tokens whose whole text is one of these: stop tokens, and what may not come before ``min_new_tokens``.
 
-    LongBench's samsum has the line break's token among the ends of sequence and forbids it as the first one this way
+    An official task has the line break's token among the ends of sequence and forbids it as the first one this way
     (``min_length``). Longer tokens that merely begin with a line break are neither, as they are there.
     """
     ids = (tokenizer.encode(s, special=False)[-1:] for s in stop if s)

@@ -1,1 +1,1 @@
-"""What judges and people say of answers: rounds for judges, sets for raters."""
+"""What judges and people say of answers: rubrics and rounds for judges, sets for raters."""

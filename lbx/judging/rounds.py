@@ -1,7 +1,7 @@
 """Stored answers as rounds for a judge: which questions, whose answers, which order, and what is left out.
 
 The rounds of a question follow each other, those that begin with the opponent's answer first: all models' share them up
-to their own answer. On L-Eval's published answers a judge so reads a third of its prompts' tokens.
+to their own answer. On published answers a judge so reads a third of its prompts' tokens.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from fnmatch import fnmatchcase
 from lbx.base.errors import UsageError
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.summaries import Summaries
-from lbx.benchmarks.judge.judging import NAME, PAIR, Round, Rubric
-from lbx.benchmarks.leval.tasks import KINDS, OPEN
-from lbx.benchmarks.leval.tasks import marks as marks_of
+from lbx.benchmarks import BENCHMARKS, OF_RUNS, official_judges
+from lbx.benchmarks.base.marks import BY_NAME, MARKS, copies_of, has_copies, marks_in
+from lbx.benchmarks.base.rubric import PAIR, Rubric
+from lbx.benchmarks.judge.judging import Round
 from lbx.store import Store
 from lbx.store.rows import stored_sample
-
-MARKS = ("LLM", "human")
-"""Who is to judge a question of L-Eval, in the order of the copies of one that both are to judge."""
-_ASKED = {"llm": MARKS[:1], "human": MARKS[1:], "both": MARKS}
 
 Place = tuple[str, str, str]
 """(benchmark, task, sample id)."""
@@ -45,12 +40,11 @@ class Question:
     @property
     def marks(self) -> tuple[str, ...]:
         """Who is to judge it."""
-        said = marks_of(self.sample)
-        return tuple(mark for mark in MARKS if mark in said)
+        return marks_in(self.sample.meta)
 
 
 @dataclass(slots=True)
-class Answered:
+class RunAnswers:
     """A run's answers.
 
     Attributes:
@@ -64,13 +58,11 @@ class Answered:
 
     def repeats(self) -> bool:
         """Whether questions were asked several times. (Else a second answer is that to a question's second copy.)"""
-        return any(
-            len(texts) > 1 for place, texts in self.texts.items() if len(self.questions[place].marks) < len(MARKS)
-        )
+        return any(len(texts) > 1 for place, texts in self.texts.items() if not has_copies(self.questions[place].marks))
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Questions:
     """What is to be judged.
 
     Attributes:
@@ -91,12 +83,13 @@ class Wanted:
         if not any(_means(name, sample) for name in self.tasks):
             return False
         if self.questions == "open":
-            return sample.benchmark != "leval" or KINDS.get(sample.task) in OPEN
-        return any(mark in question.marks for mark in _ASKED[self.questions])
+            family = BENCHMARKS.get(sample.benchmark)
+            return family is None or family.is_open(sample.task)
+        return any(mark in question.marks for mark in BY_NAME[self.questions])
 
 
 @dataclass(slots=True)
-class Found:
+class Rounds:
     """Rounds, and what there is to say of them.
 
     Attributes:
@@ -112,12 +105,13 @@ class Found:
 
 
 @refusing_odd_values
-def read_answers(store: Store, run_id: str) -> Answered:
+def read_answers(store: Store, run_id: str) -> RunAnswers:
     """What a run has answered."""
-    found = Answered(run_id)
+    found = RunAnswers(run_id)
     tasks = store.query(
-        "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark NOT IN (?, ?) ORDER BY ALL",
-        [run_id, NAME, Summaries.name],
+        "SELECT DISTINCT benchmark, task FROM generations "
+        "WHERE run_id = ? AND NOT list_contains(?, benchmark) ORDER BY ALL",
+        [run_id, list(OF_RUNS)],
     ).rows
     for benchmark, task in sorted(tasks, key=_task_order):
         for row in store.samples(run_id, benchmark, task):
@@ -127,14 +121,14 @@ def read_answers(store: Store, run_id: str) -> Answered:
     return found
 
 
-def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> Found:
+def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> Rounds:
     """What the judge is asked.
 
     Raises:
         UsageError: nothing, or the rubric is not for this.
     """
     _check(rubric, against)
-    found, counts = Found(), Counter[tuple[str, str]]()
+    found, counts = Rounds(), Counter[tuple[str, str]]()
     every: dict[Place, Question] = {}
     for run in (*judged, *((against,) if against else ())):
         every |= {place: question for place, question in run.questions.items() if place not in every}
@@ -151,7 +145,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | 
 
 
 def _of_question(
-    question: Question, judged: Sequence[Answered], against: Answered | None, wanted: Wanted, found: Found
+    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, found: Rounds
 ) -> list[Round]:
     place, sample = question.place, question.sample
     made: list[Round] = []
@@ -178,45 +172,37 @@ def _of_question(
 
 
 def _pairs(
-    question: Question, run: Answered, against: Answered | None, wanted: Wanted
+    question: Question, run: RunAnswers, against: RunAnswers | None, wanted: Questions
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(iteration, the opponent's, marks) of each pair.
-
-    A question of L-Eval that both are to judge stands twice in the official files. Where a file had two answers to it,
-    each copy is a pair of its own; where it was asked once, one pair counts for both.
-    """
+    """(iteration, the opponent's, marks) of each pair: where a run had two answers to a question's copies, of each."""
     mine = run.texts[question.place]
     theirs = against.texts[question.place] if against else {0: ""}
-    copied = [len(question.marks) == len(MARKS) and not one.repeats() for one in (run, against) if one]
-    if not any(copied):
+    if not any(has_copies(question.marks) and not one.repeats() for one in (run, against) if one):
         for i in sorted(mine):
             yield i, i if i in theirs else min(theirs), question.marks
         return
-    pairs: dict[tuple[int, int], tuple[str, ...]] = {}
-    for copy, mark in enumerate(question.marks):
-        pair = (copy if copy in mine else min(mine), copy if copy in theirs else min(theirs))
-        pairs[pair] = (*pairs.get(pair, ()), mark)
-    asked = _ASKED.get(wanted.questions, MARKS)
-    for (i, j), marks in pairs.items():
+    asked = BY_NAME.get(wanted.questions, MARKS)
+    for (i, j), marks in copies_of(question.marks, mine, theirs).items():
         if any(mark in asked for mark in marks):
             yield i, j, marks
 
 
-def _check(rubric: Rubric, against: Answered | None) -> None:
+def _check(rubric: Rubric, against: RunAnswers | None) -> None:
     if rubric.kind == PAIR and against is None:
         raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Name the other run: --against RUN.")
     if rubric.kind != PAIR and against is not None:
         raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
 
 
-def _nothing(judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> UsageError:
+def _nothing(judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> UsageError:
     names = ", ".join(run.run_id for run in judged) + (f" and {against.run_id}" if against else "")
-    what = " or ".join(f'marked "{mark}"' for mark in _ASKED.get(wanted.questions, ())) or "open"
+    what = " or ".join(f'marked "{mark}"' for mark in BY_NAME.get(wanted.questions, ())) or "open"
+    marked = " or ".join(judge.title for judge in official_judges().values())
     return UsageError(
         f"There is nothing to judge: {names} have no answer to the same question that is {what}"
         + (f" in {', '.join(wanted.tasks)}." if "all" not in wanted.tasks else "."),
-        fix="--questions says which questions are meant; of benchmarks other than L-Eval they are open ones, for which "
-        "a rubric of your own is made.",
+        fix=f"--questions says which questions are meant; of benchmarks other than {marked} they are open ones, "
+        "for which a rubric of your own is made.",
     )
 
 

@@ -20,7 +20,7 @@ _PROBE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedModel:
     """A model whose answers are judged; "" for what its run does not say."""
 
     run_id: str
@@ -36,7 +36,7 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
 
 
 @refusing_odd_values
-def judged_models(store: Store, run_ids: Sequence[str]) -> list[Judged]:
+def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
     """The models of runs in a results file."""
     found = []
     for run_id in run_ids:
@@ -45,20 +45,20 @@ def judged_models(store: Store, run_ids: Sequence[str]) -> list[Judged]:
     return found
 
 
-def same_family(judge: RunRow, judged: Sequence[Judged]) -> list[str]:
+def same_family(judge: RunRow, judged: Sequence[JudgedModel]) -> list[str]:
     """The runs of the judge's own model, or of one with its architecture and tokenizer."""
     own = _judged(judge.run_id, judge.model, judge.settings, judge.hardware)
     return [one.run_id for one in judged if _alike(own, one)]
 
 
-def _judged(run_id: str, model: str, settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> Judged:
+def _judged(run_id: str, model: str, settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> JudgedModel:
     weights = canonical_json(settings["backend.weights"]) if settings.get("backend.weights") else ""
-    return Judged(
+    return JudgedModel(
         run_id, model, weights, str(hardware.get("architecture", "")), str(hardware.get("tokenizer_sha256", ""))
     )
 
 
-def _alike(one: Judged, other: Judged) -> bool:
+def _alike(one: JudgedModel, other: JudgedModel) -> bool:
     if one.model == other.model or (one.weights and one.weights == other.weights):
         return True
     return bool(one.tokenizer) and (one.architecture, one.tokenizer) == (other.architecture, other.tokenizer)

@@ -18,7 +18,6 @@ _MAX_CUTS = 8
 _WORDS_A_CUT = 250
 _IDS: dict[int, int] = {}
 """One object for each token id: prompts that wait take 8 bytes a token, where a tokenizer's own numbers take 36."""
-"""By how many words L-Eval's runners shorten a document each time."""
 
 
 @dataclass(frozen=True, slots=True)

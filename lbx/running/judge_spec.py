@@ -15,6 +15,7 @@ from lbx.planning.option import Option, fields_of
 from lbx.running.spec import JUDGE_MARK, RunSpec, read_values
 
 OFFICIAL = "leval"
+"""Whose rubric a judge goes by where none is named: said here, where help and completion read it."""
 _Questions = Literal["llm", "human", "both", "open"]
 _Orders = Literal["both", "given"]
 _FORMAT = 1

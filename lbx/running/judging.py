@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judge.judging import PAIR, Judging, Rubric
-from lbx.benchmarks.judge.rubrics import read_rubric
-from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
-from lbx.benchmarks.leval.tasks import PUBLISHED, published_run_id
-from lbx.exchange.published import published_names, published_run
-from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
+from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
+from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
+from lbx.benchmarks.base.rubric import PAIR, Rubric
+from lbx.benchmarks.judge.judging import Judging
+from lbx.exchange.importing import published_run
+from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, protocol, read_answers
+from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
 from lbx.report.fitness import KNOWN
@@ -43,11 +43,12 @@ def judge_spec(told: Mapping[str, Any]) -> JudgeSpec:
 
 def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
     """The same over the published answers that GPT-4's win rates are known of."""
+    judge = official_judges()[OFFICIAL]
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in told:
             raise UsageError(
-                f"--calibrate judges the published answers to L-Eval as officially; --{name.removesuffix('s')} says "
-                "something else.",
+                f"--calibrate judges the published answers to {judge.title} as officially; --{name.removesuffix('s')} "
+                "says something else.",
                 fix="Leave one of them out.",
             )
     return JudgeSpec(**told, runs=tuple(KNOWN.runs.values()), against=KNOWN.opponent_run)
@@ -61,7 +62,7 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         UsageError: a file is not there, or wrong.
     """
     if spec.rubric == OFFICIAL:
-        return official_rubric(BENCHMARKS[OFFICIAL].official_file(bundle, SCRIPT))
+        return official_rubric(OFFICIAL, bundle)
     return read_rubric(Path(spec.rubric))
 
 
@@ -117,7 +118,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
         against = _answers(stores, spec.against) if spec.against else None
         _refuse_two_protocols(_protocols(stores), spec)
         models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
-    wanted = Wanted(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
+    wanted = Questions(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
     found = make_rounds(rubric, judged, against, wanted)
     _tell(found, rubric)
     judging = Judging(rubric, found.rounds, _documents)
@@ -168,7 +169,7 @@ def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence
     """
     if name in held:
         return name
-    published = name in (*published_names(bundle), *published_names(bundle, length_hint=False))
+    published = any(name in _published(bundle, length_hint=hint) for hint in (True, False))
     runs = models.get(name, ())
     meant = [*runs, *([PUBLISHED + name] if published else [])]
     if len(meant) > 1:
@@ -182,7 +183,7 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
         return name
     model = name.removeprefix(PUBLISHED)
     run_id = published_run_id(model, length_hint=length_hint)
-    published = published_names(bundle, length_hint=length_hint)
+    published = _published(bundle, length_hint=length_hint)
     if run_id in held or model in published:
         return run_id
     without = "" if length_hint else ", asked without the reference's length as the judged run was"
@@ -198,7 +199,12 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
     )
 
 
-def _answers(stores: Sequence[Store], run_id: str) -> Answered:
+def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
+    """The models whose judged answers the bundle brings."""
+    return official_judges()[OFFICIAL].published(bundle, length_hint)
+
+
+def _answers(stores: Sequence[Store], run_id: str) -> RunAnswers:
     for store in stores:
         if (answered := read_answers(store, run_id)).questions:
             return answered
@@ -221,7 +227,7 @@ def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
         )
 
 
-def _tell(found: Found, rubric: Rubric) -> None:
+def _tell(found: Rounds, rubric: Rubric) -> None:
     rounds = f"{len(found.rounds):,} rounds" if rubric.kind == PAIR else f"{len(found.rounds):,} ratings"
     questions = f"{found.questions:,} question{'s' if found.questions > 1 else ''}"
     log.info(f"{questions}, {rounds} by the rubric {rubric.name!r}.")

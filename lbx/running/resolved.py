@@ -9,7 +9,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import beside
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.judging.same_family import Judged
+from lbx.judging.same_family import JudgedModel
 from lbx.planning.retrieving import Finder
 from lbx.planning.selection import Selection
 from lbx.planning.settings import RunSettings
@@ -45,7 +45,7 @@ class ResolvedRun:
     chunks: Chunks = nothing_retrieved
     own: Benchmark | None = None
     told: Mapping[str, str] = field(default_factory=dict)
-    judged: Sequence[Judged] = ()
+    judged: Sequence[JudgedModel] = ()
     document: Callable[[Sample], Sample] = whole_document
     server: tuple[str, int] | None = None
     network: str = ""

@@ -42,7 +42,7 @@ def score(
 
     Args:
         runs: their names; none means all.
-        embedding: card of the embedding model for LongBench Pro's summaries.
+        embedding: card of the embedding model that scores half of some tasks' answers.
         bundle: where it may find its weights.
         workers: processes; 0 means every core.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from lbx.base.errors import StoreError
 from lbx.base.layout import Bundle
 from lbx.base.version import __version__
 from lbx.store.rows import GenerationRow, RunRow, SampleRow
@@ -43,6 +45,16 @@ def import_of(
     return RunRow(
         run_id, model, "import", "", versions or {}, digest, settings, {}, __version__, metadata=metadata or None
     )
+
+
+def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
+    """Raise StoreError where a run of this name was imported from files of another hash."""
+    for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
+        if json.loads(text).get("content_sha256") != content_sha256:
+            raise StoreError(
+                f"The run {run_id!r} in {store.path} was imported from other content than these files have now.",
+                fix="Give this one another name: --run NAME, or none, and one is made from the content.",
+            )
 
 
 def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], generations: Iterable[GenerationRow]) -> None:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from lbx.base.errors import UsageError
 from lbx.base.visible import visible
-from lbx.judging.people.book import Book, Said
+from lbx.judging.people.book import Book, Opinion
 from lbx.judging.people.sets import SCORE, Item
 from lbx.web.documents import Documents, blocks_of
 from lbx.web.pages import number_in, page, saving
@@ -165,15 +165,15 @@ class RatingPages:
         given = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(held)}
         return {place: comment for place, comment in given.items() if comment.strip() != held[place]}
 
-    def _said(self, rater: str, item: Item, typed: Mapping[int, str], done: str) -> list[Said]:
+    def _said(self, rater: str, item: Item, typed: Mapping[int, str], done: str) -> list[Opinion]:
         """Everything that came with a button: what it stands for, and each comment that was changed."""
         rated = self._rated(done)
         said = []
         for place, value in enumerate(self._book.values(rater, item)):
             if rated and rated[0] == place:
-                said.append(Said(place, rated[1], typed.get(place)))
+                said.append(Opinion(place, rated[1], typed.get(place)))
             elif place in typed or (done == "skip" and value is None):
-                said.append(Said(place, self._as_said(value), typed.get(place)))
+                said.append(Opinion(place, self._as_said(value), typed.get(place)))
         if rated and rated[0] not in {one.place for one in said}:
             raise UsageError("There is no such answer.")
         return said

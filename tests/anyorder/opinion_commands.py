@@ -13,7 +13,7 @@ from killing import Answers, watched
 from ledger import RATING, Rating
 
 from lbx.base.errors import UsageError
-from lbx.judging.people.book import Book, Said
+from lbx.judging.people.book import Book, Opinion
 from lbx.judging.people.choosing import rating_set
 from lbx.judging.people.collecting import collected
 from lbx.judging.people.journal import Journal, journal_of
@@ -117,7 +117,7 @@ class Opinions(Files):
             before = len(journal.records)
             for item in book.queue("ann"):
                 for place in range(len(book.values("ann", item))):
-                    book.say("ann", item, [Said(place, value)])
+                    book.say("ann", item, [Opinion(place, value)])
             held.journal |= _ratings(journal.records[before:])
             if collect:
                 collected(path, journal)

@@ -27,7 +27,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.leval.files import read
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits, listening, pages

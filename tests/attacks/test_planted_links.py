@@ -15,8 +15,8 @@ from results_parts import lbx, refused, results_file
 
 from lbx.backends.llama import variants
 from lbx.base.errors import LbxError, StoreError
-from lbx.benchmarks.leval.dataset import Dataset
-from lbx.benchmarks.leval.pairs import ANSWERS
+from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.benchmarks.annotated.pairs import ANSWERS
 from lbx.bundle.making import request
 from lbx.cli import show_commands
 from lbx.cluster.folder import RunFolder, Submitted

@@ -7,6 +7,7 @@ its numbers is ``PRINTED``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,11 @@ from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
+from lbx.benchmarks.base.judge_files import JudgeForm
 from lbx.benchmarks.judge.judging import Judging, Round
-from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
+from lbx.benchmarks.leval.judge import SCRIPT, LEvalJudgeForm, official_rubric
 from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
-from lbx.exchange.judge_files import JudgeRun
-from lbx.exchange.judge_lines import read_judge_file, shown
+from lbx.exchange.judgements import JudgeRun
 from lbx.running.scoring import score_with
 from lbx.scoring.scoring import Rescoring, add_up, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -125,12 +126,30 @@ def test_fastchats_verdicts_are_read_again_as_they_were(shared: Callable, store:
     assert round(1 - 0.4863013698630137, 6) == 0.513699
     (again,) = export_judgements(store, "fastchat", [done.run_id], tmp_path / "out").files
     assert again.read_bytes() == file.read_bytes()
+    judged = store.query("SELECT DISTINCT benchmark, task, rubric FROM judgements").rows
+    assert judged == [("fastchat", "judged", "fastchat")]  # named by its form and its questions, as any file's
+
+
+def test_a_run_that_an_earlier_lbx_made_of_fastchats_is_not_mixed_with_another(shared: Callable, store: Store) -> None:
+    """Its rounds had other names: both together would count twice."""
+    file = shared(FASTCHAT)
+    (done,) = import_judgements(store, "fastchat", file)
+    import_judgements(store, "fastchat", file)
+    assert store.query("SELECT count(*) FROM judgements").rows == [(150,)]
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    store.query(
+        "UPDATE runs SET settings = json_merge_patch(settings, json_object('content_sha256', ?::VARCHAR))", [digest]
+    )
+    with pytest.raises(StoreError, match="imported from other content"):
+        import_judgements(store, "fastchat", file)
+    assert store.query("SELECT count(*) FROM judgements").rows == [(150,)] and done.rounds == 150
 
 
 def test_every_prompt_of_fastchats_is_taken_apart_without_its_template(shared: Callable) -> None:
-    (pairs,) = read_judge_file("fastchat", shared(FASTCHAT)).attempts
+    (pairs,) = JudgeForm().read(shared(FASTCHAT)).attempts
     words: dict[str, set[tuple[str, ...]]] = {}
-    for pair, told in zip(pairs, shown(pairs), strict=True):
+    for pair in pairs:
+        told = pair.told
         assert told and bool(told.reference) == ("math" in pair.prompt_name)
         for prompt, answers in zip(pair.prompts, (told.answers, told.answers[::-1]), strict=True):
             around, rest = [], prompt
@@ -157,7 +176,7 @@ def test_prompts_that_cannot_be_taken_apart_leave_the_verdicts(store: Store, wri
 
 
 def test_answers_of_runs_that_are_there_are_theirs(store: Store, write_lines: Callable) -> None:
-    told = [one for one in shown(read_judge_file("leval_judge", GOLDEN).attempts[0]) if one]
+    told = [pair.told for pair in LEvalJudgeForm().read(GOLDEN).attempts[0] if pair.told]
     for side, model in enumerate(("ours-7b", "base-1")):
         answers = [
             {"query": one.question, "gt": one.reference, "a_pred": one.answers[side], "evaluation": "LLM"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.judging.people.book import Book, Said
+from lbx.judging.people.book import Book, Opinion
 from lbx.judging.people.choosing import rating_set
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.judging.people.sets import SCORE, RatingSet
@@ -80,4 +80,4 @@ def rate_all(path: Path, rater: str, value: int) -> None:
         book = book_of(path, journal, (rater,))
         for item in book.queue(rater):
             for place in range(len(book.values(rater, item))):
-                book.say(rater, item, [Said(place, value)])
+                book.say(rater, item, [Opinion(place, value)])

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import LbxError, StoreError, UsageError
+from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.benchmarks.annotated.pairs import ANSWERS, QUESTIONS
 from lbx.benchmarks.leval.cleaned import official_files
-from lbx.benchmarks.leval.dataset import Dataset
-from lbx.benchmarks.leval.pairs import ANSWERS, QUESTIONS
 
 LINES = (
     b'\xef\xbb\xbf{"instructions": ["q0", "q1"], "outputs": ["a0", "a1"], "input": "one document", "weight": 1.0}\r\n'
@@ -282,9 +282,9 @@ def test_a_full_disk_loses_nothing(file: Path, tmp_path: Path, monkeypatch: pyte
 _EDITOR = """
 import sys
 from pathlib import Path
-from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.leval.cleaned import official_files
-from lbx.benchmarks.leval.pairs import ANSWERS
+from lbx.benchmarks.annotated.pairs import ANSWERS
 file, out = map(Path, sys.argv[1:])
 with Dataset(file, out) as dataset:
     number = int((dataset.line(0).pairs()[0][1].text or "0").lstrip("a"))

@@ -21,7 +21,7 @@ from rated_file import answers_file, book_of, rate_all, set_of
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.judging.people.book import Book, Said
+from lbx.judging.people.book import Book, Opinion
 from lbx.judging.people.collecting import collect
 from lbx.judging.people.journal import Journal, journal_of, read_journal
 from lbx.judging.people.sets import PAIR, RatingSet
@@ -103,7 +103,7 @@ def test_a_pair_counts_no_more_where_either_answer_has_changed(path: Path) -> No
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal, kind=PAIR)
         for item in book.queue("ann"):
-            book.say("ann", item, [Said(0, "tie")])
+            book.say("ann", item, [Opinion(0, "tie")])
     collect(path)
     assert [row[2] for row in people(path)] == [8, 8]
     for run, name in (("beta", "q000"), ("alpha", "q001")):
@@ -117,7 +117,7 @@ def test_equal_answers_are_rated_for_all(path: Path) -> None:
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal)
         (item,) = (one for one in book.set.items if one.sample_id == "q003")
-        book.say("ann", item, [Said(0, 2)])
+        book.say("ann", item, [Opinion(0, 2)])
     collect(path)
     assert table(path, "run_id, score, shown_at") == [("alpha", 2.0, 0), ("beta", 2.0, 0)]
 
@@ -126,9 +126,9 @@ def test_a_change_of_mind_and_undo_are_revisions(path: Path) -> None:
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal)
         item = book.queue("ann")[0]
-        assert book.say("ann", item, [Said(0, 2, "so so")])
-        assert book.say("ann", item, [Said(0, 5)])
-        assert not book.say("ann", item, [Said(0, 5)]), "nothing new is no revision"
+        assert book.say("ann", item, [Opinion(0, 2, "so so")])
+        assert book.say("ann", item, [Opinion(0, 5)])
+        assert not book.say("ann", item, [Opinion(0, 5)]), "nothing new is no revision"
         assert book.values("ann", item) == [5.0, None]
         assert book.undo("ann") == (item, 0)
         assert book.values("ann", item) == [2.0, None]
@@ -146,7 +146,7 @@ def test_a_pair_is_from_the_first_runs_side(path: Path) -> None:
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal, kind=PAIR)
         for item, letter in zip(book.queue("ann"), ("a", "b") * 4, strict=False):
-            book.say("ann", item, [Said(0, letter)])
+            book.say("ann", item, [Opinion(0, letter)])
             shown = book.set.shown(item, "ann")["ab".index(letter)][0]
             row = book.latest("ann", item)[0]
             assert row is not None
@@ -154,7 +154,7 @@ def test_a_pair_is_from_the_first_runs_side(path: Path) -> None:
             assert (row.run_id, row.against_run_id) == ("alpha", "beta")
             assert book.set.shown(item, "ann")[row.shown_at or 0][0].run_id == "alpha"
         for value in ("tie", "both_bad"):
-            book.say("ann", book.queue("ann")[0], [Said(0, value)])
+            book.say("ann", book.queue("ann")[0], [Opinion(0, value)])
             assert book.values("ann", book.queue("ann")[0]) == [value]
 
 
@@ -163,9 +163,9 @@ def test_a_scale_is_kept(path: Path, value: object) -> None:
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal)
         with pytest.raises(UsageError, match="whole number from 1 to 5"):
-            book.say("ann", book.queue("ann")[0], [Said(0, value)])  # type: ignore[arg-type]
+            book.say("ann", book.queue("ann")[0], [Opinion(0, value)])  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="no such answer"):
-            book.say("ann", book.queue("ann")[0], [Said(2, 3)])
+            book.say("ann", book.queue("ann")[0], [Opinion(2, 3)])
         with pytest.raises(UsageError, match="among yours"):
             book.item("ann", 99)
         assert len(journal.records) == 1, "what the set is"
@@ -270,10 +270,10 @@ def test_a_full_disk_saves_nothing_of_it(path: Path, monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", full)
             with pytest.raises(StoreError, match="No space left"):
-                book.say("ann", item, [Said(0, 1)])
+                book.say("ann", item, [Opinion(0, 1)])
         assert journal_of(path).read_bytes() == before
         assert book.values("ann", item) == [None, None]
-        assert book.say("ann", item, [Said(0, 1)])
+        assert book.say("ann", item, [Opinion(0, 1)])
 
 
 def test_a_killed_collect_doubles_nothing(path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_continued_set_knows_what_was_said(path: Path) -> None:
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal)
         assert book.progress("ann").done == 9
-        book.say("ann", book.queue("ann")[0], [Said(0, 1)])
+        book.say("ann", book.queue("ann")[0], [Opinion(0, 1)])
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal)
         assert book.values("ann", book.queue("ann")[0])[0] == 1.0
@@ -358,7 +358,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from rated_file import book_of
-from lbx.judging.people.book import Said
+from lbx.judging.people.book import Opinion
 from lbx.judging.people.journal import Journal, journal_of
 path = Path(sys.argv[1])
 with Journal(journal_of(path)) as journal:
@@ -367,7 +367,7 @@ with Journal(journal_of(path)) as journal:
     print("ready", flush=True)
     while True:
         item = book.queue("ann")[n % 9]
-        book.say("ann", item, [Said(0, n % 5 + 1, f"said {n} " + "w" * (n % 3000))])
+        book.say("ann", item, [Opinion(0, n % 5 + 1, f"said {n} " + "w" * (n % 3000))])
         print(item.number, book.latest("ann", item)[0].revision, n, flush=True)
         n += 1
 """
@@ -433,7 +433,7 @@ def test_any_sequence_survives_being_read_again(
             assert [book.values("ann", one) for one in chosen.items] == shown
         else:
             value = None if what == 7 else what
-            book.say("ann", item, [Said(min(place, len(book.values("ann", item)) - 1), value)])
+            book.say("ann", item, [Opinion(min(place, len(book.values("ann", item)) - 1), value)])
     revisions = [row for record in journal.records for row in record.get("ratings", ())]
     keys = [(row["item"], row["run_id"], row["revision"]) for row in revisions]
     assert len(keys) == len({*keys})

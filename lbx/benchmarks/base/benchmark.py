@@ -35,6 +35,7 @@ from lbx.benchmarks.base.board import Boards
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
 from lbx.benchmarks.base.known_judge import KnownJudge
+from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.base.published import PublishedFigures
@@ -91,6 +92,12 @@ class Benchmark(ABC):
     """What ``cluster`` goes by, in a word."""
     retrieval: ClassVar[RetrievalRules] = RetrievalRules()
     """What its authors retrieve with."""
+    open_tasks: ClassVar[tuple[str, ...] | None] = None
+    """Tasks that are answered in words of one's own, which people or a judge can rate; None for all."""
+    judge: ClassVar[OfficialJudge | None] = None
+    """How its authors had answers judged."""
+    ratings: ClassVar[RatingForm | None] = None
+    """Its authors' files of people's ratings."""
 
     def knows(self, task: str) -> bool:
         """Whether it has such a task: a file from elsewhere may hold others."""
@@ -131,6 +138,17 @@ class Benchmark(ABC):
         Raises:
             BundleError: a data file is damaged; names file and line.
         """
+
+    def judged(self, bundle: Bundle) -> Iterator[tuple[Sample, str]]:
+        """Each question for a judge or people in the official runners' order: its sample, and who judges it.
+
+        A question that both judge is two. Raises BundleError: there is no open task.
+        """
+        return iter(())
+
+    def is_open(self, task: str) -> bool:
+        """Whether a task is one of ``open_tasks``."""
+        return self.open_tasks is None or task in self.open_tasks
 
     def check_mode(self, task: str, mode: Mode) -> None:
         """Whether this task can be asked so, beyond what ``modes`` says of its family; before a model is loaded.

@@ -14,8 +14,17 @@ from lbx.benchmarks.base.prediction_lines import PredictionLine
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
 
+NO_TASK = "judged"
+"""Stands for the task of a judged question in a file that says none, and of which no bundle tells it."""
+
 UNMATCHED = "unmatched-"
 """What names of samples begin with that a file tells of and its bundle does not have."""
+
+
+def judged_sample(benchmark: str, question: str, reference: str, mark: str) -> Sample:
+    """A judged question that no bundle tells of, whatever file it stands in: the same name for the same question."""
+    name = sha256_text(canonical_json([question, reference, mark, None]))[:16]
+    return Sample(benchmark, NO_TASK, name, "", question, (reference,), meta={"evaluation": mark})
 
 
 @dataclass(frozen=True, slots=True)

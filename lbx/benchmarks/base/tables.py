@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
@@ -13,7 +14,13 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 
 _LIMIT = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KINDS = {str: "text", list: "a list of texts", int: "a whole number", bool: "true or false", dict: "a table"}
+
+
+def is_name(name: str) -> bool:
+    """Whether a benchmark, a task or a rubric can be called so."""
+    return bool(_NAME.fullmatch(name))
 
 
 def read_table(path: Path) -> tuple[dict[str, Any], str]:

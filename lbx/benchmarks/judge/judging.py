@@ -6,17 +6,14 @@ task is the rubric's name. So a judge's work is continued, shared among workers,
 A round's id is the hash of everything that its prompt is made of and of who is compared: an answer that has changed
 makes another round, and what was judged before stays what it is.
 
-How a verdict is read goes along with each sample (``meta["verdicts"]``), so that stored texts are read again where no
-rubric is. Officially (Evaluation/llm_eval.py of L-Eval, cd34b05) the first mark that the text holds anywhere counts,
-looked for in the order A, B, tie; a text without any is an error, which leaves the total.
+How a verdict is read (``lbx.benchmarks.base.rubric``) goes along with each sample, so that stored texts are read again
+where no rubric is.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -37,81 +34,14 @@ from lbx.base.records import (
     sha256_text,
 )
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.templates import fill_format, template_fields
+from lbx.benchmarks.base.rubric import Rubric, judgement
+from lbx.benchmarks.base.templates import fill_format
 
 NAME = "judge"
-PAIR, RATING = "pair", "score"
-"""The kinds of rubrics: which of two answers is better, and how good one is."""
-VERDICT, RATED = "verdict", "rating"
-"""The metrics of the two kinds."""
-AMBIGUOUS = "ambiguous"
-NEW_TOKENS = 2048
-NUMBER = "{rating}"
-"""Where a rating's number stands in the text around it."""
-
 _ID_LENGTH = 24
-_FARTHEST = 1_000_000
-_WON = {"tie": (0.5, "tie"), True: (1.0, "answer"), False: (0.0, "against")}
 
 Documents = Callable[[Bundle, str, str], Iterator[Sample]]
 """The samples of a bundle's benchmark and task, whose documents a rubric shows. It travels to worker processes."""
-
-
-@dataclass(frozen=True)
-class Rubric:
-    """What a judge is told, and how its text is read.
-
-    Attributes:
-        name: of the task in the results file.
-        kind: "pair" or "score".
-        system, user: the messages; ``user`` is a ``str.format`` template of {question}, {reference}, {document}, and
-            {a} and {b}, or {answer} where one answer is rated. Both "" where a file was imported without them.
-        verdicts: of a pair (mark, "first" | "second" | "tie") in the order in which marks are looked for.
-        pattern: of a rating: the text around its number, "[[{rating}]]".
-        low, high: the scale of ratings.
-        max_new_tokens: the judge's budget.
-        source: where the texts come from.
-    """
-
-    name: str
-    kind: str
-    system: str
-    user: str
-    verdicts: tuple[tuple[str, str], ...] = ()
-    pattern: str = ""
-    low: float = 0
-    high: float = 0
-    max_new_tokens: int = NEW_TOKENS
-    source: str = "lbx"
-
-    @cached_property
-    def sha256(self) -> str:
-        """Of everything that makes a judgement what it is: texts, marks, scale, budget."""
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("name", "source")}
-        return sha256_text(canonical_json(told))
-
-    @cached_property
-    def shows_document(self) -> bool:
-        return any(name == "document" for _, name in template_fields(self.user))
-
-    @property
-    def metric(self) -> str:
-        return VERDICT if self.kind == PAIR else RATED
-
-    @property
-    def reading(self) -> object:
-        """``meta["verdicts"]``: how a text is read."""
-        if self.kind == PAIR:
-            return [list(one) for one in self.verdicts]
-        return {"pattern": self.pattern, "low": self.low, "high": self.high}
-
-    def settings(self, orders: str) -> dict[str, str]:
-        """What ``runs.settings`` of a judge say of it, beside what any run's do.
-
-        Args:
-            orders: "both" or "given".
-        """
-        return {"rubric": self.name, "rubric_sha256": self.sha256, "rubric_source": self.source, "orders": orders}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +54,7 @@ class Round:
         against_run_id, against_iteration, against: what it is compared with; None, 0, "" where it is rated alone.
         answer_first: whether the judged answer is shown first.
         document_sha256: of the judged sample's document; "" where nobody knows.
-        marks: "LLM" or "human" of each copy of an L-Eval question: officially it counts once for each.
+        marks: of each copy of the question that this is about (``lbx.benchmarks.base.marks``): it counts once for each.
     """
 
     benchmark: str
@@ -269,10 +199,7 @@ class Judging(Benchmark):
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """The verdict from the judged answer's side (1, 0.5, 0), or the rating as a part of its scale; [] for none."""
-        reading = sample.meta.get("verdicts")
-        if sample.meta.get("kind") == RATING:
-            return _rating(reading, output) if isinstance(reading, Mapping) else []
-        return _verdict(reading, output, answer_first=sample.meta.get("answer_first") is not False)
+        return judgement(sample.meta, output)
 
     def cluster(self, sample: Sample, document: str) -> str:
         """The judged sample's document."""
@@ -289,35 +216,3 @@ def _other_document(bundle: Bundle, asked: Round) -> BundleError:
         f"{asked.sample_id} was answered about, and the rubric shows it to the judge.",
         fix="Give the bundle that the answers were made with, or a rubric without {document}.",
     )
-
-
-def _verdict(reading: object, output: str, *, answer_first: bool) -> list[Score]:
-    """Officially the first mark in the order of looking counts, wherever it stands; then it says so."""
-    pairs = [tuple(one) for one in reading if isinstance(one, list | tuple)] if isinstance(reading, list) else []
-    found = [one[1] for one in pairs if len(one) == 2 and isinstance(one[0], str) and one[0] and one[0] in output]
-    if not found or found[0] not in ("first", "second", "tie"):
-        return []
-    value, extracted = _WON["tie" if found[0] == "tie" else (found[0] == "first") is answer_first]
-    return [Score(VERDICT, value, extracted, partial=AMBIGUOUS if len(set(map(str, found))) > 1 else None)]
-
-
-def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
-    """The first number that stands as the rubric wants it: 3.5 is one, as in FastChat; one outside the scale is no
-    rating. With another one behind it, it says so.
-    """
-    pattern, low, high = (reading.get(name) for name in ("pattern", "low", "high"))
-    if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
-        return []
-    before, found, after = pattern.partition(NUMBER)
-    if not found or not -_FARTHEST <= low < high <= _FARTHEST:
-        return []
-    number = r"(?<![\d.,])((?:(?<!\w)[-\u2212])?\d{1,6}(?:\.\d{1,6})?)(?![.,]?\d)"
-    stands = rf"{re.escape(before)}\s{{0,8}}{number}\s{{0,8}}{re.escape(after)}"
-    ratings = [text.replace("\u2212", "-") for text in re.findall(stands, output)]
-    if not ratings or not low <= float(ratings[0]) <= high:
-        return []
-    several = len(set(map(float, ratings))) > 1
-    score = (float(ratings[0]) - low) / (high - low)
-    # Digits of other scripts are numbers to Python, and to no table.
-    first = ratings[0] if ratings[0].isascii() else f"{float(ratings[0]):g}"
-    return [Score(RATED, score, first, partial=AMBIGUOUS if several else None)]

@@ -39,7 +39,7 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, find
 from lbx.benchmarks.leval.board import BOARDS
-from lbx.benchmarks.leval.judge import KNOWN_JUDGE
+from lbx.benchmarks.leval.judge import JUDGE, KNOWN_JUDGE, RATINGS
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat
 from lbx.benchmarks.leval.prompts import (
@@ -59,6 +59,7 @@ from lbx.benchmarks.leval.tasks import (
     KINDS,
     METRICS,
     OPEN,
+    OPEN_TASKS,
     SCORED,
     LEvalQuestion,
     judged_questions,
@@ -89,6 +90,9 @@ class LEval(Benchmark):
     predictions = LEvalFormat(name, known_tasks)
     modes = frozenset({"rag", "length_hint"})
     retrieval = RULES
+    open_tasks = OPEN_TASKS
+    judge = JUDGE
+    ratings = RATINGS
     results_hold_predictions = True
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
@@ -110,11 +114,8 @@ class LEval(Benchmark):
         return (_sample(task, question) for question in read_questions(source))
 
     def judged(self, bundle: Bundle) -> Iterator[tuple[Sample, str]]:
-        """Each question for a judge or people, in the official runners' order: its sample, and who judges it.
-
-        A question that both judge is two. Raises BundleError: there is no open task.
-        """
-        sources = [(task, _data(bundle, task)) for task in sorted(KINDS) if KINDS[task] in OPEN]
+        """See ``Benchmark.judged``."""
+        sources = [(task, _data(bundle, task)) for task in sorted(OPEN_TASKS)]
         if not any(source for _, source in sources):
             raise self.no_data(bundle, f"an open task of {REPO}")
         for task, source in sources:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Number, Part, Text, Words, best_of
+from lbx.benchmarks.base.marks import MARKS
 from lbx.benchmarks.leval.results import columns_told
-from lbx.benchmarks.leval.tasks import BASELINE, JUDGED, KINDS, OPEN
+from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN
 
 _HOW = {"max_ctx": "Max-Ctx", "tokens": "Tokens", "ret": "Ret.", "pe": "PE", "idd": "IDD"}
 _JUDGES = {"gpt-4": ("LLM",), "gpt-3.5": ("LLM", "human")}
@@ -36,7 +37,7 @@ def _tasks(*kinds: str) -> list[str]:
 
 def _words_of(tasks: Sequence[str]) -> Words:
     """Of the answers to scored questions of these tasks."""
-    return Words(_WORDS, lambda task, marks: task in tasks and marks[0] not in JUDGED)
+    return Words(_WORDS, lambda task, marks: task in tasks and marks[0] not in MARKS)
 
 
 def _words_judged(marks: Sequence[str]) -> Words:

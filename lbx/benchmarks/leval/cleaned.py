@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.leval.dataset import Dataset
+from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.benchmarks.annotated.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
 from lbx.benchmarks.leval.files import page_line
-from lbx.benchmarks.leval.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
 _MOST_DIGITS = 4300

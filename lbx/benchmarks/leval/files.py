@@ -26,6 +26,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import canonical_json, sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split, wrong
 
+FORMAT = "leval_ratings"
 SEPARATOR = "\n ---------------------- Your Score (1~5) ----------------------\n"
 LOWEST, HIGHEST = 1.0, 5.0
 ASKED, RIGHT = "instructions", "outputs"

@@ -23,9 +23,18 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.base.marks import MARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.base.predictions import ExportedFile, Prediction, PredictionFormat, StoredAnswer, file_part
-from lbx.benchmarks.leval.tasks import JUDGED, KINDS, NO_TASK, OPEN, SCORED
+from lbx.benchmarks.base.predictions import (
+    NO_TASK,
+    ExportedFile,
+    Prediction,
+    PredictionFormat,
+    StoredAnswer,
+    file_part,
+    judged_sample,
+)
+from lbx.benchmarks.leval.tasks import KINDS, OPEN, SCORED
 
 _GAP = "none"
 """``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""
@@ -45,7 +54,7 @@ class LEvalFormat(PredictionFormat):
 
     def for_judges(self, line: PredictionLine) -> bool:
         """See ``PredictionFormat.for_judges``."""
-        return line.values.get("evaluation") in JUDGED
+        return line.values.get("evaluation") in MARKS
 
     def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """See ``PredictionFormat.read_judged``."""
@@ -54,21 +63,13 @@ class LEvalFormat(PredictionFormat):
 
     def _judged(self, number: int, line: PredictionLine, answer_key: str) -> Prediction:
         evaluation = line.text("evaluation")
-        if evaluation not in JUDGED:
+        if evaluation not in MARKS:
             raise wrong(
                 line.where,
                 f"the row is marked {evaluation!r}; a file that no task names holds rows for a judge (LLM, human)",
             )
         question, reference = (_printed(line.need(key)) for key in ("query", "gt"))
-        sample = Sample(
-            benchmark=self.name,
-            task=NO_TASK,
-            sample_id=_hash(question, reference, evaluation, None),
-            context="",
-            question=question,
-            references=(reference,),
-            meta={"evaluation": evaluation},
-        )
+        sample = judged_sample(self.name, question, reference, evaluation)
         said = line.need(answer_key)
         others = [key for key in line.values if "_pred" in key and key != answer_key]
         notes = [_NO_TEXT] * (not isinstance(said, str))

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.predictions import judged_sample
+from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.files import (
+    FORMAT,
     HIGHEST,
     LOWEST,
     RatedDocument,
@@ -24,14 +26,12 @@ from lbx.benchmarks.leval.files import (
     RatingFiles,
     means,
 )
-from lbx.benchmarks.leval.tasks import KINDS, NO_TASK, OPEN
+from lbx.benchmarks.leval.tasks import NAME, OPEN_TASKS
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
 
-FORMAT = "leval_ratings"
-_FAMILY = "leval"
 PAGE_ROW = ""
 """``ratings.run_id`` of the row that keeps a page."""
 
@@ -124,21 +124,18 @@ def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
 
 def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> Sample:
     """A question that no bundle has, under the name that a row of a prediction file with it has."""
-    mark = page.fields["evaluation"]
-    name = sha256_text(canonical_json([one.question, one.reference, mark, None]))[:16]
-    sample = Sample(_FAMILY, NO_TASK, name, "", one.question, (one.reference,), meta={"evaluation": mark})
-    form = BENCHMARKS[_FAMILY].predictions
-    if in_bundle and form is not None:
-        sample = replace(sample, sample_id=form.unmatched_name(sample))
+    sample = judged_sample(NAME, one.question, one.reference, page.fields["evaluation"])
+    if in_bundle:
+        sample = replace(sample, sample_id=LEval.predictions.unmatched_name(sample))
     return replace(sample, context=page.document, length=len(page.document.split()))
 
 
 def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     """{(question, reference): {the document's hash: sample}} of the open tasks."""
-    family = BENCHMARKS[_FAMILY]
+    family = LEval()
     found: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
-    for task in family.tasks(bundle, [name for name, kind in KINDS.items() if kind in OPEN]):
-        for sample in family.samples(bundle, task.name) if KINDS.get(task.name) in OPEN else ():
+    for task in family.tasks(bundle, OPEN_TASKS):
+        for sample in family.samples(bundle, task.name) if task.name in OPEN_TASKS else ():
             found[sample.question, sample.references[0]][sha256_text(sample.context)] = sample
     return found
 
@@ -150,7 +147,7 @@ def _known_runs(store: Store, given: Mapping[str, _Given]) -> dict[str, str]:
     for run, task, sample_id, output in store.query(
         "SELECT run_id, task, sample_id, output FROM generations WHERE benchmark = ? AND iteration = 0 "
         "AND error IS NULL ORDER BY run_id",
-        [_FAMILY],
+        [NAME],
     ).rows:
         if (task, sample_id) in wanted:
             held[run][task, sample_id] = (output or "").replace("\r", "")
@@ -175,11 +172,11 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle:
         bundle,
         run_id=f"{_model(key)}-{FORMAT}-{content[:8]}",
         model=_model(key),
-        versions={_FAMILY: BENCHMARKS[_FAMILY].metric_version},
+        versions={NAME: LEval.metric_version},
         key=key,
         judged=True,
     )
-    answers = [GenerationRow(run.run_id, _FAMILY, *name, 0, output=text) for name, text in dict(texts).items()]
+    answers = [GenerationRow(run.run_id, NAME, *name, 0, output=text) for name, text in dict(texts).items()]
     write_import(store, run, [], answers)
     store.finish_run(run.run_id, "done")
     return run.run_id

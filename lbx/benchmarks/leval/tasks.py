@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-from lbx.base.records import Sample
 from lbx.benchmarks.base.files import DataRow, damaged
+from lbx.benchmarks.base.marks import MARKS
 from lbx.benchmarks.base.sources import Source
+
+NAME = "leval"
 
 METRICS: dict[str, tuple[str, ...]] = {
     "choice": ("exact_match",),
@@ -48,26 +50,13 @@ KINDS: dict[str, str] = {
 
 OPEN = ("f1", "rouge")
 """The kinds of the open tasks."""
+OPEN_TASKS = tuple(task for task, kind in KINDS.items() if kind in OPEN)
 
 SCORED = ("exam", "f1", "rouge")
 """The marks of questions that auto_eval.py scores."""
 
-JUDGED = ("LLM", "human")
-"""The marks of questions that a judge or people rate."""
-
 BASELINE = "turbo-16k-0613"
 """The model that the authors had every other one judged against."""
-
-NO_TASK = "judged"
-"""Stands for the task of a judged question in a file that says none, and of which no bundle tells it."""
-
-PUBLISHED = "published-"
-"""What names of runs of the authors' published answers begin with."""
-
-
-def published_run_id(model: str, *, length_hint: bool = True) -> str:
-    """The run of a model's published answers, told how many words the reference has or not."""
-    return f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
 
 
 class LEvalQuestion(NamedTuple):
@@ -76,7 +65,7 @@ class LEvalQuestion(NamedTuple):
     Attributes:
         document, number: the line, and the question's place in it.
         position: its place in the whole file.
-        judged_by: the marks of its copies, "LLM" or "human".
+        judged_by: the marks of its copies.
     """
 
     document: int
@@ -92,19 +81,6 @@ class LEvalQuestion(NamedTuple):
     @property
     def content(self) -> tuple[str, str, str]:
         return self.context, self.question, self.answer
-
-
-def marks(sample: Sample) -> tuple[str, ...]:
-    """Who judges a question: "LLM", "human", both or nobody."""
-    return marks_in(sample.meta)
-
-
-def marks_in(meta: object) -> tuple[str, ...]:
-    """The same of what a results file says of a sample, be it what it may."""
-    told = meta if isinstance(meta, dict) else {}
-    copies = told.get("judged_by")
-    said = [told.get("evaluation"), *(copies if isinstance(copies, list | tuple) else ())]
-    return tuple(mark for mark in said if mark in JUDGED)
 
 
 def read_questions(source: Source) -> list[LEvalQuestion]:
@@ -129,7 +105,7 @@ def judged_questions(source: Source) -> Iterator[tuple[LEvalQuestion, LEvalQuest
     """Each question for a judge or people in the file's order, and the one that is asked in its place."""
     every = _every_question(source)
     asked = {question.content: question for question in reversed(every) if question.evaluation in SCORED}
-    return ((one, asked.get(one.content, one)) for one in every if one.evaluation in JUDGED)
+    return ((one, asked.get(one.content, one)) for one in every if one.evaluation in MARKS)
 
 
 def _every_question(source: Source) -> list[LEvalQuestion]:

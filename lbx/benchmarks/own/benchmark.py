@@ -18,6 +18,7 @@ from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Sco
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.files import while_unchanged
+from lbx.benchmarks.base.tables import is_name
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
@@ -25,7 +26,6 @@ from lbx.benchmarks.own.definition import (
     Definition,
     OwnTask,
     count_samples,
-    is_name,
     read_definition,
     samples_in,
 )

@@ -27,7 +27,7 @@ from lbx.base.paths import inside
 from lbx.base.records import Sample, Truncation
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, read_jsonl, while_unchanged
-from lbx.benchmarks.base.tables import check_keys, listed, near, read_table, wrong
+from lbx.benchmarks.base.tables import check_keys, is_name, listed, near, read_table, wrong
 from lbx.benchmarks.base.templates import template_fields
 from lbx.metrics.named import METRICS
 
@@ -39,7 +39,6 @@ TRUNCATIONS = {
     "none": Truncation.REFUSE,
 }
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})?")
 _MOST_TOKENS = 1 << 20
 _LONGEST_ID = 200
@@ -92,11 +91,6 @@ class Definition:
 
     def task(self, name: str) -> OwnTask | None:
         return next((task for task in self.tasks if task.name == name), None)
-
-
-def is_name(name: str) -> bool:
-    """Whether a benchmark or task can be called so."""
-    return bool(_NAME.fullmatch(name))
 
 
 def read_definition(path: Path, reserved: Mapping[str, str] | None = None) -> Definition:

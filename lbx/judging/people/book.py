@@ -21,7 +21,7 @@ Key = tuple[int, str, str, int, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Opinion:
     """What a rater says of one thing: of the answer at a place, or of a pair (place 0).
 
     Attributes:
@@ -151,7 +151,7 @@ class Book:
 
     # What is said
 
-    def say(self, rater: str, item: Item, said: Sequence[Said], *, seconds: float | None = None) -> bool:
+    def say(self, rater: str, item: Item, said: Sequence[Opinion], *, seconds: float | None = None) -> bool:
         """Save what a rater says, all or nothing. Returns whether anything was new.
 
         Raises:
@@ -201,7 +201,7 @@ class Book:
         rows = self._said.get(key)
         return rows[-1] if rows else None
 
-    def _rows(self, rater: str, item: Item, said: Said, seconds: float | None) -> list[RatingRow]:
+    def _rows(self, rater: str, item: Item, said: Opinion, seconds: float | None) -> list[RatingRow]:
         places = self._keys(rater, item)
         if not 0 <= said.place < len(places):
             raise UsageError("There is no such answer.")
@@ -223,7 +223,7 @@ class Book:
             )
         return rows
 
-    def _meant(self, rater: str, item: Item, said: Said) -> tuple[float | None, str | None, int]:
+    def _meant(self, rater: str, item: Item, said: Opinion) -> tuple[float | None, str | None, int]:
         """Score, verdict and place as a row has them."""
         value = said.value
         if self.set.kind == SCORE:

@@ -11,22 +11,15 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.leval.tasks import marks_in
+from lbx.benchmarks import BENCHMARKS, OF_RUNS
+from lbx.benchmarks.base.marks import BY_NAME, marks_in
 from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
 
 if TYPE_CHECKING:
     from lbx.store import Store
 
-_MARKS: Mapping[str, frozenset[str]] = {
-    "human": frozenset({"human"}),
-    "llm": frozenset({"LLM"}),
-    "both": frozenset({"human", "LLM"}),
-}
 OPEN_METRICS = frozenset({"f1", "keyword_f1", "rouge_l", "geometric_mean", "summary"})
 """Headlines that measure how much of a reference an answer in words has: what people could measure better."""
-_NO_ANSWERS = ("judge", "document_summaries")
-"""Benchmarks whose texts are work of lbx, not answers."""
 
 
 @refusing_odd_values
@@ -91,7 +84,7 @@ def _answered(store: Store, runs: Sequence[str], pattern: str) -> list[tuple[fro
         QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
         ORDER BY g.benchmark, g.task, s.position, g.sample_id
         """,
-        [list(runs), list(_NO_ANSWERS), pattern],
+        [list(runs), list(OF_RUNS), pattern],
     ).dicts()
     order = {run: at for at, run in enumerate(runs)}
     questions: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -106,7 +99,7 @@ def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
     row = rows[0]
     marks = {*marks_in(json.loads(row["meta"]))}
     references = json.loads(row["references"])
-    if row["metric"] in OPEN_METRICS or marks & _MARKS["both"]:
+    if row["metric"] in OPEN_METRICS or marks:
         marks.add("open")
     item = Item(
         0,
@@ -123,7 +116,7 @@ def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
 
 def _chosen(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:
     for name in (questions,) if questions else ("human", "open", "all"):
-        wanted = _MARKS.get(name, frozenset({"open"}))
+        wanted = {*BY_NAME.get(name, ("open",))}
         if chosen := [item for marks, item in common if name == "all" or marks & wanted]:
             return name, chosen
     return questions or "all", []

@@ -10,9 +10,10 @@ from leval_scripts import JUDGE_PY
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
+from lbx.benchmarks.base.judge_files import VERDICTS
 from lbx.benchmarks.judge.judging import Judging, Round
-from lbx.benchmarks.judge.rubrics import read_rubric
-from lbx.benchmarks.leval.judge import VERDICTS, official_rubric
+from lbx.benchmarks.leval.judge import official_rubric
+from lbx.judging.rubrics import read_rubric
 
 ROUND = Round("leval", "tpo", "0", "why {x}?", ("so",), "m", "one", against_run_id="n", against="two")
 PAIR = """

@@ -29,13 +29,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.base.tables import check_keys, listed, read_table, wrong
+from lbx.benchmarks import official_judges
+from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric
+from lbx.benchmarks.base.tables import check_keys, is_name, listed, read_table, wrong
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.judge.judging import NEW_TOKENS, NUMBER, PAIR, RATING, Rubric
-from lbx.benchmarks.leval.judge import NAME as OFFICIAL
-from lbx.benchmarks.own.definition import is_name
 
-_WINNERS = ("first", "second", "tie")
 _MOST_TOKENS = 1 << 20
 _SHARED: dict[str, type] = {"name": str, "kind": str, "system": str, "user": str, "max_new_tokens": int}
 _KINDS: dict[str, dict[str, type]] = {
@@ -74,8 +72,8 @@ def read_rubric(path: Path) -> Rubric:
 def _check_name(name: str, where: str) -> None:
     if not is_name(name):
         raise wrong(where, f"name = {name!r} cannot name a rubric: letters, digits and _ . - can, at most 64")
-    if name == OFFICIAL:
-        raise wrong(where, f"name = {name!r} is the official rubric of L-Eval")
+    if judge := official_judges().get(name):
+        raise wrong(where, f"name = {name!r} is the official rubric of {judge.title}")
 
 
 def _check_user(template: str, kind: str, where: str) -> None:
@@ -103,11 +101,11 @@ def _check_user(template: str, kind: str, where: str) -> None:
 def _verdicts(entries: Sequence[Any], where: str) -> tuple[tuple[str, str], ...]:
     pairs = [tuple(entry) if isinstance(entry, list) else () for entry in entries]
     for pair in pairs:
-        if len(pair) != 2 or not all(isinstance(text, str) for text in pair) or pair[1] not in _WINNERS:
+        if len(pair) != 2 or not all(isinstance(text, str) for text in pair) or pair[1] not in WINNERS:
             raise wrong(where, 'verdicts should be pairs such as ["[[A]]", "first"]: a mark, and first, second or tie')
         if not pair[0].strip() or len(pair[0]) > _LONGEST_MARK:
             raise wrong(where, f"the mark {pair[0][:40]!r} of verdicts should be a text of 1 to {_LONGEST_MARK} signs")
-    for winner in _WINNERS[:2]:
+    for winner in WINNERS[:2]:
         if winner not in [pair[1] for pair in pairs]:
             raise wrong(where, f"verdicts has no mark for {winner}: no judge could ever prefer that answer")
     marks = [pair[0] for pair in pairs]

@@ -12,7 +12,7 @@ from pathlib import Path
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
-from lbx.benchmarks.leval.pairs import Line
+from lbx.benchmarks.annotated.pairs import Line
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE, _ENDLESS = 1 << 20, 1 << 62

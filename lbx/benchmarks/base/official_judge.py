@@ -1,0 +1,64 @@
+"""What a benchmark says of judging: its authors' judge and raters, their files and published answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample
+from lbx.benchmarks.base.judge_files import JudgeForm
+from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.rubric import Rubric
+
+PUBLISHED = "published-"
+"""What names of runs of published answers begin with."""
+
+
+def published_run_id(model: str, *, length_hint: bool = True) -> str:
+    """The run of a model's published answers, told how many words the reference has or not."""
+    return f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialJudge:
+    """How a benchmark's authors had answers judged.
+
+    Attributes:
+        title: the benchmark, to people.
+        source: where a bundle has the rubric, which ``rubric`` reads; it raises BundleError where that is another one.
+        baseline: the model that every other one is judged against.
+        form: of their files of judgements.
+        answer_files: their files of answers for a judge, and which marks of questions each means; ``row`` makes a row
+            of the model, the sample, its mark, the prompt and the answer.
+        settings_of: what such rows tell of how they were asked, as settings of a run.
+        published: {model: the bundle's files with its judged answers}, sorted; of those that were told how many words
+            the reference has, or with ``length_hint=False`` of the others.
+    """
+
+    benchmark: str
+    title: str
+    source: str
+    baseline: str
+    form: JudgeForm
+    answer_files: Mapping[str, tuple[str, ...]]
+    rubric: Callable[[Path], Rubric]
+    row: Callable[[str, Sample, str, str, str], dict[str, Any]]
+    settings_of: Callable[[Sequence[PredictionLine]], Mapping[str, Any]]
+    published: Callable[[Bundle, bool], Mapping[str, Sequence[str]]]
+
+
+class RatingForm(NamedTuple):
+    """A form of files of people's ratings, as its authors' own page writes them.
+
+    Attributes:
+        name: of the format.
+        read: what a path and the rater's name, where no file says it, hold; nothing is written.
+        load: what enters that into a results file, and what makes one rater's files of it; both need the store.
+    """
+
+    name: str
+    read: Callable[..., Any]
+    load: Callable[[], tuple[Callable[..., Any], Callable[..., dict[str, str]]]]

@@ -1,0 +1,349 @@
+"""``lbx import`` of judgements that were made elsewhere: each run of the judge in a file becomes a judge's run.
+
+Whose answers were compared: those of runs in the results file that gave exactly these, else of runs that are made of
+what the prompts show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks import judge_forms
+from lbx.benchmarks.base.benchmark import named_apart
+from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
+from lbx.benchmarks.base.marks import LLM, copy_marks, marks_in
+from lbx.benchmarks.base.official_judge import PUBLISHED
+from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
+from lbx.benchmarks.judge.judging import NAME, Judging, Round
+from lbx.exchange.importing import sample_rows
+from lbx.exchange.judged import by_task, match_judged
+from lbx.exchange.prediction_files import PredictionFiles, format_named
+from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store.imports import import_of, refuse_other_content, write_import
+from lbx.store.rows import stored_sample
+
+Question = tuple[str, str]
+"""A question and its reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgements:
+    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" behind it."""
+
+    form: JudgeForm
+    file: JudgeFile
+    name: str
+    model: str
+    bundle: Bundle | None = None
+    metadata: Mapping[str, str] | None = None
+
+    @property
+    def rows(self) -> list[JudgedPair]:
+        return [row for attempt in self.file.attempts for row in attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRun:
+    """What an import made of one run of a judge.
+
+    Attributes:
+        compared: the runs whose answers it compares.
+        rounds: two a question.
+        failed: rounds without a judgement.
+        numbers: lines of numbers, counted as the file's own script does.
+        notes: a sentence for each row that was not taken as it stands.
+    """
+
+    run_id: str
+    compared: tuple[str, ...]
+    rounds: int
+    failed: int
+    numbers: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class _Given(NamedTuple):
+    """An answer in the results file."""
+
+    run_id: str
+    iteration: int
+
+
+class _Compared(NamedTuple):
+    """What a row is about: the judged sample, its document's hash ("" unknown), and both answers."""
+
+    sample: Sample
+    document: str
+    answers: tuple[_Given, _Given]
+
+
+@dataclass(slots=True)
+class _NewRun:
+    """A run that is made of what prompts show: its model, and each sample's different answers in their order."""
+
+    model: str
+    answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
+
+    def iteration(self, sample: Sample, answer: str | None) -> int:
+        """The answer's place; 0 where it is not known."""
+        several = self.answers.setdefault(sample.key[:3], [])
+        if answer is not None and answer not in several:
+            several.append(answer)
+        return several.index(answer) if answer is not None else 0
+
+
+@dataclass(slots=True)
+class _StoredRun:
+    """A run of the results file: its model, and what it answered to each question."""
+
+    run_id: str
+    model: str
+    answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
+
+    def answer(self, told: Shown | None, side: int) -> tuple[Sample, int] | None:
+        """Which of its answers a prompt shows."""
+        for sample, number, text in self.answers.get(told[:2], ()) if told else ():
+            if told and text == told.answers[side]:
+                return sample, number
+        return None
+
+    def gave_all(self, told: Sequence[Shown], side: int, samples: Mapping[Question, Sample]) -> bool:
+        """Whether it gave all answers of a side, to these samples where they are known."""
+        for one in told:
+            known = self.answer(one, side)
+            if known is None or (samples and samples[one[:2]].key != known[0].key):
+                return False
+        return True
+
+    def is_called(self, name: str) -> bool:
+        return name in (self.run_id, self.run_id.removeprefix(PUBLISHED), self.model, file_part(self.model))
+
+
+def understand_judgements(
+    form_name: str,
+    path: Path,
+    *,
+    model: str | None = None,
+    run_id: str | None = None,
+    bundle: Bundle | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Judgements:
+    """Read and check a file of judgements; nothing is written.
+
+    Args:
+        form_name: one of ``judge_forms``.
+        model: the judge's name; the file's own where none is given.
+        run_id: JUDGE-FORMAT- and the content's hash where none is given.
+        bundle: match questions with its samples, and read the prompts by its rubric.
+
+    Raises:
+        UsageError: the path or a line in it is wrong.
+        BundleError: the bundle's rubric is not the one that lbx was written for.
+    """
+    form = judge_forms()[form_name]
+    bundle = bundle if form.by_rubric else None
+    file = form.read(path, bundle)
+    model = model or file.attempts[0][0].judge
+    return Judgements(form, file, run_id or f"{model}-{form.name}-{file.sha256[:8]}", model, bundle, metadata)
+
+
+def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
+    """Write the judge's runs, which stay open until ``Store.finish_run``, and those that they compare.
+
+    The same file again replaces the same rows.
+
+    Raises:
+        UsageError: no question is the bundle's.
+        BundleError: the bundle has none of the questions' tasks, or they are damaged.
+        StoreError: the results file holds another run, or other samples, of one of the names.
+    """
+    refuse_other_content(store, given.name, given.file.content_sha256)
+    compared = iter(_write_compared(store, given))
+    return [
+        _write_attempt(store, given, number, rows, [next(compared) for _ in rows])
+        for number, rows in enumerate(given.file.attempts, start=1)
+    ]
+
+
+# The judge
+
+
+def _write_attempt(
+    store: Store, given: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
+) -> JudgeRun:
+    run = _run_row(given, number, len(rows))
+    samples = list(named_apart(_rounds(given, rows, compared)))
+    generations = list(_generations(run.run_id, given.file.rubric.name, rows, samples))
+    write_import(store, run, (SampleRow(sample, place) for place, sample in enumerate(samples)), generations)
+    return JudgeRun(
+        run.run_id,
+        tuple(dict.fromkeys(answer.run_id for one in compared for answer in one.answers)),
+        len(generations),
+        sum(row.error is not None for row in generations),
+        tuple(given.form.numbers(rows)),
+        tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
+    )
+
+
+def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
+    file, content, last = given.file, given.file.content, number == len(given.file.attempts)
+    entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
+    rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
+    return import_of(
+        given.form.name,
+        file.content_sha256,
+        given.bundle,
+        run_id=given.name if number == 1 else f"{given.name}-{number}",
+        model=given.model,
+        versions={NAME: Judging.metric_version},
+        metadata=given.metadata,
+        attempt=number,
+        files=[entry | {"final_newline": content.final_newline or not last}],
+        **rubric,
+    )
+
+
+def _rounds(given: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_Compared]) -> Iterator[Sample]:
+    """Two of each row. What a prompt does not tell for sure is no part of its round."""
+    seen: dict[object, int] = {}
+    for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
+        times = seen[sample.key] = seen.get(sample.key, -1) + 1
+        texts = row.told.answers if row.told else row.prompts
+        for answer_first in (True, False):
+            made = Round(
+                sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
+                judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
+                sample.language, document, copy_marks(marks_in(sample.meta), times),
+            ).sample(given.file.rubric)  # fmt: skip
+            known = {key: value for key, value in made.meta.items() if row.told or key not in _OF_ANSWERS}
+            yield replace(made, meta=known)
+
+
+_OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
+
+
+def _generations(
+    run_id: str, task: str, rows: Sequence[JudgedPair], samples: Sequence[Sample]
+) -> Iterator[GenerationRow]:
+    """Two of each row; the first one has its line."""
+    for place, sample in enumerate(samples):
+        row, second = rows[place // 2], place % 2
+        text = row.judgements[second]
+        failed = text == NO_ANSWER
+        yield GenerationRow(
+            run_id, NAME, task, sample.sample_id, 0,
+            output=None if failed else text, error=text if failed else None,
+            error_type="imported" if failed else None, source_row=None if second else row.line.raw,
+        )  # fmt: skip
+
+
+# The judged
+
+
+def _write_compared(store: Store, given: Judgements) -> list[_Compared]:
+    """What each row of a file compares. Runs and samples that are not there yet are written."""
+    rows = given.rows
+    stored, of_questions = _samples(store, given)
+    samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(given.form, row) for row in rows]
+    unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.told)
+    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(unknown)])
+    made: dict[str, _NewRun] = {}
+    answers = []
+    for row, sample in zip(rows, samples, strict=True):
+        both = []
+        for side, run_id in enumerate(_run_ids(row, given)):
+            if run := stored.get(side):
+                known = run.answer(row.told, side)
+                both.append(_Given(run.run_id, known[1] if known else 0))
+            else:
+                new = made.setdefault(run_id, _NewRun(row.names[side]))
+                both.append(_Given(run_id, new.iteration(sample, row.told.answers[side] if row.told else None)))
+        answers.append((both[0], both[1]))
+    for run_id, new in made.items():
+        _write_run(store, run_id, new, given)
+    documents = _documents(store, given.form.benchmark)
+    return [
+        _Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
+        for sample, both in zip(samples, answers, strict=True)
+    ]
+
+
+def _run_ids(row: JudgedPair, given: Judgements) -> tuple[str, str]:
+    """Names for runs that are made of a file; a model may have met itself."""
+    first, second = row.names
+    behind = f"{given.form.name}-{given.file.sha256[:8]}"
+    return f"{first}-{behind}", f"{second}-{'against-' * (first == second)}{behind}"
+
+
+def _unknown_sample(form: JudgeForm, row: JudgedPair) -> Sample:
+    """For a row whose prompts cannot be taken apart."""
+    name = sha256_text(canonical_json(list(row.prompts)))[:16]
+    return Sample(form.benchmark, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
+
+
+def _samples(store: Store, given: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
+    """The runs of the results file by the side that they are, and each question's sample."""
+    rows = given.rows
+    told = [row.told for row in rows if row.told]
+    questions = list(dict.fromkeys(one[:2] for one in told))
+    runs = _stored_runs(store, given.form.benchmark, questions)
+    sides: dict[int, _StoredRun] = {}
+    samples: dict[Question, Sample] = {}
+    for side in (0, 1) if told else ():
+        able = [run for run in runs if run.gave_all(told, side, samples)]
+        named = [run for run in able if run.is_called(rows[0].names[side])]
+        if named or len(able) == 1:
+            sides[side] = run = (named or able)[0]
+            samples |= {one[:2]: known[0] for one in told if (known := run.answer(one, side))}
+    return sides, samples or _new_samples(store, given, questions)
+
+
+def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) -> list[_StoredRun]:
+    runs: dict[str, _StoredRun] = {}
+    for row in store.query(
+        "SELECT g.run_id, r.model, g.task, g.iteration, g.output, a.* EXCLUDE (benchmark, task) FROM generations g "
+        "JOIN samples a USING (benchmark, task, sample_id) JOIN runs r USING (run_id) WHERE g.benchmark = ? "
+        "AND g.error IS NULL AND list_contains(?, a.question) ORDER BY g.run_id, g.task, g.sample_id, g.iteration",
+        [benchmark, [question for question, _ in questions] or [""]],
+    ).dicts():
+        sample = stored_sample(benchmark, row["task"], row)
+        run = runs.setdefault(row["run_id"], _StoredRun(row["run_id"], row["model"]))
+        question = row["question"], sample.references[0] if sample.references else ""
+        run.answers.setdefault(question, []).append((sample, row["iteration"], row["output"] or ""))
+    return list(runs.values())
+
+
+def _new_samples(store: Store, given: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
+    """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
+    samples = {asked: judged_sample(given.form.benchmark, *asked, LLM) for asked in questions}
+    if given.bundle is None or not questions:
+        store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
+        return samples
+    form, rows = format_named(given.form.benchmark), []
+    for place, sample in enumerate(samples.values()):
+        line = PredictionLine("a prompt", place, "", {})
+        rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
+    matched = match_judged(form, given.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
+    for task, some in matched.tasks.items():
+        store.write(samples=list(sample_rows(form, task, some, given.bundle)))
+    return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
+
+
+def _write_run(store: Store, run_id: str, run: _NewRun, given: Judgements) -> None:
+    row = import_of(
+        given.form.name, given.file.content_sha256, given.bundle, run_id=run_id, model=run.model, judged=True
+    )
+    answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
+    write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
+    store.finish_run(run_id, "done")
+
+
+def _documents(store: Store, benchmark: str) -> dict[tuple[str, str], str]:
+    rows = store.query("SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?", [benchmark]).rows
+    return {(task, name): digest for task, name, digest in rows if digest}

@@ -28,18 +28,17 @@ or backend = "endpoint_embedding" and [options].
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lbx.backends.kinds import KINDS, Kind, Options
-from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.paths import expanded
 from lbx.base.records import Sampling, sha256_text
+from lbx.base.tables import check_keys, from_table, nearest, read_table, typed
 from lbx.inference.sampling import RANGES, out_of_range
 
 _TOP = ("name", "backend", "context_window", "stop")
@@ -150,12 +149,7 @@ def read_card(path: Path) -> ModelCard:
     Raises:
         UsageError: it cannot be read, is no TOML, or holds a key or value that a card does not have.
     """
-    try:
-        table = tomllib.loads(read_input(path, _LIMIT).decode("utf-8"))
-    except OSError as exc:
-        raise UsageError(f"The model card {path} cannot be read: {exc.strerror}.") from exc
-    except (ValueError, RecursionError) as exc:  # TOML's and UTF-8's errors, and a number of thousands of digits
-        raise UsageError(f"The model card {path} is not valid TOML: {exc}.") from exc
+    table, _ = read_table(path, "The model card")
     return parse_card(table, path)
 
 

@@ -208,7 +208,8 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
     try:
         yield
     except (UsageError, BundleError) as exc:
-        raise kind(exc.cause, fix=fix, command=command) from exc
+        hint = exc.fix if isinstance(exc, UsageError) else ""
+        raise kind(exc.cause, fix=f"{hint} {fix}".strip(), command=command) from exc
 
 
 def _told_of(bundle: Bundle) -> AbstractContextManager[None]:

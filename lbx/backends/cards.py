@@ -28,23 +28,24 @@ or backend = "endpoint_embedding" and [options].
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lbx.backends.kinds import KINDS, Kind, Options
-from lbx.backends.tables import check_keys, from_table, nearest, typed
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.paths import expanded
 from lbx.base.records import Sampling, sha256_text
+from lbx.base.tables import check_table, from_table, nearest, read_table
 from lbx.inference.sampling import RANGES, out_of_range
 
-_TOP = ("name", "backend", "context_window", "stop")
-_TABLES = ("weights", "tokenizer", "chat", "sampling", "options")
+_TOP: dict[str, type] = {"name": str, "backend": str, "context_window": int, "stop": list}
+_TABLES: dict[str, type] = dict.fromkeys(("weights", "tokenizer", "chat", "sampling", "options"), dict)
 _PLACES = ("path", "bundle", "repo")
+_WEIGHTS: dict[str, type] = dict.fromkeys((*_PLACES, "revision", "file"), str)
+_CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}
 _LIMIT = 16 << 20
 T = TypeVar("T")
 
@@ -150,43 +151,36 @@ def read_card(path: Path) -> ModelCard:
     Raises:
         UsageError: it cannot be read, is no TOML, or holds a key or value that a card does not have.
     """
-    try:
-        table = tomllib.loads(read_input(path, _LIMIT).decode("utf-8"))
-    except OSError as exc:
-        raise UsageError(f"The model card {path} cannot be read: {exc.strerror}.") from exc
-    except (ValueError, RecursionError) as exc:  # TOML's and UTF-8's errors, and a number of thousands of digits
-        raise UsageError(f"The model card {path} is not valid TOML: {exc}.") from exc
+    table, _ = read_table(path, "The model card")
     return parse_card(table, path)
 
 
 def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     """The card that a TOML document describes; relative paths in it start at the folder of ``path``."""
     where = f"The model card {path}:"
-    check_keys(table, (*_TOP, *_TABLES), where)
+    check_table(table, _TOP | _TABLES, where)
     _check_places(table, where)
-    backend = typed(table.get("backend", ""), str, f"{where} backend")
+    backend = table.get("backend", "")
     if backend not in KINDS:
         raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, KINDS))
     kind = KINDS[backend]
     if kind.embeds:
         _check_embedding(table, where)
     window = table.get("context_window")
-    if window is not None and typed(window, int, f"{where} context_window") < 1:
+    if window is not None and window < 1:
         raise UsageError(f"{where} context_window = {window} is not a number of tokens.")
-    name = typed(table.get("name", path.stem), str, f"{where} name")
+    name = table.get("name", path.stem)
     if not name.strip():
         raise UsageError(f"{where} name is empty.")
-    options = typed(table.get("options", {}), dict, f"{where} options")
-    sampling = table.get("sampling")
     return ModelCard(
         name=name,
         backend=backend,
         weights=_tokenizer(table, path) if kind.remote else _weights_of_model(table, path),
-        options=from_table(kind.options, options, f"{where} [options]"),
+        options=from_table(kind.options, table.get("options", {}), f"{where} [options]"),
         context_window=window,
         stop=_stop(table.get("stop", []), where),
-        chat=_chat(typed(table.get("chat", {}), dict, f"{where} chat"), path),
-        sampling=None if sampling is None else _sampling(typed(sampling, dict, f"{where} sampling"), where),
+        chat=_chat(table.get("chat", {}), path),
+        sampling=_sampling(table["sampling"], where) if "sampling" in table else None,
         source=path,
     )
 
@@ -194,16 +188,14 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
 def _check_places(table: Mapping[str, Any], where: str) -> None:
     """Refuse a key of the card that stands in a table: TOML takes every line for the table above it."""
     for name in _TABLES:
-        inner = table.get(name)
-        if isinstance(inner, dict) and (key := next((key for key in _TOP if key in inner), None)):
+        if key := next((key for key in _TOP if key in table.get(name, {})), None):
             raise UsageError(
                 f"{where} [{name}] has no setting {key!r}.",
                 fix=f"{key} stands at the top of a card, before its first table.",
             )
 
 
-def _stop(given: object, where: str) -> tuple[str, ...]:
-    texts = typed(given, list, f"{where} stop")
+def _stop(texts: list[Any], where: str) -> tuple[str, ...]:
     if not all(isinstance(text, str) and text for text in texts):
         raise UsageError(f"{where} stop = {texts} is not a list of texts.", fix='Write e.g. stop = ["\\nUser:"].')
     return tuple(dict.fromkeys(texts))
@@ -223,7 +215,7 @@ def _weights_of_model(table: Mapping[str, Any], card: Path) -> Weights:
     where = f"The model card {card}:"
     if "tokenizer" in table:
         raise UsageError(f"{where} only an endpoint has a [tokenizer].", fix="Remove it: the weights bring their own.")
-    return _weights(typed(table.get("weights", {}), dict, f"{where} weights"), card)
+    return _weights(table.get("weights", {}), card)
 
 
 def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
@@ -236,13 +228,12 @@ def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
         )
     if "tokenizer" not in table:
         return NOTHING
-    return _weights(typed(table["tokenizer"], dict, f"{where} tokenizer"), card, "tokenizer")
+    return _weights(table["tokenizer"], card, "tokenizer")
 
 
-def _weights(table: Mapping[str, Any], card: Path, name: str = "weights") -> Weights:
+def _weights(values: Mapping[str, Any], card: Path, name: str = "weights") -> Weights:
     where = f"The model card {card}: [{name}]"
-    check_keys(table, (*_PLACES, "revision", "file"), where)
-    values = {key: typed(value, str, f"{where} {key}") for key, value in table.items()}
+    check_table(values, _WEIGHTS, where)
     given = [place for place in _PLACES if values.get(place)]
     if len(given) != 1:
         raise UsageError(
@@ -265,31 +256,26 @@ def _weights(table: Mapping[str, Any], card: Path, name: str = "weights") -> Wei
 
 def _chat(table: Mapping[str, Any], card: Path) -> Chat:
     where = f"The model card {card}: [chat]"
-    check_keys(table, ("enabled", "template", "template_file", "kwargs", "reasoning"), where)
+    check_table(table, _CHAT, where)
     template = table.get("template")
-    if template is not None:
-        typed(template, str, f"{where} template")
     if "template_file" in table:
         if template is not None:
             raise UsageError(f"{where} has both template and template_file.", fix="Keep one of them.")
-        file = card.parent / typed(table["template_file"], str, f"{where} template_file")
+        file = card.parent / table["template_file"]
         try:
             template = read_input(file, _LIMIT).decode("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
             raise UsageError(f"{where} template_file {file} cannot be read: {exc}.") from exc
     return Chat(
-        enabled=typed(table.get("enabled", True), bool, f"{where} enabled"),
+        enabled=table.get("enabled", True),
         template=template,
-        kwargs=typed(table.get("kwargs", {}), dict, f"{where} kwargs"),
-        reasoning=_marks(typed(table["reasoning"], list, f"{where} reasoning"), where)
-        if "reasoning" in table
-        else None,
+        kwargs=table.get("kwargs", {}),
+        reasoning=_marks(table["reasoning"], where) if "reasoning" in table else None,
     )
 
 
-def _marks(values: Any, where: str) -> tuple[str, str]:
+def _marks(values: list[Any], where: str) -> tuple[str, str]:
     """The two marks; neither may hold the other, or a text could not tell which of them it is."""
-    values = typed(values, list, f"{where} reasoning")
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(

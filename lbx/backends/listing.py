@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -13,9 +12,9 @@ from lbx.backends.cards import NOTHING, ModelCard, read_card
 from lbx.backends.headers import context_window
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
-from lbx.base.errors import LbxError
-from lbx.base.inputs import SMALL, read_input
+from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import FILES, HUB, Bundle
+from lbx.base.tables import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,8 @@ def _in_folder(folder: Path, bundle: Bundle | None, *, cards_only: bool) -> Iter
 def is_card(path: Path) -> bool:
     """Whether a TOML file names a backend: recipes and others have none."""
     try:
-        return "backend" in tomllib.loads(read_input(path, SMALL).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return "backend" in read_table(path)[0]
+    except UsageError:
         return False
 
 

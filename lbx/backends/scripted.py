@@ -24,10 +24,10 @@ from typing import Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.fingerprints import head_and_tail, weights_settings
-from lbx.backends.tables import check_keys, from_table, typed
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request
+from lbx.base.tables import check_keys, from_table, typed
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
 from lbx.inference.model import BackendInfo, Outcome

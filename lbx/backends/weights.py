@@ -12,11 +12,11 @@ from lbx.backends.cards import ModelCard, Weights, read_card
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
-from lbx.backends.tables import nearest
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.paths import expanded
+from lbx.base.tables import nearest
 
 CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")

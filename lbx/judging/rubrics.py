@@ -29,9 +29,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lbx.base.tables import check_table, is_name, read_table, wrong
 from lbx.benchmarks import official_judges
 from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric
-from lbx.benchmarks.base.tables import check_keys, is_name, listed, read_table, wrong
 from lbx.benchmarks.base.templates import template_fields
 
 _MOST_TOKENS = 1 << 20
@@ -58,7 +58,7 @@ def read_rubric(path: Path) -> Rubric:
         raise wrong(where, f"kind should be {' or '.join(map(repr, _KINDS))}, not {str(kind)[:40]!r}")
     known = _KINDS[kind]
     needed = [key for key in known if key not in ("system", "max_new_tokens")]
-    check_keys(table, known, needed, where, nested=["verdicts"])
+    check_table(table, known, f"{where}:", needed)
     _check_name(table["name"], where)
     _check_user(table["user"], kind, where)
     if not 0 < table.get("max_new_tokens", 1) <= _MOST_TOKENS:
@@ -85,7 +85,7 @@ def _check_user(template: str, kind: str, where: str) -> None:
     wanted = _VARIABLES[kind]
     for name in names:
         if name not in (*wanted, *_OPTIONAL):
-            known = listed(f"{{{one}}}" for one in (*wanted, *_OPTIONAL))
+            known = ", ".join(f"{{{one}}}" for one in (*wanted, *_OPTIONAL))
             raise wrong(where, f"user names {{{name}}}, and for kind = {kind!r} there is only {known}. {braces}")
     for name in wanted:
         if name not in names:

@@ -140,7 +140,7 @@ def test_the_demo_model_answers_it(lbx: Lbx, place: Path, tmp_path: Path) -> Non
 def test_mistakes_and_other_names_are_told(lbx: Lbx, place: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text('name = "x"\n[[task]]\nname = "t"\n')
-    fails(lbx("bundle", bad, "-o", tmp_path), 2, "the key 'data' is missing", "docs/own-benchmark.md", "--dry-run")
+    fails(lbx("bundle", bad, "-o", tmp_path), 2, "lacks data", "docs/own-benchmark.md", "--dry-run")
     fails(
         lbx("export", "handbok", place / "results.duckdb", "--run", "mine", "-o", tmp_path), 2, "Did you mean handbook?"
     )

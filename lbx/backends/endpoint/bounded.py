@@ -2,6 +2,10 @@
 
 httpx counts its timeouts from one byte to the next and reads whatever comes; here a deadline holds for a whole answer,
 and a limit for its size. Compressed answers are not taken: what they unpack to has no bound.
+
+The deadline is kept where bytes are read: by a network of one's own, which httpcore takes and httpx passes on only in
+its private ``_pool``. A deadline around httpx's asynchronous client takes 1.9 ms of CPU a request instead of 1.0, and a
+thread for its loop; a transport of one's own around httpcore, 31 lines more. tests/attacks/test_servers.py holds it.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.options import EndpointOptions
-from lbx.backends.tables import nearest
 from lbx.base.errors import UsageError
+from lbx.base.tables import nearest
 
 _OWNERS = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}
 

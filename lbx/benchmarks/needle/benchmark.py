@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.inputs import SMALL, read_input
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -40,6 +38,7 @@ from lbx.base.records import (
     TaskScore,
     Truncation,
 )
+from lbx.base.tables import check_keys, read_table
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle.text import LANGUAGES, Language, pick_several
@@ -125,22 +124,14 @@ class NeedleSettings:
         path = bundle.file(SETTINGS_FILE)
         if path is None:
             return cls()
-        fix = "Correct the file where the bundle is made, and make the bundle again."
         try:
-            loaded = tomllib.loads(read_input(path, SMALL).decode("utf-8"))
-        except (ValueError, RecursionError, OSError) as exc:
-            raise BundleError(f"{path} cannot be read as TOML: {exc}.", fix=fix) from exc
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(loaded) - known):
-            raise BundleError(
-                f"{path} has settings that the needle benchmark does not know: {', '.join(unknown)}.",
-                fix=f"It knows {', '.join(sorted(known))}.",
-            )
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in loaded.items()}
-        try:
+            table, _ = read_table(path, "The needle settings")
+            check_keys(table, [field.name for field in fields(cls)], f"{path}:")
+            values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
             return cls(**values)
         except UsageError as exc:
-            raise BundleError(f"{path}: {exc.cause}", fix=fix) from exc
+            fix = f"{exc.fix} Correct {path} where the bundle is made, and make the bundle again."
+            raise BundleError(exc.cause, fix=fix.strip()) from exc
 
 
 def _is_int(value: object) -> bool:
@@ -153,7 +144,7 @@ def _is_share(value: object) -> bool:
 
 def _check(good: bool, name: str, value: object, wanted: str) -> None:
     if not good:
-        raise UsageError(f"The needle setting {name} is {value!r} and must be {wanted}.", fix="Correct needle.toml.")
+        raise UsageError(f"The needle setting {name} is {value!r} and must be {wanted}.")
 
 
 def _check_list(name: str, value: object, good: Callable[[Any], bool], wanted: str) -> None:

@@ -15,10 +15,10 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.tables import is_name
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.files import while_unchanged
-from lbx.benchmarks.base.tables import is_name
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
@@ -208,7 +208,8 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
     try:
         yield
     except (UsageError, BundleError) as exc:
-        raise kind(exc.cause, fix=fix, command=command) from exc
+        hint = exc.fix if isinstance(exc, UsageError) else ""
+        raise kind(exc.cause, fix=f"{hint} {fix}".strip(), command=command) from exc
 
 
 def _told_of(bundle: Bundle) -> AbstractContextManager[None]:

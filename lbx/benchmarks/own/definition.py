@@ -25,9 +25,9 @@ from typing import Any
 
 from lbx.base.paths import inside
 from lbx.base.records import Sample, Truncation
+from lbx.base.tables import check_table, is_name, nearest, read_table, texts, wrong
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, read_jsonl, while_unchanged
-from lbx.benchmarks.base.tables import check_keys, is_name, listed, near, read_table, wrong
 from lbx.benchmarks.base.templates import template_fields
 from lbx.metrics.named import METRICS
 
@@ -107,7 +107,7 @@ def read_definition(path: Path, reserved: Mapping[str, str] | None = None) -> De
 
 
 def _definition(table: Mapping[str, Any], path: Path, digest: str, reserved: Mapping[str, str]) -> Definition:
-    check_keys(table, {**_HEAD, **_SHARED}, ("name", "task"), str(path), nested=["task"])
+    check_table(table, {**_HEAD, **_SHARED}, f"{path}:", ("name", "task"))
     name = table["name"]
     if not is_name(name):
         raise wrong(path, f"name = {name!r} cannot name a benchmark: letters, digits and _ . - can, at most 64")
@@ -129,8 +129,9 @@ def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
     if not isinstance(entry, dict):
         raise wrong(where, "it is no table: write [[task]], then one key a line")
     table = {**shared, **entry}
-    check_keys(table, _OF_TASK, _NEEDED, where)
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    check_table(table, _OF_TASK, f"{where}:", _NEEDED)
+    lists = {key: texts(value, f"{where}: {key}") for key, value in table.items() if _OF_TASK[key] is list}
+    values: dict[str, Any] = {**table, **lists}
     values["fields"] = tuple(sorted(table.get("fields", {}).items()))
     task = OwnTask(**values, where=where)
     for check in (_check_names, _check_values, _check_prompt):
@@ -149,19 +150,20 @@ def _check_names(task: OwnTask) -> None:
         raise wrong(task.where, f"data = {task.data!r} should be a JSON lines file, named *.jsonl")
     for ours, theirs in task.fields:
         if ours not in _ROW_FIELDS or not isinstance(theirs, str) or not theirs:
-            raise wrong(task.where, f"fields can say what a row calls {listed(_ROW_FIELDS)}, not {ours} = {theirs!r}")
+            names = ", ".join(_ROW_FIELDS)
+            raise wrong(task.where, f"fields can say what a row calls {names}, not {ours} = {theirs!r}")
 
 
 def _check_values(task: OwnTask) -> None:
     for metric in task.metrics:
         if metric not in METRICS:
-            raise wrong(task.where, f"there is no metric {metric!r}.{near(metric, METRICS)}")
+            raise wrong(task.where, f"there is no metric {metric!r}", nearest(metric, METRICS))
     if not task.metrics or len(set(task.metrics)) < len(task.metrics):
-        raise wrong(task.where, f"metrics should name at least one, and none twice: {listed(METRICS)}")
+        raise wrong(task.where, f"metrics should name at least one, and none twice: {', '.join(METRICS)}")
     if not 0 < task.max_new_tokens <= _MOST_TOKENS:
         raise wrong(task.where, f"max_new_tokens = {task.max_new_tokens} should be from 1 to {_MOST_TOKENS:,}")
     if task.truncation not in TRUNCATIONS:
-        raise wrong(task.where, f"truncation = {task.truncation!r} should be one of {listed(TRUNCATIONS)}")
+        raise wrong(task.where, f"truncation = {task.truncation!r} should be one of {', '.join(TRUNCATIONS)}")
     if not all(task.stop):
         raise wrong(task.where, "stop holds an empty text, which would end every answer before it begins")
     if not _LANGUAGE.fullmatch(task.language):
@@ -176,7 +178,7 @@ def _check_prompt(task: OwnTask) -> None:
         raise wrong(task.where, f"the prompt cannot be filled in: {exc}. {braces}") from exc
     for name in names:
         if name not in VARIABLES:
-            known = listed(f"{{{one}}}" for one in VARIABLES)
+            known = ", ".join(f"{{{one}}}" for one in VARIABLES)
             raise wrong(task.where, f"the prompt names {{{name}}}, and there is only {known}. {braces}")
     if names.count("document") > 1:
         raise wrong(task.where, "the prompt names {document} twice: only one place can be cut where it is too long")
@@ -264,7 +266,7 @@ def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[s
         known = [letters.get(str(text)) for text in texts if isinstance(text, str | int) and text is not True]
         texts = known if len(known) == len(texts) else []
         if not texts or None in texts:
-            raise wrong(row.where, f"the references should be of the choices: {listed(choices)}, or their texts")
+            raise wrong(row.where, f"the references should be of the choices: {', '.join(choices)}, or their texts")
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise wrong(row.where, "the references should be a text, or a list of at least one, none of them blank")
     return tuple(texts)

@@ -33,17 +33,15 @@ of one's own (``lbx.benchmarks.own.definition``) for one of itself and its data.
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard, parse_card
 from lbx.base.errors import UsageError
-from lbx.base.inputs import read_input
+from lbx.base.tables import check_table, nearest, read_table, texts
 from lbx.benchmarks import reserved_names
 from lbx.benchmarks.own.benchmark import FOLDER as OWN_FOLDER
 from lbx.benchmarks.own.benchmark import read_for_bundle
@@ -52,7 +50,6 @@ from lbx.bundle.making.sources import KINDS, HttpsSource, HubSource, PathSource,
 from lbx.bundle.names import is_bundle_name
 
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
-_LIMIT = 16 << 20
 _NOT_IN_TOML = ("origin", "folder")
 _LISTS = ("files", "optional", "allow")
 _BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
@@ -99,7 +96,7 @@ def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
 
 
 def _load(path: Path) -> Recipe:
-    table = _read_toml(path)
+    table = _read(path)
     if "source" not in table and "backend" in table:
         return _of_card(parse_card(table, path), path)
     if "source" not in table and "task" in table:
@@ -113,7 +110,7 @@ def parse_recipe(table: Mapping[str, Any], path: Path) -> Recipe:
     Raises:
         UsageError: a key is missing, unknown or wrong; names the file, the source and the key.
     """
-    _check_keys(table, {"name": str, "description": str, "source": list}, ("name", "source"), f"{path}")
+    _check(table, {"name": str, "description": str, "source": list}, ("name", "source"), f"{path}:")
     if not is_bundle_name(table["name"]):
         raise UsageError(
             f"{path}: name = {table['name']!r} cannot name a bundle.", fix="Use letters, digits and . _ + -"
@@ -162,22 +159,11 @@ def _of_benchmark(path: Path) -> Recipe:
     return Recipe(definition.name, f"The benchmark {definition.name}", sources)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_input(path, _LIMIT).decode("utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as exc:
-        others = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, others, n=1) or difflib.get_close_matches(
-            f"{path.name}.toml", others
-        )
-        fix = f"Did you mean {path.parent / close[0]}?" if close else f"Recipes there: {', '.join(others) or 'none'}."
-        raise UsageError(f"There is no recipe {path}.", fix=fix) from exc
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(
-            f"The recipe {path} cannot be read: {exc}.", fix="Give a TOML file such as bundle/demo.toml."
-        ) from exc
-    except (ValueError, RecursionError) as exc:
-        raise UsageError(f"The recipe {path} is not valid TOML: {exc}.") from exc
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        others = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise UsageError(f"There is no recipe {path}.", fix=nearest(path.name, others) or "Name a TOML file.")
+    return read_table(path, "The recipe")[0]
 
 
 def _source(entry: Any, path: Path, number: int) -> Source:
@@ -187,9 +173,9 @@ def _source(entry: Any, path: Path, number: int) -> Source:
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         found = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
-        raise UsageError(f"{where} {found}.", fix=_did_you_mean(str(kind), KINDS))
+        raise UsageError(f"{where} {found}.", fix=nearest(str(kind), KINDS))
     keys = {f.name: list if f.name in _LISTS else str for f in fields(KINDS[kind]) if f.name not in _NOT_IN_TOML}
-    _check_keys(entry, {"kind": str, **keys}, _REQUIRED[kind], where)
+    _check(entry, {"kind": str, **keys}, _REQUIRED[kind], f"{where}:")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k != "kind"}
     if kind == "path":
         values["folder"] = path.parent
@@ -200,30 +186,13 @@ def _source(entry: Any, path: Path, number: int) -> Source:
         raise UsageError(f"{where}: {exc}") from exc
 
 
-def _check_keys(table: Mapping[str, Any], known: Mapping[str, type], required: Iterable[str], where: str) -> None:
+def _check(table: Mapping[str, Any], known: Mapping[str, type], needed: Collection[str], where: str) -> None:
+    check_table(table, known, where, needed)
     for key, value in table.items():
-        if key not in known:
-            raise UsageError(f'{where} has an unknown key "{key}".', fix=_did_you_mean(key, known))
-        if not isinstance(value, known[key]):
-            wanted = "a list" if known[key] is list else "a string"
-            raise UsageError(f"{where}: {key} = {value!r} must be {wanted}.")
-        if key in _LISTS and not _is_list_of_names(value):
-            raise UsageError(f"{where}: {key} = {value!r} must be a list of at least one name.")
+        if key in _LISTS and not all(texts(value, f"{where} {key}") or [""]):
+            raise UsageError(f"{where} {key} = {value!r} must be a list of at least one name.")
         if value == "" and key != "description":
-            raise UsageError(f"{where}: {key} is empty.", fix="Fill it in or leave it out.")
-    for key in required:
-        if key not in table:
-            raise UsageError(f'{where} has no "{key}".', fix=f"It needs: {', '.join(required)}.")
-
-
-def _is_list_of_names(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, str) and item for item in value)
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    known = list(known)
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f'Did you mean "{close[0]}"?' if close else f"Known: {', '.join(known)}."
+            raise UsageError(f"{where} {key} is empty.", fix="Fill it in or leave it out.")
 
 
 def _merge(sources: Iterable[Source]) -> tuple[Source, ...]:

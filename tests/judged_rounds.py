@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lbx.benchmarks.judge.judging import Judging, Round, Rubric
-from lbx.scoring.scoring import add_up, score_rows
+from lbx.benchmarks.judge.benchmark import Judging, Round, Rubric
+from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow

@@ -12,7 +12,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.summaries import Summaries
-from lbx.benchmarks.judge.judging import Judging
+from lbx.benchmarks.judge.benchmark import Judging
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro

@@ -50,7 +50,7 @@ def import_judge(
 
 def score_import(store: Store, run_id: str, workers: int) -> None:
     """Score a run that was just imported, and close it."""
-    from lbx.running.scoring import score_with
+    from lbx.running.rescoring import score_with
 
     status = "interrupted"
     try:

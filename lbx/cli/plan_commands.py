@@ -50,7 +50,7 @@ def plan(
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
-    from lbx.running.planning import plan_each
+    from lbx.running.forecast import plan_each
 
     with RunBar() as bar:
         outlook, *others = plan_each(spec, against or (), output, calibrate=calibrate, listener=bar)

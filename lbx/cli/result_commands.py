@@ -65,7 +65,7 @@ def score(
 
     Example: lbx score results.duckdb
     """
-    from lbx.running.scoring import score as score_results
+    from lbx.running.rescoring import score as score_results
 
     if threads and not embedding:
         raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")

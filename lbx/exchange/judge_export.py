@@ -16,7 +16,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.judge.judging import NAME, Rubric
+from lbx.benchmarks.judge.benchmark import NAME, Rubric
 from lbx.benchmarks.leval.judge import NAME as FAMILY
 from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files

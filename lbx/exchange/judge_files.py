@@ -13,7 +13,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import named_apart
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.judge.judging import NAME, PAIR, Judging, Round, Rubric
+from lbx.benchmarks.judge.benchmark import NAME, PAIR, Judging, Round, Rubric
 from lbx.benchmarks.leval.judge import SCRIPT, VERDICTS, official_rubric
 from lbx.benchmarks.leval.tasks import marks
 from lbx.exchange.importing import refuse_other_content

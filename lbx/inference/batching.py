@@ -18,7 +18,7 @@ from lbx.inference.admission import Admission, capacity_of
 from lbx.inference.decoding import Decoding, Watch
 from lbx.inference.prefix import Branch, PrefixPlan, plan_prefixes
 from lbx.inference.sequence_memory import Extend, SequenceMemory
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 
 
 @dataclass(slots=True)

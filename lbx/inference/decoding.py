@@ -11,7 +11,7 @@ from lbx.base.records import Completion, Request
 from lbx.inference.sampling import Sampler
 from lbx.inference.text import HALF, Stops, stop_ids
 from lbx.inference.thinking import Phase, ReasoningBlock
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 
 if TYPE_CHECKING:
     from lbx.inference.sampling import Logits

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request, Sampling
 from lbx.inference.sequence_memory import SequenceMemory
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

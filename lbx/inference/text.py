@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 
 HALF = "\ufffd"
 """What a character decodes to whose last bytes are still to come."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from lbx.inference.text import HALF, Tail
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import Marks, begins_message, opening_end, without_headers
 
 

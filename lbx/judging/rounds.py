@@ -17,7 +17,7 @@ from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries
-from lbx.benchmarks.judge.judging import NAME, PAIR, Round, Rubric
+from lbx.benchmarks.judge.benchmark import NAME, PAIR, Round, Rubric
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
 from lbx.benchmarks.leval.tasks import marks as marks_of
 from lbx.store import Store

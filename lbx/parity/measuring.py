@@ -21,10 +21,10 @@ from lbx.base.records import Completion, Request, Sampling
 from lbx.inference.completing import complete
 from lbx.inference.model import AnsweringBackend, Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix
+from lbx.parity.compared_prompts import ParityPrompt
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
-from lbx.parity.prompts import ParityPrompt
 from lbx.parity.tracing import Flip, FlipWatch, forced
-from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.prompting.prompter import ChatTemplate, Prompter
 
 if TYPE_CHECKING:
     from lbx.inference.sampling import Logits

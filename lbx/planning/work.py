@@ -13,7 +13,7 @@ from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.model import Backend, LocalBackend
 from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.settings import RunSettings
-from lbx.prompting.prompts import Prompter, ReadPrompt
+from lbx.prompting.prompter import Prompter, ReadPrompt
 from lbx.store import RunRow
 
 

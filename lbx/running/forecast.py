@@ -23,7 +23,7 @@ from lbx.planning.selection import Selection
 from lbx.planning.summarizing import guessed
 from lbx.running.executors import Executor
 from lbx.running.listening import Listener
-from lbx.running.loading import card_of, load_model, load_to_count
+from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.outlook_text import brief
 from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
 from lbx.running.resolved import ResolvedRun

@@ -13,7 +13,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judge.judging import PAIR, Judging, Rubric
+from lbx.benchmarks.judge.benchmark import PAIR, Judging, Rubric
 from lbx.benchmarks.judge.rubrics import read_rubric
 from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
 from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id

@@ -22,9 +22,9 @@ from lbx.planning.selection import EVERYTHING, select_samples
 from lbx.planning.settings import RunSettings
 from lbx.planning.summarizing import settings_of_summaries, summaries_of
 from lbx.planning.work import Prepared, Work, not_shared
-from lbx.prompting.prompts import Prompter
+from lbx.prompting.prompter import Prompter
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
+from lbx.running.models import LoadedModel, card_of, choose_tasks, finder_for, load_model
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
@@ -43,7 +43,7 @@ def resolve(spec: RunSpec) -> ResolvedRun:
         BundleError: a data file is damaged.
     """
     if isinstance(spec, JudgeSpec):
-        from lbx.running.judging import resolve_judge
+        from lbx.running.judge_run import resolve_judge
 
         return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))

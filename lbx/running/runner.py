@@ -17,7 +17,7 @@ from lbx.planning.jobs import JobSize, PendingSample, make_jobs
 from lbx.planning.work import Agenda
 from lbx.running.executors import Executor
 from lbx.scoring.adding_up import add_up, add_up_completed
-from lbx.scoring.scoring import catch_up, score_rows
+from lbx.scoring.scores import catch_up, score_rows
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 from lbx.store.verifications import Verification
 

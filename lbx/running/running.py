@@ -26,14 +26,14 @@ from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.summarizing import stored
 from lbx.planning.work import Agenda
 from lbx.running.executors import Executor, LocalExecutor
+from lbx.running.forecast import look_ahead_of_run
 from lbx.running.listening import Listener
-from lbx.running.loading import card_of, embedding_servers, finder_for, server_of
+from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
-from lbx.running.planning import look_ahead_of_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved import ResolvedRun
 from lbx.running.runner import Outcome, Runner, closing
-from lbx.running.scoring import Embedding, score_with
 from lbx.running.spec import RunSpec
 from lbx.running.watching import Watch, log_beside, watched
 from lbx.store import RunRow, Store

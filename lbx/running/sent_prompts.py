@@ -15,9 +15,9 @@ from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.prefix import common_prefix
 from lbx.planning.summarizing import stored, summaries_of
 from lbx.planning.work import Work
-from lbx.prompting.prompts import ReadPrompt
+from lbx.prompting.prompter import ReadPrompt
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.loading import card_of, load_to_count
+from lbx.running.models import card_of, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec

@@ -26,9 +26,9 @@ from lbx.planning.shards import (
     seconds_of,
 )
 from lbx.planning.work import Work
+from lbx.running.forecast import known_costs, share_of_one
 from lbx.running.listening import Listener
-from lbx.running.loading import LoadedModel, card_of, load_model, load_to_count
-from lbx.running.planning import known_costs, share_of_one
+from lbx.running.models import LoadedModel, card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving, run_row
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec

@@ -10,8 +10,8 @@ from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.planning.asking import EFFORTS
 from lbx.planning.settings import RunSettings
-from lbx.prompting.prompts import ChatTemplate, knows_switch
-from lbx.running.loading import LoadedModel
+from lbx.prompting.prompter import ChatTemplate, knows_switch
+from lbx.running.models import LoadedModel
 
 log = logging.getLogger("lbx")
 

@@ -542,7 +542,7 @@ def cells(chosen) -> int:
 @pytest.mark.parametrize("window", [16, 4096])
 def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
     """Longer than the trial's prompts, too."""
-    from lbx.inference.cells import Reach
+    from lbx.inference.cell_table import Reach
 
     monkeypatch.setattr(Reach, "first", lambda self, positions: positions * 0)
     backend = loaded(made("wide", "MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)

@@ -447,7 +447,7 @@ def test_needles_are_found_together_as_alone(tmp_path):
     """The demo model's greedy answers, nine at once (some share their document), on every sample."""
     from lbx.base.records import Sampling
     from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
-    from lbx.prompting.prompts import Prompter
+    from lbx.prompting.prompter import Prompter
 
     pytest.importorskip("gguf", reason="needs lbx[dev]")
     from tiny import EXPORTER, export_gguf

@@ -14,7 +14,7 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Truncation, sha256_text
 from lbx.benchmarks import BENCHMARKS, beside, reserved_names, select
-from lbx.benchmarks.judge.judging import NAME, Judging, Round, Rubric
+from lbx.benchmarks.judge.benchmark import NAME, Judging, Round, Rubric
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 MARKS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))

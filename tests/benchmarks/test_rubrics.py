@@ -10,7 +10,7 @@ from leval_scripts import JUDGE_PY
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks.judge.judging import Judging, Round
+from lbx.benchmarks.judge.benchmark import Judging, Round
 from lbx.benchmarks.judge.rubrics import read_rubric
 from lbx.benchmarks.leval.judge import VERDICTS, official_rubric
 

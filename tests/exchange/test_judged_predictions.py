@@ -14,7 +14,7 @@ from import_parts import bundle_of, import_predictions, real_bundle
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.exchange import export, export_judged, published_names, published_run
-from lbx.running.scoring import score_with
+from lbx.running.rescoring import score_with
 from lbx.store import GenerationRow, RunRow, Store
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"

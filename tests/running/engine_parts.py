@@ -19,7 +19,7 @@ from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.planning.settings import RunSettings
 from lbx.planning.work import Prepared, Work
-from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.running.executors import LocalExecutor
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.store import GenerationRow, RunRow, Store

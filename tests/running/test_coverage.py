@@ -22,7 +22,7 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.running.executors import LocalExecutor
 from lbx.running.runner import Outcome, Runner
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 
 SAMPLES = 4

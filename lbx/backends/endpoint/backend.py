@@ -33,7 +33,7 @@ from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, 
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
 from lbx.inference.model import BackendInfo, Outcome
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 
 LOST_AFTER = 3
 """So many requests one after another without an answer, and the server is asked no more, even if it is there."""

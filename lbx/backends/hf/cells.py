@@ -20,7 +20,7 @@ from transformers.cache_utils import (
 )
 
 from lbx.backends.hf.attention import LAYOUT, Layout
-from lbx.inference.cells import Reach
+from lbx.inference.cell_table import Reach
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from lbx.backends.hf.single import Forward
 from lbx.backends.hf.states import States
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
-from lbx.inference.cells import CellTable, Reach
+from lbx.inference.cell_table import CellTable, Reach
 from lbx.inference.sequence_memory import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,

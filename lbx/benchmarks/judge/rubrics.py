@@ -31,7 +31,7 @@ from typing import Any
 
 from lbx.benchmarks.base.tables import check_keys, listed, read_table, wrong
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.judge.judging import NEW_TOKENS, NUMBER, PAIR, RATING, Rubric
+from lbx.benchmarks.judge.benchmark import NEW_TOKENS, NUMBER, PAIR, RATING, Rubric
 from lbx.benchmarks.leval.judge import NAME as OFFICIAL
 from lbx.benchmarks.own.definition import is_name
 

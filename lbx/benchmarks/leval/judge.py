@@ -11,7 +11,7 @@ from pathlib import Path
 from lbx.benchmarks.base.files import damaged, read_text
 from lbx.benchmarks.base.literals import texts_of_keys
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.judge.judging import PAIR, Rubric
+from lbx.benchmarks.judge.benchmark import PAIR, Rubric
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 NAME = "leval"

@@ -30,8 +30,8 @@ from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
-from lbx.inference.model import BackendInfo, Outcome
-from lbx.inference.text import encodable
+from lbx.inference.model import BackendInfo, RequestResult
+from lbx.inference.thinking import encodable
 from lbx.prompting.reasoning import choose_marks
 
 WINDOW = 1_000_000
@@ -93,10 +93,12 @@ class ScriptedBackend:
     info: BackendInfo
     eos_ids: frozenset[int] = frozenset((EOS,))
 
-    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> Iterator[tuple[int, Outcome]]:
+    def generate_many(
+        self, requests: Sequence[Request], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, RequestResult]]:
         """In their order."""
         for index, request in enumerate(requests):
-            said: Outcome
+            said: RequestResult
             try:
                 said = self._answer(request)
             except (PromptError, BackendError) as exc:

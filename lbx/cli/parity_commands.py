@@ -86,7 +86,7 @@ def parity(
 
     def loaded(card: ModelCard) -> Side:
         wrapped = card.chat if chat else None
-        backend = load_model(card, opened).backend
+        backend = load_model(card, opened)
         return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
 
     choice = SampleChoice(limit, documents, sample, seed, names_of_samples(ids))

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request
 from lbx.inference.sampling import Sampler
-from lbx.inference.text import HALF, Stops, stop_ids
-from lbx.inference.thinking import Phase, ReasoningBlock
+from lbx.inference.thinking import HALF, Phase, ReasoningBlock, Stops, stop_ids
 from lbx.prompting.prompter import Tokenizer
 
 if TYPE_CHECKING:
     from lbx.inference.sampling import Logits
 
 
-Watch = Callable[[int, "Logits", int], None]
+TokenWatch = Callable[[int, "Logits", int], None]
 """Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
 
 
@@ -46,7 +45,7 @@ class Decoding:
     """
 
     def __init__(
-        self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int], watch: Watch | None = None
+        self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int], watch: TokenWatch | None = None
     ) -> None:
         self._watch = watch
         self._request = request

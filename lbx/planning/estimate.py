@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lbx.inference.admission import Admission, DecodeCapacity
+from lbx.inference.prefix import Admission, DecodeCapacity
 from lbx.planning.run_plan import RunPlan, Walk
 from lbx.store.sessions import FitSums, History
 
@@ -58,7 +58,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class TimeEstimate:
     """What a plan is expected to take.
 
     Attributes:
@@ -128,7 +128,7 @@ class _Sum:
 
 def estimate(
     plan: RunPlan, costs: Costs, room: DecodeCapacity, other_s: float = 0.0, *, processes: int = 1
-) -> Estimate:
+) -> TimeEstimate:
     """Add up what each piece of the plan would take.
 
     Args:
@@ -150,7 +150,7 @@ def estimate(
         else:
             _one_by_one(walk, new, costs, 1 if room.answers > 1 else room.step, total)
     model_s = total.prefill_s + total.decode_s
-    return Estimate(
+    return TimeEstimate(
         total.prefill_s,
         total.decode_s,
         other_s,

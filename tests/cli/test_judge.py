@@ -376,11 +376,12 @@ def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx
     )
     run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
     assert isinstance(run.own, Judging)
-    loaded = load_model(card_of(spec, run.bundle), run.bundle)
+    card = card_of(spec, run.bundle)
+    backend = load_model(card, run.bundle)
     try:
-        total = make_plan(make_works(run, loaded)).total
+        total = make_plan(make_works(run, card, backend)).total
     finally:
-        loaded.backend.close()
+        backend.close()
     assert total.samples == 44
     assert total.distinct_tokens < total.prompt_tokens / 2
 

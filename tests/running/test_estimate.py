@@ -11,10 +11,9 @@ import pytest
 from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.base.records import Request, SampleKey
-from lbx.inference.admission import DecodeCapacity
 from lbx.inference.batching import DecodeBatch
-from lbx.inference.prefix import plan_prefixes
-from lbx.inference.sequence_memory import Extend
+from lbx.inference.model import Extend
+from lbx.inference.prefix import DecodeCapacity, plan_prefixes
 from lbx.planning.estimate import Costs, costs_from, estimate
 from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import FitSums, History

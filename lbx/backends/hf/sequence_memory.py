@@ -24,7 +24,7 @@ from lbx.backends.hf.states import States
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
 from lbx.inference.cell_table import CellTable, Reach
-from lbx.inference.sequence_memory import (
+from lbx.inference.model import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,
     SINGLY,
@@ -47,7 +47,7 @@ _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card
 
 
 class HfSequences:
-    """Sequences of one model (``lbx.inference.sequence_memory.SequenceMemory``).
+    """Sequences of one model (``lbx.inference.model.SequenceMemory``).
 
     The store grows by a quarter when it is used up, layer by layer. A pass for which there is no memory is computed
     in halves, and later ones are smaller.

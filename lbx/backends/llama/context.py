@@ -12,7 +12,7 @@ from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes, kv_cache_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.base.errors import BackendError, DoesNotFitError
-from lbx.inference.sequence_memory import LEAST_SEQUENCES
+from lbx.inference.model import LEAST_SEQUENCES
 
 _TIP_ANSWERS = 8
 """Answers that grow at once where sequences are copied as they stand: each takes a whole state, or a window of every

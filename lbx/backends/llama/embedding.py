@@ -138,7 +138,7 @@ class LlamaEmbedder:
 
     def _make_room(self, tokens: int) -> None:
         """A context for so many tokens, the present one or a larger one in its place."""
-        from lbx.backends.llama.batch import StepBatch  # which loads numpy
+        from lbx.backends.llama.thread import StepBatch  # which loads numpy
 
         if tokens <= self._room:
             return

@@ -27,11 +27,10 @@ from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.tables import check_keys, from_table, typed
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
-from lbx.base.records import Completion, Request
+from lbx.base.records import Completion, Request, encodable
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
 from lbx.inference.model import BackendInfo, RequestResult
-from lbx.inference.thinking import encodable
 from lbx.prompting.reasoning import choose_marks
 
 WINDOW = 1_000_000

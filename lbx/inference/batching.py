@@ -1,9 +1,9 @@
-"""Many prompts answered together: shared prefixes computed once, answers decoded in lock-step.
+"""Answers to many requests from any backend: computed here in one memory, or asked for elsewhere (``complete_all``).
 
-One pass of the model takes, in this order: the next token of every answer that grows, the rest of prompts that have
-branched off, and a piece of the trunk (see ``lbx.inference.prefix``). An answer that ends leaves at once, and the next
-prompt takes its place. A prompt is admitted only when the memory has room for it and for the longest answers that all
-may give, so nothing ever has to be thrown out.
+Here shared prefixes are computed once, and answers decoded in lock-step. One pass of the model takes, in this order:
+the next token of every answer that grows, the rest of prompts that have branched off, and a piece of the trunk (see
+``lbx.inference.prefix``). An answer that ends leaves at once, and the next prompt takes its place. A prompt is admitted
+only when the memory has room for it and for the longest answers that all may give, so nothing is ever thrown out.
 """
 
 from __future__ import annotations

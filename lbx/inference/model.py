@@ -1,7 +1,10 @@
 """The narrow seam between lbx and whatever runs a model.
 
-A backend offers a tokenizer (``prompting.prompts.Tokenizer``: encode, decode, the chat template's text) and a memory
+A backend offers a tokenizer (``prompting.prompter.Tokenizer``: encode, decode, the chat template's text) and a memory
 that ``inference.batching`` computes in, or answers. It never sees a benchmark: ``Request.key`` is opaque to it.
+
+The memory holds many sequences, each shared token once. A sequence is named by a small number. It begins empty, or as
+the first tokens of another one (``fork``), grows by ``extend`` and is forgotten by ``drop``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from lbx.base.records import Completion, Request, Sampling
 from lbx.prompting.prompter import Tokenizer
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Logits = NDArray[np.float32]
 
 
 LEAST_SEQUENCES = 3

@@ -1,10 +1,13 @@
-"""The order in which prompts share most: their prefix tree, walked so that every distinct prefix is computed once.
+"""The order in which prompts share most, and which of them are answered together.
+
+Their prefix tree is walked so that every distinct prefix is computed once.
 
 In sorted order a prompt shares more with the one before it than with any earlier one. So one sequence, the trunk, is
 enough to walk the tree: for each prompt it is cut back to what that shares with the one before, grows by what the
 next one will share too, and the rest of the prompt is a branch of its own. Where a sequence cannot be cut back, copies
-of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). Pure arithmetic;
-no model is needed.
+of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). ``Admission``
+is the one rule of who joins, of the walk (``batching``) and of its estimate (``planning``). Pure arithmetic; no model
+is needed.
 """
 
 from __future__ import annotations

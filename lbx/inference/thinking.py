@@ -1,4 +1,4 @@
-"""Where the reasoning stands in an answer that grows token by token."""
+"""Where the reasoning stands in an answer that grows token by token, and where a stop string or token ends it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,6 @@ from lbx.prompting.reasoning import Marks, begins_message, opening_end, without_
 
 HALF = "\ufffd"
 """What a character decodes to whose last bytes are still to come."""
-
-
-def encodable(text: str) -> str:
-    """The text with lone surrogates replaced by U+FFFD: they have no UTF-8 form, and tokenizers fail on them.
-
-    A high and a low surrogate that stand together become the character they mean.
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Tail:

@@ -27,7 +27,7 @@ from lbx.parity.tracing import Flip, FlipWatch, forced
 from lbx.prompting.prompter import ChatTemplate, Prompter
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 Progress = Callable[[str, int, int], None]
 """Called with a model's name, how many prompts it has answered, and of how many."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lbx.inference.model import Extend, LocalBackend
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 
 class Flip(NamedTuple):

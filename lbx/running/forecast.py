@@ -1,4 +1,4 @@
-"""What a run would read and take, computed without running it."""
+"""What a run would read and take, computed without running it, and the same in sentences."""
 
 from __future__ import annotations
 

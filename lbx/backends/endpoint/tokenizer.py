@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lbx.backends.cards import Chat
 from lbx.base.errors import BackendError
-from lbx.inference.thinking import encodable
+from lbx.base.records import encodable
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import choose_marks
 

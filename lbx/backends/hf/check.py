@@ -18,7 +18,7 @@ from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, SequenceMemory
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 _STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2

@@ -30,7 +30,7 @@ from lbx.inference.model import (
 )
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 SEQUENCES = 8
 _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)

@@ -37,7 +37,7 @@ from lbx.inference.model import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 _BLOCK = 256
 _PASS_TOKENS = {False: 8, True: 256}  # as many take as long as starting a pass does: on a CPU, on a GPU

@@ -1,4 +1,7 @@
-"""What a context is made for, so that its cells can be laid out (``lbx.backends.llama.aligned``). Loads nothing big."""
+"""What a context is made for, so that its cells can be laid out (``lbx.backends.llama.aligned``), and whose they are.
+
+Loads nothing big.
+"""
 
 from __future__ import annotations
 

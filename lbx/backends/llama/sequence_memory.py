@@ -20,7 +20,7 @@ from lbx.inference.model import Extend, MemoryTraits, check_items, check_number
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 
 # Reading all weights takes as long as computing so many tokens with them: on a CPU (measured: 2 to 7), on a GPU.

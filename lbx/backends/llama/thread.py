@@ -1,4 +1,4 @@
-"""The one thread in which llama.cpp computes, apart from any other library's.
+"""One pass's tokens in the form that llama.cpp takes them, and the one thread in which it computes.
 
 With AMX, ggml sets the shapes of a thread's tile registers at its first product and never again, and torch clears them
 when it is done: the next product of llama.cpp in the same thread would end the process (SIGILL). OpenMP's threads

@@ -27,7 +27,7 @@ MARKS = ("LLM", "human")
 """Who is to judge a question of L-Eval, in the order of the copies of one that both are to judge."""
 _ASKED = {"llm": MARKS[:1], "human": MARKS[1:], "both": MARKS}
 
-QuestionKey = tuple[str, str, str]
+Place = tuple[str, str, str]
 """(benchmark, task, sample id)."""
 
 
@@ -39,7 +39,7 @@ class Question:
     document: str
 
     @property
-    def place(self) -> QuestionKey:
+    def place(self) -> Place:
         return self.sample.key[:3]
 
     @property
@@ -50,7 +50,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class RunAnswers:
+class Answered:
     """A run's answers.
 
     Attributes:
@@ -59,8 +59,8 @@ class RunAnswers:
     """
 
     run_id: str
-    questions: dict[QuestionKey, Question] = field(default_factory=dict)
-    texts: dict[QuestionKey, dict[int, str]] = field(default_factory=dict)
+    questions: dict[Place, Question] = field(default_factory=dict)
+    texts: dict[Place, dict[int, str]] = field(default_factory=dict)
 
     def repeats(self) -> bool:
         """Whether questions were asked several times. (Else a second answer is that to a question's second copy.)"""
@@ -70,7 +70,7 @@ class RunAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundChoice:
+class Wanted:
     """What is to be judged.
 
     Attributes:
@@ -112,9 +112,9 @@ class Found:
 
 
 @refusing_odd_values
-def read_answers(store: Store, run_id: str) -> RunAnswers:
+def read_answers(store: Store, run_id: str) -> Answered:
     """What a run has answered."""
-    found = RunAnswers(run_id)
+    found = Answered(run_id)
     tasks = store.query(
         "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark NOT IN (?, ?) ORDER BY ALL",
         [run_id, NAME, Summaries.name],
@@ -127,7 +127,7 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
     return found
 
 
-def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: RoundChoice) -> Found:
+def make_rounds(rubric: Rubric, judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> Found:
     """What the judge is asked.
 
     Raises:
@@ -135,7 +135,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
     """
     _check(rubric, against)
     found, counts = Found(), Counter[tuple[str, str]]()
-    every: dict[QuestionKey, Question] = {}
+    every: dict[Place, Question] = {}
     for run in (*judged, *((against,) if against else ())):
         every |= {place: question for place, question in run.questions.items() if place not in every}
     for place, question in sorted(every.items(), key=lambda one: _task_order(one[0])):
@@ -151,7 +151,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
 
 
 def _of_question(
-    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: RoundChoice, found: Found
+    question: Question, judged: Sequence[Answered], against: Answered | None, wanted: Wanted, found: Found
 ) -> list[Round]:
     place, sample = question.place, question.sample
     made: list[Round] = []
@@ -178,7 +178,7 @@ def _of_question(
 
 
 def _pairs(
-    question: Question, run: RunAnswers, against: RunAnswers | None, wanted: RoundChoice
+    question: Question, run: Answered, against: Answered | None, wanted: Wanted
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """(iteration, the opponent's, marks) of each pair.
 
@@ -202,14 +202,14 @@ def _pairs(
             yield i, j, marks
 
 
-def _check(rubric: Rubric, against: RunAnswers | None) -> None:
+def _check(rubric: Rubric, against: Answered | None) -> None:
     if rubric.kind == PAIR and against is None:
         raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Name the other run: --against RUN.")
     if rubric.kind != PAIR and against is not None:
         raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
 
 
-def _nothing(judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: RoundChoice) -> UsageError:
+def _nothing(judged: Sequence[Answered], against: Answered | None, wanted: Wanted) -> UsageError:
     names = ", ".join(run.run_id for run in judged) + (f" and {against.run_id}" if against else "")
     what = " or ".join(f'marked "{mark}"' for mark in _ASKED.get(wanted.questions, ())) or "open"
     return UsageError(

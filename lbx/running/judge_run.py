@@ -18,7 +18,7 @@ from lbx.benchmarks.judge.rubrics import read_rubric
 from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
 from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.exchange.published import published_names, published_run
-from lbx.judging.rounds import Found, RoundChoice, RunAnswers, make_rounds, protocol, read_answers
+from lbx.judging.rounds import Found, Wanted, Answered, make_rounds, protocol, read_answers
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
 from lbx.report.fitness import GPT4
@@ -117,7 +117,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
         against = _answers(stores, spec.against) if spec.against else None
         _refuse_two_protocols(_protocols(stores), spec)
         models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
-    wanted = RoundChoice(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
+    wanted = Wanted(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
     found = make_rounds(rubric, judged, against, wanted)
     _tell(found, rubric)
     judging = Judging(rubric, found.rounds, _documents)
@@ -198,7 +198,7 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
     )
 
 
-def _answers(stores: Sequence[Store], run_id: str) -> RunAnswers:
+def _answers(stores: Sequence[Store], run_id: str) -> Answered:
     for store in stores:
         if (answered := read_answers(store, run_id)).questions:
             return answered

@@ -11,7 +11,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.judge.benchmark import Rubric
-from lbx.judging.rounds import Found, Question, RoundChoice, RunAnswers, make_rounds, protocol
+from lbx.judging.rounds import Found, Question, Wanted, Answered, make_rounds, protocol
 from lbx.judging.same_family import Judged, same_family, tokenizer_sha256
 from lbx.store import RunRow
 
@@ -24,8 +24,8 @@ def question(name: str, task: str = "financial_qa", benchmark: str = "leval", **
     return Question(Sample(benchmark, task, name, "", f"{name}?", ("r",), meta=meta), f"document of {name}")
 
 
-def answered(run_id: str, answers: Mapping[Question, Sequence[str]]) -> RunAnswers:
-    return RunAnswers(
+def answered(run_id: str, answers: Mapping[Question, Sequence[str]]) -> Answered:
+    return Answered(
         run_id,
         {one.place: one for one in answers},
         {one.place: dict(enumerate(texts)) for one, texts in answers.items()},
@@ -56,13 +56,13 @@ def told(found: Found) -> list[tuple[str, str, int, int, bool, tuple[str, ...]]]
 def test_rounds_that_begin_with_the_opponent_come_first() -> None:
     one, two = asked("1", judged_by=["LLM"]), asked("2", judged_by=["LLM"])
     runs = [answered(name, {one: ["a"], two: ["a"]}) for name in ("x", "y")]
-    found = make_rounds(PAIRS, runs, answered("z", {one: ["b"], two: ["b"]}), RoundChoice("llm"))
+    found = make_rounds(PAIRS, runs, answered("z", {one: ["b"], two: ["b"]}), Wanted("llm"))
     marks = ("LLM",)
     assert told(found) == [
         (name, run, 0, 0, first, marks) for name in "12" for first in (False, True) for run in "xy"
     ]  # fmt: skip
     assert found.questions == 2 and not +found.missing and not +found.empty
-    given = make_rounds(PAIRS, runs, answered("z", {one: ["b"]}), RoundChoice("llm", both_orders=False))
+    given = make_rounds(PAIRS, runs, answered("z", {one: ["b"]}), Wanted("llm", both_orders=False))
     assert [one.answer_first for one in given.rounds] == [True, True] and given.missing == {"z": 1}
 
 
@@ -81,7 +81,7 @@ def test_a_question_for_both_is_two_pairs_where_there_are_two_answers(
     mine: list[str], theirs: list[str], questions: str, pairs: list[tuple[int, int, tuple[str, ...]]]
 ) -> None:
     one = asked("1", **BOTH)
-    wanted = RoundChoice(questions, both_orders=False)
+    wanted = Wanted(questions, both_orders=False)
     found = make_rounds(PAIRS, [answered("x", {one: mine})], answered("z", {one: theirs}), wanted)
     assert [(round_[2], round_[3], round_[5]) for round_ in told(found)] == pairs
 
@@ -89,7 +89,7 @@ def test_a_question_for_both_is_two_pairs_where_there_are_two_answers(
 def test_a_run_that_asks_everything_several_times_is_paired_time_by_time() -> None:
     one, two = asked("1", **BOTH), asked("2", judged_by=["LLM"])
     run = answered("x", {one: ["a", "b", "c"], two: ["a", "b", "c"]})
-    wanted = RoundChoice("llm", both_orders=False)
+    wanted = Wanted("llm", both_orders=False)
     same = make_rounds(PAIRS, [run], answered("z", {one: ["d", "e", "f"], two: ["d", "e", "f"]}), wanted)
     assert [(one.sample_id, one.iteration, one.against_iteration) for one in same.rounds] == [
         (name, i, i) for name in "12" for i in range(3)
@@ -105,7 +105,7 @@ def test_tasks_limits_and_open_questions() -> None:
     run, against = (answered(name, {one: ["a"] for one in every}) for name in "xz")
 
     def judged(*tasks: str, limit: int | None = None) -> list[str]:
-        found = make_rounds(PAIRS, [run], against, RoundChoice("open", tasks, limit, both_orders=False))
+        found = make_rounds(PAIRS, [run], against, Wanted("open", tasks, limit, both_orders=False))
         return [f"{one.benchmark}/{one.task}/{one.sample_id}" for one in found.rounds]
 
     assert judged("all", limit=1) == [
@@ -118,7 +118,7 @@ def test_tasks_limits_and_open_questions() -> None:
     ]
     for tasks, questions in ((("leval/tpo",), "open"), (("all",), "human")):
         with pytest.raises(UsageError, match="There is nothing to judge: x and z have no answer to the same question"):
-            make_rounds(PAIRS, [run], against, RoundChoice(questions, tasks))
+            make_rounds(PAIRS, [run], against, Wanted(questions, tasks))
 
 
 def test_strange_rows_of_somebodys_file_are_questions_like_others() -> None:

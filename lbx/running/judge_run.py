@@ -18,7 +18,7 @@ from lbx.benchmarks.judge.rubrics import read_rubric
 from lbx.benchmarks.leval.judge import SCRIPT, official_rubric
 from lbx.benchmarks.leval.tasks import BASELINE, PUBLISHED, published_run_id
 from lbx.exchange.published import published_names, published_run
-from lbx.judging.rounds import Found, Wanted, Answered, make_rounds, protocol, read_answers
+from lbx.judging.rounds import Answered, Found, Wanted, make_rounds, protocol, read_answers
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
 from lbx.report.fitness import GPT4

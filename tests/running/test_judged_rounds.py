@@ -11,7 +11,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.judge.benchmark import Rubric
-from lbx.judging.rounds import Found, Question, Wanted, Answered, make_rounds, protocol
+from lbx.judging.rounds import Answered, Found, Question, Wanted, make_rounds, protocol
 from lbx.judging.same_family import Judged, same_family, tokenizer_sha256
 from lbx.store import RunRow
 

@@ -17,10 +17,9 @@ import numpy as np
 import torch
 
 from lbx.backends.hf.attention import InParts, Layout, Part, QueryRows, make_mask
-from lbx.backends.hf.cells import CellStore, Pass
+from lbx.backends.hf.cells import CellStore, Pass, States
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.hf.single import Forward
-from lbx.backends.hf.states import States
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
 from lbx.inference.cell_table import CellTable, Reach

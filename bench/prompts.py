@@ -11,10 +11,10 @@ from bench.linking import link_tree
 from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.records import Request, Sample, Sampling
 from lbx.benchmarks.leval.benchmark import KINDS, LEval
-from lbx.prompting.prompts import Prompter
+from lbx.prompting.prompter import Prompter
 
 if TYPE_CHECKING:
-    from lbx.prompting.prompts import Tokenizer
+    from lbx.prompting.prompter import Tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 REVISION = "cd34b050269148aed75acbbe4a599873ad0f37e9"

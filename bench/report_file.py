@@ -24,7 +24,7 @@ from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
 from lbx.benchmarks.longbench_v2 import benchmark as longbench_v2
 from lbx.benchmarks.lveval import tasks as lveval_tasks
-from lbx.scoring.scoring import add_up
+from lbx.scoring.scores import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions
 

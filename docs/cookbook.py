@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.scoring.scoring import add_up
+from lbx.scoring.scores import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.queries import asked, attach_files
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from lbx.base.errors import LbxError as LbxError
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
+    from lbx.running.forecast import plan as plan
     from lbx.running.listening import Listener as Listener
-    from lbx.running.planning import plan as plan
+    from lbx.running.rescoring import score as score
     from lbx.running.running import run as run
-    from lbx.running.scoring import score as score
     from lbx.running.spec import RunSpec as RunSpec
     from lbx.store.results import open_results as open_results
 
@@ -36,9 +36,9 @@ _WHERE = {
     "Listener": "lbx.running.listening",
     "RunSpec": "lbx.running.spec",
     "open_results": "lbx.store.results",
-    "plan": "lbx.running.planning",
+    "plan": "lbx.running.forecast",
     "run": "lbx.running.running",
-    "score": "lbx.running.scoring",
+    "score": "lbx.running.rescoring",
     "unpack": "lbx.bundle",
     "verify": "lbx.bundle",
 }

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.judging import Judging, Round
-from lbx.scoring.scoring import add_up, score_rows
+from lbx.benchmarks.judge.benchmark import Judging, Round
+from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import write_ratings
 from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow

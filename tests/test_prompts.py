@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lbx.backends.scripted import BOS, EOS, ByteTokenizer
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
-from lbx.prompting.prompts import ChatTemplate, Prompter, knows_switch
+from lbx.prompting.prompter import ChatTemplate, Prompter, knows_switch
 
 KEY = SampleKey("b", "t", "s")
 TEMPLATE = "{{ bos_token }}user: {% for m in messages %}{{ m.content | trim }}{% endfor %}{{ eos_token }}answer:"

@@ -33,7 +33,7 @@ _THREADS = 16
 _GOLDEN, _ONE = 0x9E3779B97F4A7C15, 1 << 64
 _HEAD = 1 << 20
 
-Place = tuple[int, int]
+Piece = tuple[int, int]
 """Where a file is read: from which byte on, and how many."""
 
 
@@ -48,7 +48,7 @@ class _File(NamedTuple):
 
 class _Read(NamedTuple):
     path: Path
-    places: Sequence[Place]
+    places: Sequence[Piece]
 
 
 def fingerprint(path: Path, *, whole: bool = False) -> str:
@@ -124,7 +124,7 @@ def _reads(files: Sequence[_File]) -> Iterator[_Read]:
         turn += len(file.spans)
 
 
-def _places(begin: int, end: int, apart: int, turn: int) -> list[Place]:
+def _places(begin: int, end: int, apart: int, turn: int) -> list[Piece]:
     """A tensor's pieces: one in each of equal parts, at another place in each part.
 
     Pieces at equal distances would meet the same columns of a matrix in each of its rows.

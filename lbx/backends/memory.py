@@ -1,58 +1,16 @@
-"""How much memory a KV cache takes, and how much there is.
+"""How much memory this process may take: what the system has free, within the limits that containers and Slurm set.
 
-llama.cpp allocates the whole cache at once, and Linux grants memory that it does not have: without this check a
-context window that is too large ends with the process killed, and no word why.
+Both versions of control groups are read, at the process's own group and at each one above it, since every one of them
+binds. Described in the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from lbx.backends.cgroups import memory_limit
-from lbx.backends.llama.tokenizer import metadata
-from lbx.backends.options import LlamaOptions
 from lbx.base.inputs import SMALL, read_input
-
-# Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.
-_BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
-
-_UNLIKE = ("kv_lora_rank", "shared_kv_layers")
-"""Marks of caches that do not hold keys and values of every head in every layer."""
-
-
-_FULL_LAYER_EVERY = {"gemma3": 6, "gemma3n": 5, "plamo3": 8} | dict.fromkeys(
-    ("afmoe", "cohere2", "cohere2moe", "exaone4", "exaone-moe", "llama4", "mellum", "olmo2"), 4
-)
-"""Which layer keeps everything where attention slides in the others, from llama.cpp's source; each second at most."""
-
-
-def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, cells: int, sliding_cells: int = 0) -> int:
-    """Size of a KV cache of so many tokens; 0 where that is not known.
-
-    It is not of recurrent and hybrid models, of compressed or shared caches, and where layers differ in their heads.
-
-    Args:
-        sliding_cells: tokens that layers keep whose attention slides; 0: as many.
-    """
-    if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return 0
-    architecture = metadata(llama_cpp, model, "general.architecture")
-    if any(metadata(llama_cpp, model, f"{architecture}.attention.{mark}") for mark in _UNLIKE):
-        return 0
-    heads, queries = llama_cpp.llama_model_n_head_kv(model), llama_cpp.llama_model_n_head(model)
-    # llama.cpp keeps no lists among the metadata: what is missing there and is no default was one.
-    if heads != queries and metadata(llama_cpp, model, f"{architecture}.attention.head_count_kv") is None:
-        return 0
-    per_head = llama_cpp.llama_model_n_embd(model) // max(1, queries)
-    numbers = {
-        part: int(metadata(llama_cpp, model, f"{architecture}.attention.{part}_length") or per_head) * heads
-        for part in ("key", "value")
-    }
-    blocks = numbers["key"] * _BLOCK_BYTES[options.cache_type_k] + numbers["value"] * _BLOCK_BYTES[options.cache_type_v]
-    layers = llama_cpp.llama_model_n_layer(model)
-    full = layers // _FULL_LAYER_EVERY.get(architecture or "", 2) if llama_cpp.llama_model_n_swa(model) else layers
-    return int((full * cells + (layers - full) * (sliding_cells or cells)) * blocks // 32)
 
 
 def available_bytes() -> int | None:
@@ -66,3 +24,118 @@ def available_bytes() -> int | None:
     limit = memory_limit()
     found += [limit.free] if limit else []
     return min(found, default=None)
+
+
+_UNLIMITED = 1 << 60  # version 1 writes "none" as a number near 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A group's limit, and what its processes have taken without the page cache that the kernel gives back; bytes."""
+
+    limit: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.limit - self.used)
+
+
+def memory_limit(system: Path = Path("/")) -> MemoryLimit | None:
+    """The limit that leaves least free; None where no group has one.
+
+    Args:
+        system: the folder in which proc and sys lie, for tests.
+    """
+    found = [_memory_v2(group) for group in _groups(system, "")]
+    found += [_memory_v1(group) for group in _groups(system, "memory")]
+    return min((limit for limit in found if limit), key=lambda limit: limit.free, default=None)
+
+
+def cpu_limit(system: Path = Path("/")) -> float | None:
+    """How many cores' worth of time the groups grant, e.g. 1.5; None where none sets a quota."""
+    found = [_quota(_words(group / "cpu.max")) for group in _groups(system, "")]
+    for group in _groups(system, "cpu"):
+        found.append(_quota(_words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")))
+    return min((cores for cores in found if cores), default=None)
+
+
+def _memory_v2(group: Path) -> MemoryLimit | None:
+    limit = _number(group / "memory.max")
+    if limit is None:
+        return None
+    return MemoryLimit(limit, _taken(group, "memory.current", "inactive_file"))
+
+
+def _memory_v1(group: Path) -> MemoryLimit | None:
+    limit = _number(group / "memory.limit_in_bytes")
+    if limit is None or limit >= _UNLIMITED:
+        return None
+    return MemoryLimit(limit, _taken(group, "memory.usage_in_bytes", "total_inactive_file"))
+
+
+def _taken(group: Path, usage: str, cache: str) -> int:
+    lines = (line.split() for line in _text(group / "memory.stat").splitlines())
+    idle = next((int(line[1]) for line in lines if len(line) == 2 and line[0] == cache), 0)
+    return max(0, (_number(group / usage) or 0) - idle)
+
+
+def _quota(words: list[str]) -> float | None:
+    """Cores, of "150000 100000": microseconds of time in each such period; "max" or -1 is no quota."""
+    if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _groups(system: Path, controller: str) -> Iterator[Path]:
+    """Folders of this process's group in a hierarchy and of those above it; "" is version 2's only one.
+
+    A container may see no more than a part of the hierarchy, mounted as if it were all of it.
+    """
+    own = _own_group(system, controller)
+    mount = _mount(system, controller)
+    if own is None or mount is None:
+        return
+    root, place = mount
+    inside = own.removeprefix(root) if own == root or own.startswith(root.rstrip("/") + "/") else ""
+    parts = [part for part in inside.split("/") if part not in ("", "..")]
+    folder = system / place.lstrip("/")
+    for length in range(len(parts), -1, -1):
+        yield folder.joinpath(*parts[:length])
+
+
+def _own_group(system: Path, controller: str) -> str | None:
+    for line in _text(system / "proc/self/cgroup").splitlines():  # "4:memory:/path"; version 2 is "0::/path"
+        parts = line.split(":", 2)
+        if len(parts) == 3 and controller in parts[1].split(","):
+            return parts[2]
+    return None
+
+
+def _mount(system: Path, controller: str) -> tuple[str, str] | None:
+    """Which part of the hierarchy is mounted, and where."""
+    kind = "cgroup" if controller else "cgroup2"
+    for line in _text(system / "proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        mount, source = before.split(), after.split()
+        if len(mount) < 5 or len(source) < 3 or source[0] != kind:
+            continue
+        if not controller or controller in source[2].split(","):
+            return mount[3], mount[4]
+    return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _words(path: Path) -> list[str]:
+    return _text(path).split()
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_input(path, SMALL).decode("utf-8", "replace")
+    except OSError:
+        return ""

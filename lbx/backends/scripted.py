@@ -26,12 +26,11 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
-from lbx.base.records import Completion, Request
+from lbx.base.records import Completion, Request, encodable
 from lbx.base.tables import check_keys, from_table, typed
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
-from lbx.inference.model import BackendInfo, Outcome
-from lbx.inference.text import encodable
+from lbx.inference.model import BackendInfo, RequestResult
 from lbx.prompting.reasoning import choose_marks
 
 WINDOW = 1_000_000
@@ -93,10 +92,12 @@ class ScriptedBackend:
     info: BackendInfo
     eos_ids: frozenset[int] = frozenset((EOS,))
 
-    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> Iterator[tuple[int, Outcome]]:
+    def generate_many(
+        self, requests: Sequence[Request], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, RequestResult]]:
         """In their order."""
         for index, request in enumerate(requests):
-            said: Outcome
+            said: RequestResult
             try:
                 said = self._answer(request)
             except (PromptError, BackendError) as exc:

@@ -18,6 +18,16 @@ def sha256_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def encodable(text: str) -> str:
+    """The text with lone surrogates replaced by U+FFFD: they have no UTF-8 form, and tokenizers fail on them.
+
+    A high and a low surrogate that stand together become the character they mean.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 class SampleKey(NamedTuple):
     """What names one generation inside a run; the primary key of ``generations`` without ``run_id``."""
 

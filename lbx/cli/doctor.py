@@ -121,7 +121,7 @@ def _container() -> str | None:
 
 
 def _cpu() -> dict[str, Any]:
-    from lbx.backends.cgroups import cpu_limit
+    from lbx.backends.memory import cpu_limit
 
     info = Path("/proc/cpuinfo")
     text = read_input(info, SMALL).decode() if info.is_file() else ""
@@ -138,8 +138,7 @@ def _cpu() -> dict[str, Any]:
 
 def _memory() -> dict[str, int | None]:
     """What the machine has, what this process may still take, and the limit of a container or a Slurm job."""
-    from lbx.backends.cgroups import memory_limit
-    from lbx.backends.memory import available_bytes
+    from lbx.backends.memory import available_bytes, memory_limit
 
     info = Path("/proc/meminfo")
     lines = read_input(info, SMALL).decode().splitlines() if info.is_file() else []

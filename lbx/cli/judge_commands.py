@@ -60,7 +60,7 @@ def judge(
 
     Calibrate: lbx judge results.duckdb --bundle long --judge my-judge.toml --calibrate
     """
-    from lbx.running.judging import calibrating, judge_spec, with_baselines
+    from lbx.running.judge_run import calibrating, judge_spec, with_baselines
     from lbx.running.running import run
 
     place = output or results

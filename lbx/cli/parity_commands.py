@@ -19,8 +19,8 @@ from lbx.planning.choices import SampleChoice
 if TYPE_CHECKING:
     from lbx.backends import ModelCard
     from lbx.base.layout import Bundle
+    from lbx.parity.compared_prompts import ParityPrompt
     from lbx.parity.measuring import Parity, Side
-    from lbx.parity.prompts import ParityPrompt
     from lbx.report.shapes import Column
 
 _LIMIT = 10
@@ -76,7 +76,7 @@ def parity(
     """
     from lbx.base.layout import Bundle
     from lbx.parity.measuring import make_side, measure
-    from lbx.running.loading import load_model, server_of
+    from lbx.running.models import load_model, server_of
     from lbx.running.offline import offline
 
     if (bundle is None) != (task_names is None):
@@ -86,7 +86,7 @@ def parity(
 
     def loaded(card: ModelCard) -> Side:
         wrapped = card.chat if chat else None
-        backend = load_model(card, opened).backend
+        backend = load_model(card, opened)
         return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
 
     choice = SampleChoice(limit, documents, sample, seed, names_of_samples(ids))
@@ -118,10 +118,10 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     from lbx.benchmarks import BENCHMARKS
-    from lbx.parity.prompts import built_in_prompts, bundle_prompts
+    from lbx.parity.compared_prompts import built_in_prompts, bundle_prompts
     from lbx.planning.selection import select_samples
     from lbx.planning.settings import RunSettings
-    from lbx.running.loading import choose_tasks
+    from lbx.running.models import choose_tasks
 
     if bundle is None:
         if not choice.everything:

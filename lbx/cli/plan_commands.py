@@ -50,7 +50,7 @@ def plan(
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
-    from lbx.running.planning import plan_each
+    from lbx.running.forecast import plan_each
 
     with RunBar() as bar:
         outlook, *others = plan_each(spec, against or (), output, calibrate=calibrate, listener=bar)
@@ -66,7 +66,7 @@ def plan(
 def _show(outlook: Outlook) -> None:
     """On standard output, a line a task."""
     from lbx.report.cells import plain_columns
-    from lbx.running.outlook_text import memory_line, sharing_lines, time_line
+    from lbx.running.forecast import memory_line, sharing_lines, time_line
     from lbx.store import Table
 
     title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
@@ -87,7 +87,7 @@ def _compare(outlooks: Sequence[Outlook]) -> None:
     """The models beside each other, the fastest first, on standard output."""
     from lbx.base.units import size
     from lbx.report.cells import plain_columns
-    from lbx.running.outlook_text import by_time, faster_line
+    from lbx.running.forecast import by_time, faster_line
     from lbx.store import Table
 
     names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]

@@ -65,7 +65,7 @@ def score(
 
     Example: lbx score results.duckdb
     """
-    from lbx.running.scoring import score as score_results
+    from lbx.running.rescoring import score as score_results
 
     if threads and not embedding:
         raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
@@ -197,7 +197,7 @@ def _import_judge(
 
 def _score_import(store: Store, run_id: str, workers: int) -> None:
     """Score a run that was just imported, and close it."""
-    from lbx.running.scoring import score_with
+    from lbx.running.rescoring import score_with
 
     status = "interrupted"
     try:

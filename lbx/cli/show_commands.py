@@ -17,7 +17,7 @@ from lbx.cli.spec_options import takes_spec
 from lbx.running.spec import RunSpec
 
 if TYPE_CHECKING:
-    from lbx.running.prompts import SentPrompt
+    from lbx.running.sent_prompts import SentPrompt
     from lbx.store.answers import StoredAnswer
 
 _SHOWN = 2000
@@ -44,7 +44,7 @@ def prompts(
 
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
-    from lbx.running.prompts import prompts as sent_prompts
+    from lbx.running.sent_prompts import prompts as sent_prompts
 
     found = sent_prompts(spec, first=output is None and spec.choice.everything)
     if output is not None:
@@ -170,7 +170,7 @@ def rebuilt_prompts(
     from dataclasses import replace
 
     from lbx.running.judge_spec import spec_of
-    from lbx.running.prompts import rebuilt
+    from lbx.running.sent_prompts import rebuilt
     from lbx.store.sessions import newest_spec
 
     spec = spec_of(newest_spec(results, answer.run_id), str(results))

@@ -16,7 +16,7 @@ from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries
-from lbx.benchmarks.judge.judging import Judging
+from lbx.benchmarks.judge.benchmark import Judging
 from lbx.judging.people.journal import journal_of
 from lbx.planning.shards import ShardPlan
 from lbx.scoring.adding_up import add_up, add_up_completed

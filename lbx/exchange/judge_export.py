@@ -18,7 +18,7 @@ from lbx.benchmarks.base.marks import rows_of
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.judge.judging import NAME
+from lbx.benchmarks.judge.benchmark import NAME
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
 from lbx.exchange.prediction_files import format_named
 from lbx.store import Store

@@ -20,7 +20,7 @@ from lbx.benchmarks.base.marks import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.official_judge import PUBLISHED
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
-from lbx.benchmarks.judge.judging import NAME, Judging, Round
+from lbx.benchmarks.judge.benchmark import NAME, Judging, Round
 from lbx.exchange.importing import sample_rows
 from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named

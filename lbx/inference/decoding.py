@@ -1,24 +1,111 @@
-"""The state of one answer, from logits to text. It asks nothing of the model, so an engine can hold many of them."""
+"""One answer, from logits to text: the choice of each token, and what ends it.
+
+It asks nothing of the model, so many answers can grow at once; the same logits give the same token on every backend.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from lbx.base.errors import PromptError
+import numpy as np
+
+from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request
-from lbx.inference.sampling import Sampler
-from lbx.inference.text import HALF, Stops, stop_ids
-from lbx.inference.thinking import Phase, ReasoningBlock
-from lbx.prompting.prompts import Tokenizer
+from lbx.inference.thinking import HALF, Phase, ReasoningBlock, Stops, stop_ids
+from lbx.prompting.prompter import Tokenizer
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from numpy.typing import NDArray
+
+    from lbx.inference.model import Logits
 
 
-Watch = Callable[[int, "Logits", int], None]
+TokenWatch = Callable[[int, "Logits", int], None]
 """Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
+
+
+def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Standard Gumbel noise, one number for each of these token ids (at least one).
+
+    It depends on nothing but its arguments: not on order, batch, or library versions (numpy promises to keep the bits
+    of Philox, not what its generators make of them).
+    """
+
+    digest = hashlib.sha256(f"{seed}\n{key}\n{step}".encode("utf-8", "surrogatepass")).digest()
+    bits = np.random.Philox(key=int.from_bytes(digest[:16], "big")).random_raw(int(ids.max()) + 1)[ids]
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) / 2**52  # never 0 and never 1
+    found: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return found
+
+
+class Sampler:
+    """Chooses the tokens of one request, by its ``sampling`` and ``key``."""
+
+    def __init__(self, request: Request) -> None:
+        self._sampling = request.sampling
+        self._key = str(request.key)
+
+    def choose(self, logits: Logits, step: int, forbidden: Collection[int] = ()) -> int:
+        """The token of this step.
+
+        Args:
+            logits: shape (vocabulary,), float32; not changed.
+            step: how many tokens were made before.
+            forbidden: ids that may not be chosen now.
+
+        Raises:
+            BackendError: the logits hold NaN, as broken weights or an overflow of float16 give.
+        """
+        import numpy as np
+
+        if forbidden:
+            logits = logits.copy()
+            logits[sorted(forbidden)] = -np.inf
+        best = int(np.argmax(logits))
+        if not np.isfinite(logits[best]):
+            raise BackendError(
+                "The model computed no numbers (NaN or infinity) for the next token.",
+                fix="Its weights are damaged, or the number format overflows: try dtype float32 or bfloat16.",
+            )
+        if self._sampling.temperature == 0:
+            return best
+        return self._draw(logits, step)
+
+    def _draw(self, logits: Logits, step: int) -> int:
+        """Temperature, cuts, and of what is left the token with the largest sum of logit and noise.
+
+        Such a draw follows the softmax exactly (the Gumbel-max trick), and as each token's noise is its own, logits
+        that differ in their last bits give another token only at a near-tie. Drawing by cumulated probabilities
+        would not do: wherever two of many unlikely tokens change places, all behind them move.
+        """
+        import numpy as np
+
+        kept = self._cut(logits)
+        found = noise(self._sampling.seed, self._key, step, kept)
+        return int(kept[np.argmax(logits[kept].astype(np.float64) / self._sampling.temperature + found)])
+
+    def _cut(self, logits: Logits) -> NDArray[np.int64]:
+        """The ids that top-k, top-p and min-p leave, each of what the one before left (the order of transformers)."""
+        import numpy as np
+
+        sampling = self._sampling
+        if not sampling.top_k and sampling.top_p >= 1 and not sampling.min_p:
+            return np.arange(len(logits))
+        # Sorted, so that each cut is a prefix; stable, so that ties fall to the lower id as argmax has it.
+        order = np.argsort(-logits, kind="stable")
+        if sampling.top_k:
+            order = order[: sampling.top_k]
+        scaled = logits[order].astype(np.float64) / sampling.temperature
+        weights = np.exp(scaled - scaled[0])
+        if sampling.top_p < 1:
+            before = np.cumsum(weights) - weights
+            weights = weights[before < sampling.top_p * weights.sum()]
+        if sampling.min_p > 0:
+            weights = weights[weights >= sampling.min_p * weights[0]]
+        return order[: len(weights)]
 
 
 class _Ending(NamedTuple):
@@ -46,7 +133,7 @@ class Decoding:
     """
 
     def __init__(
-        self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int], watch: Watch | None = None
+        self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int], watch: TokenWatch | None = None
     ) -> None:
         self._watch = watch
         self._request = request

@@ -1,21 +1,24 @@
-"""The order in which prompts share most: their prefix tree, walked so that every distinct prefix is computed once.
+"""The order in which prompts share most, and which of them are answered together.
+
+Their prefix tree is walked so that every distinct prefix is computed once.
 
 In sorted order a prompt shares more with the one before it than with any earlier one. So one sequence, the trunk, is
 enough to walk the tree: for each prompt it is cut back to what that shares with the one before, grows by what the
 next one will share too, and the rest of the prompt is a branch of its own. Where a sequence cannot be cut back, copies
-of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). Pure arithmetic;
-no model is needed.
+of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). ``Admission``
+is the one rule of who joins, of the walk (``batching``) and of its estimate (``planning``). Pure arithmetic; no model
+is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from lbx.inference.sequence_memory import NO_LIMIT
+from lbx.inference.model import NO_LIMIT, SequenceMemory
 
 _TOKEN_BYTES = 4
 
@@ -73,7 +76,7 @@ def plan_prefixes(
         follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have.
         long_from: a prompt of more tokens than this is computed otherwise from its first one on. It shares what has
             more tokens itself, and the others share with each other. Both are of
-            ``lbx.inference.sequence_memory.MemoryTraits``.
+            ``lbx.inference.model.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.
@@ -113,3 +116,117 @@ def _common(first: bytes, second: bytes) -> int:
     unequal = np.frombuffer(first, np.uint32, n) != np.frombuffer(second, np.uint32, n)
     found = int(unequal.argmax()) if n else 0
     return found if n and unequal[found] else n
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCapacity:
+    """How a backend answers prompts.
+
+    Attributes:
+        answers: how many may grow together; 1 means one prompt after the other.
+        cells: tokens that its memory holds.
+        pass_price, grain, follow_limit: as of ``lbx.inference.model.MemoryTraits``.
+        step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
+        copied_cells: how many of the cells may be taken by copies of sequences, what they have in common by each.
+    """
+
+    answers: int
+    cells: int
+    pass_price: int
+    step: int
+    grain: int = 1
+    follow_limit: int = NO_LIMIT
+    copied_cells: int = 0
+
+
+def capacity_of(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
+    """How answers are given in a memory: all at once that there is room for, or one at a time."""
+    traits = memory.traits
+    together = max(1, min(memory.max_sequences - traits.trunks, memory.max_step))
+    return DecodeCapacity(
+        together if batching else 1,
+        memory.max_cells,
+        traits.pass_price,
+        memory.max_step,
+        traits.grain,
+        traits.follow_limit,
+        memory.max_cells if traits.copies else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Which prompts of a walk may join those that are being answered. Prompts are named by their places in it.
+
+    Attributes:
+        length: of each prompt, in tokens.
+        kept: how many of its first tokens the one before it has, too.
+        most: how many tokens its answer may take.
+    """
+
+    capacity: DecodeCapacity
+    length: Sequence[int]
+    kept: Sequence[int]
+    most: Sequence[int]
+
+    def admits(self, place: int, made: Mapping[int, int], used: int) -> bool:
+        """Whether a prompt should join, and the memory can hold all at their longest, so that none is thrown out.
+
+        Args:
+            made: {prompt that is being answered: tokens of its answer so far}.
+            used: cells in use, or in use as soon as these prompts are read.
+        """
+        if not made:
+            return True
+        return len(made) < self.capacity.answers and self._pays(place, made, used) and self._fits(place, made)
+
+    def shared(self, first: int, second: int) -> int:
+        """How many tokens two prompts (first < second) have in common in the memory."""
+        return min(self.kept[first + 1 : second + 1])
+
+    def longest(self, place: int) -> int:
+        """Tokens of a prompt with the longest answer that it may get."""
+        return self.length[place] + self.most[place]
+
+    def _pays(self, place: int, made: Mapping[int, int], used: int) -> bool:
+        return joining_pays(
+            new=max(1, self.length[place] - self.kept[place]),
+            budget=self.most[place],
+            strangers=used - self.kept[place],
+            growing=[self.most[one] - tokens for one, tokens in made.items()],
+            max_step=self.capacity.step,
+            pass_price=self.capacity.pass_price,
+        )
+
+    def _fits(self, place: int, made: Mapping[int, int]) -> bool:
+        grain, places = self.capacity.grain, [*sorted(made), place]
+        blocks = sum(-(-self.longest(one) // grain) for one in places)
+        blocks -= sum(self.shared(*pair) // grain for pair in pairwise(places))
+        return blocks * grain <= self.capacity.cells
+
+
+def joining_pays(
+    *, new: int, budget: int, strangers: int, growing: Sequence[int], max_step: int, pass_price: int
+) -> bool:
+    """Whether a prompt should join answers that grow now, rather than wait until some of them have ended.
+
+    Together they take fewer passes, each of which has a price whatever is in it. In return every token of a pass
+    attends to every cell in use, and looks in vain at those that are not its own sequence's: n answers cost a pass as
+    many looks as n x n times their own cells. Prompts that wait share a pass's price later, too; so a further one is
+    worth joining as long as that makes all of them cheaper, which saves 2 / (n + 1) of the passes it takes along.
+
+    Args:
+        new: tokens of the prompt that must be computed.
+        budget: how many its answer may take.
+        strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
+        growing: how many tokens each answer may still take, at least one of them.
+        max_step: tokens of a pass.
+        pass_price: of ``lbx.inference.model.MemoryTraits``.
+    """
+    reading, longest = -(-new // max_step), max(growing)
+    riding = min(reading, longest)  # passes that read the prompt and take the others' next tokens along
+    together = min(longest - riding, budget)  # passes that all answers grow in
+    others = len(growing)
+    in_vain = min(new, riding * max_step) * strangers + riding * others * new // 2
+    in_vain += together * (strangers + others * (new + together))
+    return in_vain * (others + 1) <= 2 * (riding + together) * pass_price

@@ -18,7 +18,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, OF_RUNS, official_judges
 from lbx.benchmarks.base.marks import BY_NAME, MARKS, copies_of, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.judge.judging import Round
+from lbx.benchmarks.judge.benchmark import Round
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 

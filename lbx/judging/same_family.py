@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import canonical_json, sha256_text
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 from lbx.store import RunRow, Store
 
 _PROBE = (

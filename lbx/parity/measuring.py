@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 from lbx.backends.cards import Chat
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request, Sampling
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.inference.model import AnsweringBackend, Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix
+from lbx.parity.compared_prompts import ParityPrompt
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
-from lbx.parity.prompts import ParityPrompt
 from lbx.parity.tracing import Flip, FlipWatch, forced
-from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.prompting.prompter import ChatTemplate, Prompter
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 Progress = Callable[[str, int, int], None]
 """Called with a model's name, how many prompts it has answered, and of how many."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from lbx.inference.model import LocalBackend
-from lbx.inference.sequence_memory import Extend
+from lbx.inference.model import Extend, LocalBackend
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 
 class Flip(NamedTuple):

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbx.base.records import Completion, Request
-from lbx.inference.admission import DecodeCapacity, capacity_of
-from lbx.inference.completing import complete_all
-from lbx.inference.model import Backend, LocalBackend
-from lbx.inference.sequence_memory import NOTHING_FOLLOWS, Extend, SequenceMemory
+from lbx.inference.batching import complete_all
+from lbx.inference.model import NOTHING_FOLLOWS, Backend, Extend, LocalBackend, SequenceMemory
+from lbx.inference.prefix import DecodeCapacity, capacity_of
 from lbx.planning.estimate import Costs
 from lbx.planning.run_plan import RunPlan, nothing_told
 

@@ -15,12 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from lbx.inference.admission import Admission, DecodeCapacity
+from lbx.inference.prefix import Admission, DecodeCapacity
 from lbx.planning.run_plan import RunPlan, Walk
-from lbx.store.sessions import FitSums, History
-
-_SAME_LENGTH = 1e-9
-"""Prompts whose lengths differ by less of themselves cannot tell the two costs apart."""
+from lbx.store.sessions import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class TimeEstimate:
     """What a plan is expected to take.
 
     Attributes:
@@ -83,40 +80,26 @@ class Estimate:
 
 
 def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
-    """What earlier sessions say; a decode step's share of an answer's token is in ``answer_s``.
+    """What earlier sessions say: one rate for reading and one for answering, whatever was in the memory.
 
     Args:
         answers: {task: mean tokens of an answer}.
     """
-    token_s, seen_s = _two_costs(history.prefill)
-    answer_s, answer_seen_s = _two_costs(history.decode)
+    read_tokens = history.computed_tokens - history.output_tokens
     model_s = history.prefill_s + history.decode_s
     (run_id, number), others = history.sessions[0], len(history.sessions) - 1
     more = f" and {others} earlier" if others else ""
     return Costs(
-        token_s=token_s,
-        seen_s=seen_s,
+        token_s=history.prefill_s / max(1, read_tokens),
+        seen_s=0.0,
         step_s=0.0,
-        answer_s=answer_s,
-        answer_seen_s=answer_seen_s,
+        answer_s=history.decode_s / max(1, history.output_tokens),
+        answer_seen_s=0.0,
         wall_factor=history.wall_s / model_s,
         answers=answers,
         basis=f"session {number} of {run_id}{more}",
         by_prompt=True,
     )
-
-
-def _two_costs(sums: FitSums) -> tuple[float, float]:
-    """Least squares of y = a x1 + b x2, with neither below 0, scaled to give the sum of y, which the fit does not."""
-    alone, determinant = (1.0, 0.0), sums.x1x1 * sums.x2x2 - sums.x1x2**2
-    shape = alone
-    if determinant > _SAME_LENGTH * sums.x1x1 * sums.x2x2:
-        a = sums.x1y * sums.x2x2 - sums.x2y * sums.x1x2
-        b = sums.x2y * sums.x1x1 - sums.x1y * sums.x1x2
-        shape = alone if b < 0 else (max(0.0, a), b)
-    fitted = shape[0] * sums.x1 + shape[1] * sums.x2
-    scale = sums.y / fitted if fitted > 0 else 0.0
-    return shape[0] * scale, shape[1] * scale
 
 
 @dataclass(slots=True)
@@ -128,7 +111,7 @@ class _Sum:
 
 def estimate(
     plan: RunPlan, costs: Costs, room: DecodeCapacity, other_s: float = 0.0, *, processes: int = 1
-) -> Estimate:
+) -> TimeEstimate:
     """Add up what each piece of the plan would take.
 
     Args:
@@ -150,7 +133,7 @@ def estimate(
         else:
             _one_by_one(walk, new, costs, 1 if room.answers > 1 else room.step, total)
     model_s = total.prefill_s + total.decode_s
-    return Estimate(
+    return TimeEstimate(
         total.prefill_s,
         total.decode_s,
         other_s,

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.records import SampleKey
-from lbx.inference.sequence_memory import NO_LIMIT
+from lbx.inference.model import NO_LIMIT
 from lbx.planning.calibration import calibrate, room_of
-from lbx.planning.estimate import Costs, Estimate, estimate
-from lbx.planning.jobs import JobSize
+from lbx.planning.estimate import Costs, TimeEstimate, estimate
 from lbx.planning.memory_use import Free, MemoryFit, fit_of
 from lbx.planning.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
-from lbx.planning.work import Work, not_shared
+from lbx.planning.work import JobSize, Work, not_shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Outlook:
 
     runs: Sequence[Sequence[TaskPlan]]
     memory: MemoryFit
-    time: Estimate | None
+    time: TimeEstimate | None
     counting_s: float
     in_characters: bool = False
     not_shared: str | None = None

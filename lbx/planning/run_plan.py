@@ -1,6 +1,6 @@
 """What a run would read, counted before any model computes: pure arithmetic on token ids.
 
-Prompts are counted in the pieces in which a run asks them (``lbx.planning.jobs``), so that token ids of one piece are
+Prompts are counted in the pieces in which a run asks them (``lbx.planning.work``), so that token ids of one piece are
 held at a time, and what is counted as shared is what the run can share.
 """
 
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from lbx.base.errors import PromptError
 from lbx.base.records import Request, SampleKey
+from lbx.inference.model import NO_LIMIT
 from lbx.inference.prefix import pack, plan_prefixes
-from lbx.inference.sequence_memory import NO_LIMIT
-from lbx.planning.jobs import JobSize, PendingSample, make_jobs
-from lbx.planning.work import Work
+from lbx.planning.work import JobSize, PendingSample, Work, make_jobs
 
 Numbers = NDArray[np.int64]
 
@@ -141,7 +140,7 @@ def make_plan(
     samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
     counted = 0
     left = done or [set() for _ in works]
-    for job in make_jobs(works, left, size or JobSize(), begins=lambda _task, _samples: None, found=lambda _run: None):
+    for job in make_jobs(works, left, size or JobSize()):
         for item in job:
             counting.add(item)
             counted += 1

@@ -22,14 +22,12 @@ import numpy as np
 from lbx.base.errors import PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.outputs import write_whole
-from lbx.inference.admission import DecodeCapacity
-from lbx.inference.prefix import plan_prefixes
+from lbx.inference.prefix import DecodeCapacity, plan_prefixes
 from lbx.planning.calibration import room_of
 from lbx.planning.estimate import Costs, estimate
-from lbx.planning.jobs import JobSize, PendingSample, make_jobs
 from lbx.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
 from lbx.planning.selection import Selection
-from lbx.planning.work import Agenda, Work
+from lbx.planning.work import Agenda, JobSize, PendingSample, Work, make_jobs
 
 FORMAT = 1
 _MOST = 1 << 31
@@ -42,7 +40,7 @@ _ATTENTION_DOUBLES_AT = 50_000
 _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
-class Place(NamedTuple):
+class PlannedSample(NamedTuple):
     """A sample: its task's place among the tasks, its own in the data, its name."""
 
     task: int
@@ -59,13 +57,13 @@ class Document:
         walks: their prompts; a part of the run each.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[PlannedSample, ...]
     walks: tuple[Walk, ...]
 
 
 @dataclass(slots=True)
 class _GrowingShard:
-    places: dict[Place, None] = field(default_factory=dict)
+    places: dict[PlannedSample, None] = field(default_factory=dict)
     walks: list[Walk] = field(default_factory=list)
 
 
@@ -111,8 +109,7 @@ def _documents(
     total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
     found: dict[str, _GrowingShard] = {}
     counted = 0
-    jobs = make_jobs(agendas, [set() for _ in agendas], JobSize(), begins=lambda _t, _n: None, found=lambda _run: None)
-    for job in jobs:
+    for job in make_jobs(agendas, [set() for _ in agendas], JobSize()):
         parts: dict[str, list[PendingSample]] = {}
         for item in job:
             parts.setdefault(agendas[item.run].read_together(item.sample), []).append(item)
@@ -120,7 +117,7 @@ def _documents(
             growing = found.setdefault(name, _GrowingShard())
             for item in items:
                 sample = item.sample
-                place = Place(index[sample.benchmark, sample.task], item.position, sample.sample_id)
+                place = PlannedSample(index[sample.benchmark, sample.task], item.position, sample.sample_id)
                 growing.places[place] = None
             growing.walks.append(measure(items))
             counted += len(items)
@@ -291,7 +288,7 @@ def make_shards(
 
     Args:
         costs: of each document.
-        tasks: names, by the index in ``Place``.
+        tasks: names, by the index in ``PlannedSample``.
         processes: how many share a shard's documents. One reads a document, so the dearest takes as long as ever.
     """
     made = []

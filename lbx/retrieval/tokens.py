@@ -9,6 +9,7 @@ from typing import Any
 
 from lbx.base.errors import BackendError, BundleError
 from lbx.base.inputs import read_input
+from lbx.base.records import encodable
 
 _MOST_BYTES = 1 << 28
 
@@ -51,7 +52,7 @@ class ChunkTokenizer:
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
         new = [text for text in dict.fromkeys(texts) if text not in self._counts]
-        encoded = self._tokenizer.encode_batch([_encodable(text) for text in new], add_special_tokens=False)
+        encoded = self._tokenizer.encode_batch([encodable(text) for text in new], add_special_tokens=False)
         self._counts |= {text: len(one) for text, one in zip(new, encoded, strict=True)}
         return [self._counts[text] for text in texts]
 
@@ -60,11 +61,6 @@ class ChunkTokenizer:
 
         A character whose tokens lie in two chunks is in neither: U+FFFD stands there.
         """
-        ids = self._tokenizer.encode(_encodable(text), add_special_tokens=False).ids
+        ids = self._tokenizer.encode(encodable(text), add_special_tokens=False).ids
         starts = range(0, len(ids), size)
         return [self._tokenizer.decode(ids[at : at + size], skip_special_tokens=False) for at in starts]
-
-
-def _encodable(text: str) -> str:
-    """The text with U+FFFD for lone surrogates, which have no UTF-8."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,19 +1,90 @@
-"""One sample from its prompt to its answer, in one step or two, with the marks that say what may have spoilt it."""
+"""A sample from its prompt to its answer, in one step or two, with the marks that say what may have spoilt it.
+
+Who asks is an ``Asker``: this process, or several others (``lbx.running.workers.pool.WorkerPool``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 from lbx.base.errors import LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.inference.completing import Computed, complete_all, nobody
-from lbx.planning.jobs import Job
-from lbx.planning.work import Work
-from lbx.store import GenerationRow
+from lbx.inference.batching import TokenCounter, complete_all, nobody
+from lbx.planning.work import Job, PendingSample, Prepare, Work
+from lbx.store import GenerationRow, RunRow
+
+T = TypeVar("T")
+
+
+class Asker(Protocol):
+    """A loaded model, or several copies of it."""
+
+    @property
+    def rows(self) -> Sequence[RunRow]:
+        """The rows of the runs that are made together."""
+        ...
+
+    @property
+    def process_ids(self) -> Sequence[int]:
+        """Of the processes that hold the model, this one not counted."""
+        ...
+
+    def call(self, function: Callable[[Sequence[Work]], T]) -> T:
+        """What a function of the works returns. It may be called in another process, so it travels by its name."""
+        ...
+
+    def ask(
+        self, jobs: Iterator[Job], computed: Callable[[int], None]
+    ) -> Iterator[tuple[PendingSample, GenerationRow]]:
+        """Ask jobs; yields each answer with what was asked, as answers end.
+
+        Args:
+            computed: told how many more tokens, of prompts and answers, went through the model.
+
+        Raises:
+            LbxError: nothing more can be asked.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        ...
+
+
+class LocalAsker:
+    """Asks in this process. Use it as a context manager.
+
+    Args:
+        prepare: called at once; what it raises is passed on.
+    """
+
+    def __init__(self, prepare: Prepare) -> None:
+        self._works = prepare()
+        self.rows = tuple(work.row for work in self._works)
+        self.process_ids: Sequence[int] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, function: Callable[[Sequence[Work]], T]) -> T:
+        return function(self._works)
+
+    def ask(
+        self, jobs: Iterator[Job], computed: Callable[[int], None]
+    ) -> Iterator[tuple[PendingSample, GenerationRow]]:
+        for job in jobs:
+            for index, row in answer_job(self._works, job, computed=computed):
+                yield job[index], row
+
+    def close(self) -> None:
+        self._works[0].backend.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +161,9 @@ def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> Gener
     )
 
 
-def answer_job(works: Sequence[Work], job: Job, *, computed: Computed = nobody) -> Iterator[tuple[int, GenerationRow]]:
+def answer_job(
+    works: Sequence[Work], job: Job, *, computed: TokenCounter = nobody
+) -> Iterator[tuple[int, GenerationRow]]:
     """Ask all of a job; yields (index of the item, its row) as soon as each answer ends.
 
     Args:

@@ -9,22 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.backends import ModelCard
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries
-from lbx.inference.model import AnsweringBackend
+from lbx.inference.model import AnsweringBackend, Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
 from lbx.planning.option import key_values
 from lbx.planning.selection import EVERYTHING, select_samples
 from lbx.planning.settings import RunSettings
 from lbx.planning.summarizing import settings_of_summaries, summaries_of
-from lbx.planning.work import Prepared, Work, not_shared
-from lbx.prompting.prompts import Prompter
+from lbx.planning.work import Work, not_shared
+from lbx.prompting.prompter import Prompter
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.loading import LoadedModel, card_of, choose_tasks, finder_for, load_model
+from lbx.running.models import card_of, choose_tasks, finder_for, load_model
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
@@ -43,7 +44,7 @@ def resolve(spec: RunSpec) -> ResolvedRun:
         BundleError: a data file is damaged.
     """
     if isinstance(spec, JudgeSpec):
-        from lbx.running.judging import resolve_judge
+        from lbx.running.judge_run import resolve_judge
 
         return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))
@@ -85,56 +86,54 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
         finder.close()
 
 
-def make_works(run: ResolvedRun, loaded: LoadedModel) -> list[Work]:
-    """What the model is asked in each of the runs. They have no names yet.
+def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work]:
+    """What the loaded model is asked in each of the runs.
 
     Raises:
         UsageError: reasoning would take the whole context window, or prompts cannot be cut.
     """
-    recommended = loaded.card.sampling or loaded.backend.info.default_sampling
+    recommended = card.sampling or backend.info.default_sampling
     works = []
-    for settings in run.settings:
-        completed = replace(settings, model_sampling=recommended, stop=loaded.card.stop)
-        _check_reasoning_budget(loaded, completed)
-        works.append(_make_work(run, loaded, completed))
+    for name, settings in zip(run.names, run.settings, strict=True):
+        completed = replace(settings, model_sampling=recommended, stop=card.stop)
+        _check_budgets(backend.info, completed)
+        works.append(_make_work(run, name, card, backend, completed))
     return works
 
 
-def prepare_runs(run: ResolvedRun) -> list[Prepared]:
+def prepare_runs(run: ResolvedRun) -> list[Work]:
     """Load the model."""
     card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
     if card.hash_weights:
         log.info(f"--hash-weights: every byte of {card.name}'s weights is read once more.")
-    loaded = load_model(card, run.bundle)
+    backend = load_model(card, run.bundle)
     try:
-        works = make_works(run, loaded)
-        rows = [run_row(name, work, run) for name, work in zip(run.names, works, strict=True)]
-        return [Prepared(replace(work, run_id=row.run_id), row) for work, row in zip(works, rows, strict=True)]
+        return make_works(run, card, backend)
     except BaseException:
-        loaded.backend.close()
+        backend.close()
         raise
 
 
-def prepare_worker(run: ResolvedRun) -> list[Prepared]:
+def prepare_worker(run: ResolvedRun) -> list[Work]:
     """Load the model in a worker process, which is offline from then on."""
     block_network(run.server)
     return prepare_runs(run)
 
 
-def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
+def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSettings) -> RunRow:
     """The run's row. Tasks and samples are no part of its identity, so a run can be extended to more of them."""
-    info = work.backend.info
-    settings = {**work.settings.to_json(), **run.told, "context_window": info.context_window}
-    if budget := work.settings.reasoning_budget(info.context_window):
+    info = backend.info
+    settings = {**asked.to_json(), **run.told, "context_window": info.context_window}
+    if budget := asked.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
     told: dict[str, Any] = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
-    if allowed := work.bundle.allowed:  # code or pickles lay beside what was read: every run says so
+    if allowed := run.bundle.allowed:  # code or pickles lay beside what was read: every run says so
         settings["bundle.allowed"] = allowed
-    if reason := not_shared(work.backend, batching=work.settings.batching):
+    if reason := not_shared(backend, batching=asked.batching):
         told["prompts_not_shared"] = reason
     if info.counts_tokens:
-        told["tokenizer_sha256"] = tokenizer_sha256(work.backend.tokenizer)
+        told["tokenizer_sha256"] = tokenizer_sha256(backend.tokenizer)
     if earlier := {f"backend.{name}": value for name, value in info.earlier.items()} | dict(run.earlier):
         told[EARLIER] = earlier
     row = RunRow(
@@ -142,13 +141,13 @@ def run_row(name: str | None, work: Work, run: ResolvedRun) -> RunRow:
         model=info.model,
         backend=info.name,
         backend_version=info.version,
-        benchmark_versions={b: work.benchmarks[b].metric_version for b in {t.benchmark for t in work.tasks}},
-        bundle_digest=work.bundle.digest,
+        benchmark_versions={b: run.benchmarks[b].metric_version for b in {t.benchmark for t in run.tasks}},
+        bundle_digest=run.bundle.digest,
         settings=settings,
         hardware={**info.hardware, **told},
         lbx_version=__version__,
         metadata=key_values("--metadata", run.spec.metadata) or None,
-    ).counting(work.tasks)
+    ).counting(run.tasks)
     row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.told)).names[0])
     family = same_family(row, run.judged)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
@@ -180,46 +179,42 @@ def _generated_name(row: RunRow, settings: Mapping[str, Any], *, judges: bool) -
     return f"{row.model}-{row.backend}-{digest}{'-summaries' * bool(summarizes)}{'-judge' * judges}"
 
 
-def _check_reasoning_budget(loaded: LoadedModel, settings: RunSettings) -> None:
-    info = loaded.backend.info
+def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:
     if (budget := settings.reasoning_budget(info.context_window)) >= info.context_window:
         raise UsageError(
             f"--thinking-tokens {budget} leaves no room for a prompt: the context window of {info.model} has "
             f"{info.context_window} tokens.",
             fix="Give reasoning less.",
         )
-
-
-def _make_work(run: ResolvedRun, loaded: LoadedModel, settings: RunSettings) -> Work:
-    info = loaded.backend.info
     if settings.max_prompt_tokens and not info.counts_tokens:
         raise UsageError(
             f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",
             fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
         )
-    backend = loaded.backend
+
+
+def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Backend, settings: RunSettings) -> Work:
+    window = backend.info.context_window
     prompter = Prompter(
         backend.tokenizer,
-        context_window=info.context_window,
-        template=template_of(loaded, settings),
+        context_window=window,
+        template=template_of(card, backend, settings),
         max_prompt_tokens=settings.max_prompt_tokens,
         max_new_tokens=settings.max_new_tokens,
-        thinking_tokens=settings.reasoning_budget(info.context_window),
+        thinking_tokens=settings.reasoning_budget(window),
         stop=settings.stop,
         sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
     )
     return Work(
-        run_id="",
         bundle=run.bundle,
         tasks=run.tasks,
         benchmarks=run.benchmarks,
-        backend=backend,
-        prompter=prompter,
         settings=settings,
         selection=run.selection,
-        mode=replace(
-            settings.mode(info.context_window), reasoning_block=settings.thinks and has_reasoning_block(loaded)
-        ),
+        row=_run_row(run, name, backend, settings),
+        backend=backend,
+        prompter=prompter,
+        mode=replace(settings.mode(window), reasoning_block=settings.thinks and has_reasoning_block(card, backend)),
         chunks=run.chunks,
         document=run.document,
     )

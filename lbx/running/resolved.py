@@ -63,9 +63,9 @@ class ResolvedRun:
         earlier = {"retriever": finder.earlier_name} if finder.earlier_name else {}
         return replace(self, settings=settings, chunks=chunks, earlier={**self.earlier, **earlier})
 
-    def agendas(self, run_ids: Sequence[str]) -> list[Agenda]:
+    @property
+    def agendas(self) -> list[Agenda]:
         """What each of the runs asks."""
         return [
-            Agenda(run_id, self.bundle, self.tasks, self.benchmarks, settings, self.selection)
-            for run_id, settings in zip(run_ids, self.settings, strict=True)
+            Agenda(self.bundle, self.tasks, self.benchmarks, settings, self.selection) for settings in self.settings
         ]

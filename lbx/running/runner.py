@@ -1,6 +1,6 @@
 """The run: every sample asked once, every answer scored and committed, whatever happens in between.
 
-One process writes. Who asks is another matter: this process, or several others (``lbx.running.executors``).
+One process writes. Who asks is another matter: this process, or several others (``lbx.running.answering``).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Self
 
-from lbx.base.records import SampleKey, Task
-from lbx.planning.jobs import JobSize, PendingSample, make_jobs
-from lbx.planning.work import Agenda
-from lbx.running.executors import Executor
+from lbx.base.records import SampleKey
+from lbx.planning.work import Agenda, JobSize, PendingSample, make_jobs
+from lbx.running.answering import Asker
+from lbx.running.watching import Watch
 from lbx.scoring.adding_up import add_up, add_up_completed
-from lbx.scoring.scoring import catch_up, score_rows
+from lbx.scoring.scores import catch_up, score_rows
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
 from lbx.store.verifications import Verification
 
@@ -64,19 +64,6 @@ class Outcome:
         self.prompt_tokens += row.prompt_tokens or 0
         self.output_tokens += row.output_tokens or 0
         self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)
-
-
-class Listener(Protocol):
-    """Who watches a run: a progress bar, a log, nobody."""
-
-    def task(self, task: Task, samples: int) -> None:
-        """A task's first samples are about to be asked; samples counts iterations, and all runs made together."""
-
-    def sample(self, row: GenerationRow | None) -> None:
-        """A sample is over; None for one that an earlier run has done. Rows of several tasks may take turns."""
-
-    def computed(self, tokens: int) -> None:
-        """So many more tokens, of prompts and answers, went through the model."""
 
 
 @contextmanager
@@ -158,16 +145,18 @@ class Runner:
     """Runs what agendas hold into one results file.
 
     Args:
+        run_ids: the names that the runs have in this file.
         agendas: of runs that are made together: the same tasks of the same bundle, each asked in its own way.
         done: for each what ``Store.begin_run`` returned.
         size: of the jobs that the asker is given.
     """
 
+    run_ids: Sequence[str]
     agendas: Sequence[Agenda]
     store: Store
     done: Sequence[AbstractSet[SampleKey]]
-    listener: Listener
-    asker: Executor
+    watch: Watch
+    asker: Asker
     size: JobSize = field(default_factory=JobSize)
     outcomes: list[Outcome] = field(init=False)
 
@@ -186,62 +175,65 @@ class Runner:
             BackendError, EndpointError: nothing more can be asked.
             KeyboardInterrupt: passed on, after everything is safe.
         """
+        benchmarks = self.agendas[0].benchmarks
         names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
         try:
-            for agenda, done in zip(self.agendas, self.done, strict=True):
+            for run_id, done in zip(self.run_ids, self.done, strict=True):
                 for name in names if done else ():
-                    catch_up(self.store, agenda.run_id, agenda.benchmarks[name])
-            jobs = make_jobs(self.agendas, self.done, self.size, begins=self.listener.task, found=self._found)
+                    catch_up(self.store, run_id, benchmarks[name])
+            jobs = make_jobs(self.agendas, self.done, self.size, self._found)
             with _CommitBuffer(self.store) as batch:
-                for item, row in self.asker.ask(jobs, self.listener.computed):
+                for item, row in self.asker.ask(jobs, self.watch.computed):
                     self._keep(batch, item, row)
         finally:
             with uninterrupted():
-                for agenda in self.agendas:
-                    for name in dict.fromkeys([*names, *self._not_added_up(agenda)]):
-                        add_up(self.store, agenda.run_id, agenda.benchmarks[name])
-                add_up_completed(self.store, self.agendas[0].benchmarks)
-        for agenda, outcome in zip(self.agendas, self.outcomes, strict=True):
-            self._look_back(agenda, outcome)
+                for run_id in self.run_ids:
+                    for name in dict.fromkeys([*names, *self._not_added_up(run_id)]):
+                        if name in benchmarks:
+                            add_up(self.store, run_id, benchmarks[name])
+                add_up_completed(self.store, benchmarks)
+        for run_id, outcome in zip(self.run_ids, self.outcomes, strict=True):
+            self._look_back(run_id, outcome)
         return self.outcomes
 
-    def _not_added_up(self, agenda: Agenda) -> list[str]:
+    def _not_added_up(self, run_id: str) -> list[str]:
         """Other benchmarks of a run that a kill has left without their numbers."""
         answered = self.store.query(
             "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
             "WHERE run_id = ? ORDER BY ALL",
-            [agenda.run_id],
+            [run_id],
         )
-        return [name for (name,) in answered.rows if name in agenda.benchmarks]
+        return [name for (name,) in answered.rows]
 
-    def _look_back(self, agenda: Agenda, outcome: Outcome) -> None:
+    def _look_back(self, run_id: str, outcome: Outcome) -> None:
         """What the results file holds of the run now."""
-        failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [agenda.run_id])
+        failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [run_id])
         outcome.failures = failures.rows[0][0]
         there = {
             f"{benchmark}/{task}": samples
             for benchmark, task, samples in self.store.query(
                 "SELECT benchmark, task, count(DISTINCT sample_id) FROM generations WHERE run_id = ? AND error IS NULL "
                 "GROUP BY ALL",
-                [agenda.run_id],
+                [run_id],
             ).rows
         }
-        outcome.samples = sum(there.get(task.full_name, 0) for task in agenda.tasks)
-        outcome.bundle_samples = sum(task.samples for task in agenda.tasks)
+        tasks = self.agendas[0].tasks
+        outcome.samples = sum(there.get(task.full_name, 0) for task in tasks)
+        outcome.bundle_samples = sum(task.samples for task in tasks)
 
     def _found(self, run: int) -> None:
         self.outcomes[run].found += 1
-        self.listener.sample(None)
+        self.watch.sample(None)
 
     def _keep(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
         """Score an answer and put it on its way to the file."""
-        agenda, outcome, sample = self.agendas[item.run], self.outcomes[item.run], item.sample
-        generation = replace(generation, run_id=agenda.run_id)  # who answered may not know its name in this file
-        benchmark = agenda.benchmarks[sample.benchmark]
+        run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
+        generation = replace(generation, run_id=run_id)  # who answered may not know its name in this file
+        benchmark = self.agendas[item.run].benchmarks[sample.benchmark]
         outcome.count(generation)
         scores: list[ScoreRow] = []
         if generation.error is None:
             key = sample.key._replace(iteration=generation.iteration)
-            scores = score_rows(agenda.run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
+            scores = score_rows(run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
         batch.add(SampleRow(sample, item.position), generation, scores)
-        self.listener.sample(generation)
+        self.watch.sample(generation)

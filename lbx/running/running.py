@@ -18,24 +18,22 @@ from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
-from lbx.planning.jobs import JobSize
 from lbx.planning.memory_use import Free
-from lbx.planning.meter import RunMeter
 from lbx.planning.retrieving import StoredChunks, find_all
 from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.summarizing import stored
-from lbx.planning.work import Agenda
-from lbx.running.executors import Executor, LocalExecutor
+from lbx.planning.work import Agenda, JobSize
+from lbx.running.answering import Asker, LocalAsker
+from lbx.running.forecast import look_ahead_of_run
 from lbx.running.listening import Listener
-from lbx.running.loading import card_of, embedding_servers, finder_for, server_of
+from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
-from lbx.running.planning import look_ahead_of_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved import ResolvedRun
 from lbx.running.runner import Outcome, Runner, closing
-from lbx.running.scoring import Embedding, score_with
 from lbx.running.spec import RunSpec
-from lbx.running.watching import Watch, log_beside, watched
+from lbx.running.watching import RunMeter, Watch, log_beside, watched
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models, take_over_retrieved
 from lbx.store.copies import copied
@@ -148,7 +146,7 @@ def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection
     return shard_of(*shard, run)
 
 
-def open_asker(run: ResolvedRun) -> Executor:
+def open_asker(run: ResolvedRun) -> Asker:
     """The model, in this process, or in as many others as the spec asks for.
 
     Raises:
@@ -158,13 +156,13 @@ def open_asker(run: ResolvedRun) -> Executor:
         from lbx.running.workers.pool import WorkerPool
 
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
-    return LocalExecutor(functools.partial(prepare_runs, run))
+    return LocalAsker(functools.partial(prepare_runs, run))
 
 
 def _ask(
     run: ResolvedRun,
     store: Store,
-    asker: Executor,
+    asker: Asker,
     *,
     free: Free | None,
     listener: Listener,
@@ -177,17 +175,19 @@ def _ask(
     rows = [_take_up(store, row, name, run) for row, name in zip(asker.rows, run.names, strict=True)]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
     run_ids = [row.run_id for row in rows]
-    agendas = run.agendas(run_ids)
+    agendas = run.agendas
     total = sum(agenda.total for agenda in agendas)
     with closing(store, run_ids):
         log.info(f"The bundle is as it was unpacked, by {run.checked}.")
         _tell_of_family(rows)
-        for agenda in agendas:
-            log.info(f"{agenda.run_id}: {_extent(agenda)}; {run.network}")
+        for run_id, agenda in zip(run_ids, agendas, strict=True):
+            log.info(f"{run_id}: {_extent(agenda)}; {run.network}")
         outlook = look_ahead_of_run(store, asker, done, free, workers=workers, listener=listener) if free else None
-        watch = Watch(RunMeter(outlook, total), listener, log_file, lambda: asker.process_ids)
+        first = run.tasks[0].full_name if run.tasks else ""
+        watch = Watch(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
         with watched(store, rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
-            outcomes = Runner(agendas, store, done, watch, asker, JobSize.for_workers(workers, total)).run()
+            size = JobSize.for_workers(workers, total)
+            outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
     return dict(zip(run_ids, outcomes, strict=True))
 
 
@@ -200,21 +200,22 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
             )
 
 
-def _refuse_unverifiable(asker: Executor) -> None:
+def _refuse_unverifiable(asker: Asker) -> None:
     from lbx.running.verifying import refuse_unverifiable
 
     asker.call(refuse_unverifiable)
 
 
 def _verify(
-    run: ResolvedRun, store: Store, asker: Executor, outcomes: dict[str, Outcome], *, count: int, listener: Listener
+    run: ResolvedRun, store: Store, asker: Asker, outcomes: dict[str, Outcome], *, count: int, listener: Listener
 ) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
     from lbx.running.verifying import verify
 
     told = functools.partial(listener.counted, "answers asked again alone")
-    for number, agenda in enumerate(run.agendas(list(outcomes))):
-        outcomes[agenda.run_id].verification = verify(store, agenda, count, asker.call, run=number, progress=told)
+    for number, (run_id, agenda) in enumerate(zip(outcomes, run.agendas, strict=True)):
+        found = verify(store, run_id, agenda, count, asker.call, run=number, progress=told)
+        outcomes[run_id].verification = found
 
 
 def _extent(agenda: Agenda) -> str:

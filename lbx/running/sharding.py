@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lbx.backends import Backend, ModelCard
 from lbx.backends.options import AUTO, HfOptions
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.benchmarks import BENCHMARKS
@@ -26,13 +27,13 @@ from lbx.planning.shards import (
     seconds_of,
 )
 from lbx.planning.work import Work
+from lbx.running.forecast import known_costs, share_of_one
 from lbx.running.listening import Listener
-from lbx.running.loading import LoadedModel, card_of, load_model, load_to_count
-from lbx.running.planning import known_costs, share_of_one
-from lbx.running.preparing import make_works, resolve, retrieving, run_row
+from lbx.running.models import card_of, load_model, load_to_count
+from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
-from lbx.store import Store
+from lbx.store import RunRow, Store
 
 log = logging.getLogger("lbx")
 
@@ -113,47 +114,48 @@ def _tell_of_unlike_machines(run: ResolvedRun) -> None:
 
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
     told = functools.partial(listener.counted, "counted")
-    loaded, measured = _load(run, how) if how.tokens else (None, False)
+    loaded = _load(run, how) if how.tokens else None
     if loaded is None:
-        documents = documents_in_characters(run.agendas([""] * len(run.settings)), told)
+        documents = documents_in_characters(run.agendas, told)
         costs = [rule_of_thumb(one) for one in documents]
         return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
+    card, backend, measured = loaded
     try:
         with retrieving(run) as reading:
-            works = make_works(reading, loaded)
+            works = make_works(reading, card, backend)
             documents = documents_in_tokens(works, told)
             found = _costs(run, works, how, measured=measured)
             if found is None:
                 costs = [rule_of_thumb(one) for one in documents]
                 return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
-            room = room_of(loaded.backend, batching=run.spec.batching)
+            room = room_of(backend, batching=run.spec.batching)
             names = [task.full_name for task in run.tasks]
             seconds = [seconds_of([one], names, found, room) for one in documents]
             # What earlier sessions say is of as many workers; a calibration is of one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
             return _Costed(documents, seconds, "s", found.basis, processes)
     finally:
-        loaded.backend.close()
+        backend.close()
 
 
-def _load(run: ResolvedRun, how: Counting) -> tuple[LoadedModel | None, bool]:
-    """The model, whole where it is to be measured, else to count; None where it cannot be loaded here."""
+def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | None:
+    """The model, and whether it is whole, to be measured, or there to count; None where it cannot be loaded here."""
     try:
         card = card_of(run.spec, run.bundle)
         if how.calibrate and how.like is None:
             try:
-                return load_model(card, run.bundle), True
+                return card, load_model(card, run.bundle), True
             except DoesNotFitError as error:
                 log.info(f"{error} Its tokens are counted all the same.")
-        return load_to_count(card, run.bundle), False
+        return card, load_to_count(card, run.bundle), False
     except BackendError as error:
         log.info(f"{error.cause} So shards are made equal by characters; that decides how even they are, nothing else.")
-        return None, False
+        return None
 
 
 def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: bool) -> Costs | None:
     if how.like is not None:
-        found = _costs_like(how.like, run, works[0])
+        found = _costs_like(how.like, works[0].row, run.spec.workers)
         if found is None:
             workers = run.spec.workers
             log.info(f"{how.like} says nothing of this model's speed with these options and {workers} workers.")
@@ -164,9 +166,8 @@ def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: 
     return calibrate(works[0].backend, make_plan(few), batching=run.spec.batching)
 
 
-def _costs_like(results: Path, run: ResolvedRun, work: Work) -> Costs | None:
+def _costs_like(results: Path, row: RunRow, workers: int) -> Costs | None:
     """What a results file of another machine says: of the hardware that its newest session ran on."""
-    row = run_row(None, work, run)
     with Store(results, read_only=True) as store:
         hardware = store.query(
             "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "
@@ -175,4 +176,4 @@ def _costs_like(results: Path, run: ResolvedRun, work: Work) -> Costs | None:
         ).rows
         if not hardware:
             return None
-        return known_costs(store, replace(row, hardware=json.loads(hardware[0][0])), run.spec.workers)
+        return known_costs(store, replace(row, hardware=json.loads(hardware[0][0])), workers)

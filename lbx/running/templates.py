@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lbx.backends import Backend, ModelCard
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.planning.asking import EFFORTS
 from lbx.planning.settings import RunSettings
-from lbx.prompting.prompts import ChatTemplate, knows_switch
-from lbx.running.loading import LoadedModel
+from lbx.prompting.prompter import ChatTemplate, knows_switch
 
 log = logging.getLogger("lbx")
 
@@ -23,10 +23,10 @@ _NO_LEVEL = "\ue004"
 """A level that no template knows."""
 
 
-def has_reasoning_block(loaded: LoadedModel) -> bool:
+def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
     """Whether the model reasons in a block of its own: its template has a variable for it, or it knows the marks."""
-    tokenizer = loaded.backend.tokenizer
-    source = loaded.card.chat.choose(tokenizer.chat_template) or ""
+    tokenizer = backend.tokenizer
+    source = card.chat.choose(tokenizer.chat_template) or ""
     close = tokenizer.reasoning_marks.close
     return (
         any(knows_switch(source, name) for name in (*_SWITCHES, *_EFFORTS))
@@ -35,7 +35,7 @@ def has_reasoning_block(loaded: LoadedModel) -> bool:
     )
 
 
-def template_of(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | None:
+def template_of(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
     """The template that wraps a run's prompts; None where they go to the model as they are, or a server wraps them.
 
     Says what of the settings does not reach the model.
@@ -43,8 +43,8 @@ def template_of(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | No
     Raises:
         UsageError: a reasoning effort is asked for, and the template does not know it.
     """
-    tokenizer, chat = loaded.backend.tokenizer, loaded.card.chat
-    if loaded.backend.info.wraps_prompts:
+    tokenizer, chat = backend.tokenizer, card.chat
+    if backend.info.wraps_prompts:
         _say_unreached(
             settings,
             "its server wraps prompts",
@@ -53,9 +53,9 @@ def template_of(loaded: LoadedModel, settings: RunSettings) -> ChatTemplate | No
         return None
     source = chat.choose(tokenizer.chat_template) if settings.chat else None
     if not source:
-        if settings.chat and chat.enabled and not isinstance(loaded.card.options, ScriptedOptions):
+        if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
             log.warning(
-                f"{loaded.card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
+                f"{card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
                 "trained to chat, name its template in a card (template_file under [chat]); --no-chat says that none "
                 "is meant."
             )

@@ -16,9 +16,9 @@ from typing import TypeVar
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Completion, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.inference.admission import capacity_of
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.inference.model import LocalBackend
+from lbx.inference.prefix import capacity_of
 from lbx.parity.tracing import FlipWatch
 from lbx.planning.work import Agenda, Work
 from lbx.running.answering import make_prompt
@@ -36,7 +36,7 @@ from lbx.store.verifications import (
 
 T = TypeVar("T")
 Call = Callable[[Callable[[Sequence[Work]], T]], T]
-"""Calls a function of the works where the model is (``lbx.running.executors.Asker.call``)."""
+"""Calls a function of the works where the model is (``lbx.running.answering.Asker.call``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,12 @@ class Again:
     """One answered sample that is to be asked again alone.
 
     Attributes:
+        run_id: the run's name in the results file.
         run: which of the runs that are made together.
         steps: what is stored for each of its prompts.
     """
 
+    run_id: str
     run: int
     sample: Sample
     iteration: int
@@ -80,6 +82,7 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
 
 def verify(
     store: Store,
+    run_id: str,
     agenda: Agenda,
     count: int,
     call: Call[list[VerificationRow] | str],
@@ -99,24 +102,24 @@ def verify(
         StoreError: the results file cannot be written.
         BundleError: a data file is damaged.
     """
-    chosen = choose(store, agenda, count)
-    done = verified(store, agenda.run_id)
+    chosen = choose(store, run_id, agenda, count)
+    done = verified(store, run_id)
     left = [key for key in chosen if key not in done]
     problems: list[str] = []
-    for number, again in enumerate(_samples(store, agenda, left, run), start=len(chosen) - len(left) + 1):
+    for number, again in enumerate(_samples(store, run_id, agenda, left, run), start=len(chosen) - len(left) + 1):
         rows = call(functools.partial(ask_again, again))
         if isinstance(rows, str):
             problems.append(rows)
         else:
-            keep_verifications(store, [replace(row, run_id=agenda.run_id) for row in rows])
+            keep_verifications(store, rows)
         progress(number, len(chosen))
-    return summary(store, agenda.run_id, chosen, problems)
+    return summary(store, run_id, chosen, problems)
 
 
-def choose(store: Store, agenda: Agenda, count: int) -> list[SampleKey]:
+def choose(store: Store, run_id: str, agenda: Agenda, count: int) -> list[SampleKey]:
     """Which samples to ask again: always the same ones for the same answers."""
     kept: dict[tuple[str, str], list[SampleKey]] = {}
-    for key in answered(store, agenda.run_id):
+    for key in answered(store, run_id):
         kept.setdefault(key[:2], []).append(key)
     greedy: list[SampleKey] = []
     sampled: list[SampleKey] = []
@@ -146,7 +149,7 @@ def _is_greedy(agenda: Agenda, benchmark: Benchmark, task: str) -> bool:
     return agenda.settings.sampling_for(benchmark.prompt(agenda.bundle, sample), 0).temperature == 0
 
 
-def _samples(store: Store, agenda: Agenda, keys: Sequence[SampleKey], run: int) -> Iterator[Again]:
+def _samples(store: Store, run_id: str, agenda: Agenda, keys: Sequence[SampleKey], run: int) -> Iterator[Again]:
     """The keys' samples with their documents, task by task."""
     wanted: dict[SampleKey, list[int]] = {}
     for key in keys:
@@ -155,7 +158,7 @@ def _samples(store: Store, agenda: Agenda, keys: Sequence[SampleKey], run: int) 
         for sample in agenda.benchmarks[benchmark].samples(agenda.bundle, task):
             for iteration in wanted.get(sample.key, ()):
                 key = sample.key._replace(iteration=iteration)
-                yield Again(run, sample, iteration, tuple(stored_steps(store, agenda.run_id, key)))
+                yield Again(run_id, run, sample, iteration, tuple(stored_steps(store, run_id, key)))
 
 
 def ask_again(again: Again, works: Sequence[Work]) -> list[VerificationRow] | str:
@@ -195,7 +198,7 @@ def _check(work: Work, again: Again, request: Request, number: int) -> Verificat
         benchmark, earlier = work.benchmarks[again.sample.benchmark], [one.output for one in again.steps[:-1]]
         text = benchmark.final_answer(again.sample, work.mode, [*earlier, alone.text])
     return VerificationRow(
-        work.run_id,
+        again.run_id,
         *request.key,
         step=number,
         equal=_is_stored(replace(alone, text=text), step),

@@ -33,27 +33,12 @@ _NEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class FitSums:
-    """Over answers: x1 the tokens computed for each, x2 those times the tokens that each attended to, y seconds."""
-
-    x1: float
-    x2: float
-    y: float
-    x1x1: float
-    x1x2: float
-    x2x2: float
-    x1y: float
-    x2y: float
-
-
-@dataclass(frozen=True, slots=True)
 class History:
     """What earlier sessions of a model on this hardware took.
 
     Attributes:
         sessions: which, as (run, number), newest first.
         computed_tokens, output_tokens, prefill_s, decode_s, wall_s: sums over them.
-        prefill, decode: for a fit of the seconds of prompts' tokens, and of answers'.
     """
 
     sessions: Sequence[tuple[str, int]]
@@ -62,8 +47,6 @@ class History:
     prefill_s: float
     decode_s: float
     wall_s: float
-    prefill: FitSums
-    decode: FitSums
 
 
 def next_session(store: Store, run_id: str) -> int:
@@ -129,8 +112,7 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     totals = {name: sum(row[name] for row in alike) for name in names}
     wall_s = sum({row["started_at"]: row["wall_s"] for row in alike}.values())  # of runs made together only once
     sessions = [(row["run_id"], row["session"]) for row in alike]
-    prefill, decode = (_sums(store, sessions, *columns) for columns in (_PREFILL, _DECODE))
-    return History(sessions, **totals, wall_s=wall_s, prefill=prefill, decode=decode)
+    return History(sessions, **totals, wall_s=wall_s)
 
 
 @refusing_odd_values
@@ -163,30 +145,3 @@ def _some(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
 
 def _of_hardware(hardware: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in hardware.items() if name not in _NOT_SPEED}
-
-
-_PREFILL = (
-    "g.prompt_tokens - g.cached_tokens",
-    "(g.prompt_tokens::DOUBLE ** 2 - g.cached_tokens::DOUBLE ** 2) / 2",
-    "g.prefill_s",
-)
-_DECODE = ("g.output_tokens", "g.output_tokens * (g.prompt_tokens + g.output_tokens / 2)", "g.decode_s")
-
-
-def _sums(store: Store, sessions: Sequence[tuple[str, int]], x1: str, x2: str, y: str) -> FitSums:
-    """Sums over the sessions' answers to one prompt."""
-    row = store.query(
-        f"""
-        WITH made AS (
-            SELECT ({x1})::DOUBLE AS x1, ({x2})::DOUBLE AS x2, {y} AS y
-            FROM generations g JOIN sessions s USING (run_id)
-            JOIN (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INTEGER[]) AS session) USING (run_id, session)
-            WHERE g.created_at BETWEEN s.started_at AND s.finished_at AND g.error IS NULL AND g.steps IS NULL
-        )
-        SELECT coalesce(sum(x1), 0), coalesce(sum(x2), 0), coalesce(sum(y), 0), coalesce(sum(x1 * x1), 0),
-               coalesce(sum(x1 * x2), 0), coalesce(sum(x2 * x2), 0), coalesce(sum(x1 * y), 0), coalesce(sum(x2 * y), 0)
-        FROM made
-        """,
-        [list(column) for column in zip(*sessions, strict=True)],
-    ).rows[0]
-    return FitSums(*map(float, row))

@@ -12,7 +12,7 @@ from typing import Any
 from killing import Answers
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.running.scoring import score_with
+from lbx.running.rescoring import score_with
 from lbx.store import Store, opinions
 from lbx.store.numbers import TABLES
 

@@ -173,9 +173,8 @@ def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
 
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
-    from lbx.planning.meter import RunMeter
     from lbx.running.listening import Listener
-    from lbx.running.watching import Watch
+    from lbx.running.watching import RunMeter, Watch
     from lbx.store import GenerationRow
 
     log = tmp_path / "run.log"

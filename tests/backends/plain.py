@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import PADDING
-from lbx.inference.sequence_memory import Extend
+from lbx.backends.llama.thread import StepBatch
+from lbx.inference.model import Extend
 
 
 class Steps:

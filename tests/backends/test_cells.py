@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from lbx.inference.cells import CellTable
+from lbx.inference.cell_table import CellTable
 
 
 @pytest.mark.parametrize("seed", range(8))

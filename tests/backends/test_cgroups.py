@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.backends.cgroups import MemoryLimit, cpu_limit, memory_limit
+from lbx.backends.memory import MemoryLimit, cpu_limit, memory_limit
 
 V2 = "30 23 0:26 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MEMORY = "33 31 0:30 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -84,7 +84,7 @@ def test_a_limit_that_the_kernel_sets_is_found() -> None:
         (group / name).write_text(str(1 << 30))
         code = (
             "import os, sys; from pathlib import Path; Path(sys.argv[1], 'cgroup.procs').write_text(str(os.getpid()));"
-            "from lbx.backends.cgroups import memory_limit; print(memory_limit().limit)"
+            "from lbx.backends.memory import memory_limit; print(memory_limit().limit)"
         )
         done = subprocess.run([sys.executable, "-c", code, group], capture_output=True, text=True, check=False)
     except OSError as exc:

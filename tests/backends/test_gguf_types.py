@@ -41,7 +41,7 @@ from lbx.backends.llama import trial  # noqa: E402
 from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, tensor_types  # noqa: E402
 from lbx.backends.llama.library import libraries, library, log, variants_tried  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
-from lbx.inference.sequence_memory import Extend  # noqa: E402
+from lbx.inference.model import Extend  # noqa: E402
 
 ULP = 2.0**-24
 """Of a float32's size: the most that rounding it once moves it."""

@@ -30,8 +30,8 @@ from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.completing import complete
-from lbx.inference.sequence_memory import Extend
+from lbx.inference.batching import complete
+from lbx.inference.model import Extend
 
 
 def card_for(folder, tmp_path, **options):

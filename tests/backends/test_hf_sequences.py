@@ -18,10 +18,9 @@ from lbx.backends import load, resolve_model
 from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import DecodeBatch
-from lbx.inference.completing import complete, complete_all
+from lbx.inference.batching import DecodeBatch, complete, complete_all
 from lbx.inference.decoding import Decoding
-from lbx.inference.sequence_memory import NO_FOREIGN_CELLS, Extend
+from lbx.inference.model import NO_FOREIGN_CELLS, Extend
 from lbx.planning.work import not_shared
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
@@ -542,7 +541,7 @@ def cells(chosen) -> int:
 @pytest.mark.parametrize("window", [16, 4096])
 def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
     """Longer than the trial's prompts, too."""
-    from lbx.inference.cells import Reach
+    from lbx.inference.cell_table import Reach
 
     monkeypatch.setattr(Reach, "first", lambda self, positions: positions * 0)
     backend = loaded(made("wide", "MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)

@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
-from lbx.backends.llama.blocks import Blocks
-from lbx.backends.llama.layout import GRAIN, PassSize, pass_size
+from lbx.backends.llama.layout import GRAIN, Blocks, PassSize, pass_size
 from lbx.backends.llama.loose import LooseCells
 from lbx.backends.options import LlamaOptions
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.admission import capacity_of
-from lbx.inference.batching import DecodeBatch
-from lbx.inference.completing import complete, complete_all
+from lbx.inference.batching import DecodeBatch, complete, complete_all
 from lbx.inference.decoding import Decoding
-from lbx.inference.sequence_memory import Extend
+from lbx.inference.model import Extend
+from lbx.inference.prefix import capacity_of
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 
@@ -447,7 +445,7 @@ def test_needles_are_found_together_as_alone(tmp_path):
     """The demo model's greedy answers, nine at once (some share their document), on every sample."""
     from lbx.base.records import Sampling
     from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
-    from lbx.prompting.prompts import Prompter
+    from lbx.prompting.prompter import Prompter
 
     pytest.importorskip("gguf", reason="needs lbx[dev]")
     from tiny import EXPORTER, export_gguf

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import ScriptedServer, closing_all
 
-from lbx.benchmarks.judge.judging import Judging
+from lbx.benchmarks.judge.benchmark import Judging
 from lbx.planning.run_plan import make_plan
 from lbx.running.judge_spec import JudgeSpec, spec_of
-from lbx.running.loading import card_of, load_model
+from lbx.running.models import card_of, load_model
 from lbx.running.preparing import make_works, resolve
 from lbx.store import Store
 
@@ -376,11 +376,12 @@ def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx
     )
     run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
     assert isinstance(run.own, Judging)
-    loaded = load_model(card_of(spec, run.bundle), run.bundle)
+    card = card_of(spec, run.bundle)
+    backend = load_model(card, run.bundle)
     try:
-        total = make_plan(make_works(run, loaded)).total
+        total = make_plan(make_works(run, card, backend)).total
     finally:
-        loaded.backend.close()
+        backend.close()
     assert total.samples == 44
     assert total.distinct_tokens < total.prompt_tokens / 2
 

@@ -20,9 +20,9 @@ from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Sampling, sha256_text
 from lbx.benchmarks import LongBench
 from lbx.benchmarks.base.summaries import NAME, join, part_id
-from lbx.prompting.prompts import Prompter
+from lbx.prompting.prompter import Prompter
 from lbx.retrieval.chunks import split
-from lbx.running.prompts import rebuilt
+from lbx.running.sent_prompts import rebuilt
 from lbx.running.spec import RunSpec
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"

@@ -17,10 +17,9 @@ from kill_parts import slow
 from lbx.base.errors import BackendError
 from lbx.cli import output
 from lbx.cli.output import RunBar
-from lbx.planning.meter import RunMeter
 from lbx.running import watching
 from lbx.running.listening import Listener
-from lbx.running.watching import Watch, watched
+from lbx.running.watching import RunMeter, Watch, watched
 from lbx.store import GenerationRow, RunRow, Store
 
 RUN = RunRow("r1", "demo", "scripted", "1", {}, "digest", {}, {"cores": 2}, "0.1")

@@ -19,12 +19,12 @@ from import_parts import bundle_of, import_predictions
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.judge.judging import Judging, Round
+from lbx.benchmarks.judge.benchmark import Judging, Round
 from lbx.benchmarks.leval.judge import SCRIPT, LEvalJudgeForm, official_rubric
 from lbx.exchange import export, export_judgements, understand_judgements, write_judgements
 from lbx.exchange.judgements import JudgeRun
-from lbx.running.scoring import score_with
-from lbx.scoring.scoring import Rescoring, add_up, rescore
+from lbx.running.rescoring import score_with
+from lbx.scoring.scores import Rescoring, add_up, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"

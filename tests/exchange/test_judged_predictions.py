@@ -15,7 +15,7 @@ from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.leval.judge import JUDGE
 from lbx.exchange import export, export_judged, published_run
-from lbx.running.scoring import score_with
+from lbx.running.rescoring import score_with
 from lbx.store import GenerationRow, RunRow, Store
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"

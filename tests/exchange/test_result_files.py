@@ -17,9 +17,9 @@ from judged_rounds import PAIR, add_judge, both_orders
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Compared
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.judge.judging import Round
+from lbx.benchmarks.judge.benchmark import Round
 from lbx.exchange import export
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store.runs import set_metadata
 

@@ -18,7 +18,7 @@ from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.prediction_lines import split
 from lbx.exchange import export
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}

@@ -20,7 +20,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.parity.tracing import forced
 from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.prompts import Prompter
+from lbx.prompting.prompter import Prompter
 
 ROOT = Path(__file__).resolve().parents[2]
 FETCH = ROOT / "models" / "smollm2" / "fetch.py"

@@ -13,7 +13,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.planning.settings import RunSettings
-from lbx.prompting.prompts import ChatTemplate, Prompter
+from lbx.prompting.prompter import ChatTemplate, Prompter
 from tests.official.calls import ANSWER, Call
 
 _WRAPPER = "{{ before }}{{ messages[0]['content'] }}{{ after }}"

@@ -14,12 +14,12 @@ from engine_parts import scripted
 
 from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.parity import summary
+from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts
 from lbx.parity.measuring import Parity, Side, measure
-from lbx.parity.prompts import ParityPrompt, built_in_prompts
 from lbx.parity.tracing import forced
-from lbx.prompting.prompts import Prompter
+from lbx.prompting.prompter import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 F32 = 'cache_type_k = "f32"\ncache_type_v = "f32"\n'

@@ -25,7 +25,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Request, SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import LocalBackend
 from lbx.planning.selection import EVERYTHING
@@ -65,7 +65,7 @@ def work_on(bundle: Bundle, backend: Any, limit: int | None = None, **settings: 
 
 
 def again(store: Store, work: Work, count: int) -> Verification:
-    return verify(store, work, count, lambda function: function([work]))
+    return verify(store, work.run_id, work, count, lambda function: function([work]))
 
 
 def flips(store: Store) -> list[dict[str, Any]]:
@@ -204,10 +204,10 @@ def test_what_was_asked_again_is_not_asked_a_third_time(tiny: Path, bundle: Bund
             return function([work])
 
         with pytest.raises(KeyboardInterrupt):
-            verify(store, work, 6, call)
-        assert verify(store, work, 6, call).checked == 6
+            verify(store, work.run_id, work, 6, call)
+        assert verify(store, work.run_id, work, 6, call).checked == 6
         assert len(asked) == 4 + 3
-        assert verify(store, work, 6, call).checked == 6
+        assert verify(store, work.run_id, work, 6, call).checked == 6
         assert len(asked) == 7
 
 
@@ -238,8 +238,8 @@ def test_greedy_answers_first_spread_over_all(tmp_path: Path) -> None:
     work = make_work(bundle, tasks, backend, RunSettings(), selection=EVERYTHING.first(tasks, 10))
     with Store(tmp_path / "r.duckdb") as store:
         run(store, work)
-        few, some, many, every = (choose(store, work, count) for count in (4, 7, 25, 99))
-        assert choose(store, work, 4) == few
+        few, some, many, every = (choose(store, work.run_id, work, count) for count in (4, 7, 25, 99))
+        assert choose(store, work.run_id, work, 4) == few
     assert [key.benchmark for key in few] == ["needle"] * 4
     assert [key.task for key in few] == ["single_en"] * 2 + ["single_zh"] * 2
     assert set(few) < set(some) < set(many) < set(every)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.scoring.scoring import add_up, score_rows
+from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 Answer = tuple[Sample, str | None]

@@ -25,7 +25,7 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
 from lbx.scoring.adding_up import add_up
-from lbx.scoring.scoring import score_rows
+from lbx.scoring.scores import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.rows import RatingRow
 

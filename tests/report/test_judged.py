@@ -36,7 +36,7 @@ from lbx.report.fitness import fitness
 from lbx.report.page import pieces
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
-from lbx.scoring.scoring import Rescoring, add_up, rescore, score_rows
+from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.rows import RatingRow
 

@@ -14,7 +14,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.report.reports import read
 from lbx.report.shapes import Wanted
 from lbx.scoring.adding_up import add_up
-from lbx.scoring.scoring import score_rows
+from lbx.scoring.scores import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 QUESTIONS = 11

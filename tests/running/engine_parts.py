@@ -18,9 +18,9 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.planning.settings import RunSettings
-from lbx.planning.work import Prepared, Work
-from lbx.prompting.prompts import ChatTemplate, Prompter
-from lbx.running.executors import LocalExecutor
+from lbx.planning.work import Work
+from lbx.prompting.prompter import ChatTemplate, Prompter
+from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.store import GenerationRow, RunRow, Store
 
@@ -162,9 +162,6 @@ class Watcher:
         self.tokens = 0
         self.raise_at = raise_at
 
-    def task(self, task: Task, samples: int) -> None:
-        pass
-
     def sample(self, row: GenerationRow | None) -> None:
         self.rows.append(row)
         if len(self.rows) == self.raise_at:
@@ -194,13 +191,13 @@ def make_work(
     )
     more.setdefault("benchmarks", BENCHMARKS)
     more.setdefault("mode", settings.mode(window))
-    return Work(run_id, bundle, tasks, backend=backend, prompter=prompter, settings=settings, **more)
+    row = run_row(run_id, settings=settings.to_json())
+    return Work(bundle, tasks, backend=backend, prompter=prompter, settings=settings, row=row, **more)
 
 
 def run(store: Store, work: Work, watcher: Watcher | None = None) -> Outcome:
     """The whole run, taken up again if it is there."""
-    row = run_row(work.run_id, settings={**work.settings.to_json()})
-    asker = LocalExecutor(lambda: [Prepared(work, row)])
-    done = store.begin_run(row)
+    asker = LocalAsker(lambda: [work])
+    done = store.begin_run(work.row)
     with closing(store, [work.run_id]):
-        return Runner([work], store, [done], watcher or Watcher(), asker).run()[0]
+        return Runner([work.run_id], [work], store, [done], watcher or Watcher(), asker).run()[0]

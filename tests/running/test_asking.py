@@ -32,9 +32,8 @@ from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.planning.jobs import PendingSample
 from lbx.planning.settings import RunSettings
-from lbx.planning.work import Work
+from lbx.planning.work import PendingSample, Work
 from lbx.running.answering import answer_job, reference_cut
 from lbx.store import GenerationRow, Store
 

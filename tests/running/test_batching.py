@@ -14,12 +14,9 @@ from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.admission import joining_pays
-from lbx.inference.batching import BatchFailedError, DecodeBatch
-from lbx.inference.completing import complete_all
-from lbx.inference.model import BackendInfo
-from lbx.inference.prefix import common_prefix, plan_prefixes
-from lbx.inference.sequence_memory import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, Extend
+from lbx.inference.batching import BatchFailedError, DecodeBatch, complete_all
+from lbx.inference.model import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, BackendInfo, Extend
+from lbx.inference.prefix import common_prefix, joining_pays, plan_prefixes
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
 

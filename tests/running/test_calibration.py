@@ -12,8 +12,7 @@ from engine_parts import scripted
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.records import Request, SampleKey
-from lbx.inference.model import BackendInfo
-from lbx.inference.sequence_memory import NOTHING_FOLLOWS, Extend
+from lbx.inference.model import NOTHING_FOLLOWS, BackendInfo, Extend
 from lbx.planning import calibration
 from lbx.planning.calibration import calibrate, room_of
 from lbx.planning.run_plan import RunPlan, TaskPlan

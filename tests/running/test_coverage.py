@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_parts import Watcher, longbench_bundle, longbench_row, run_row, scripted, write_bundle
+from engine_parts import Watcher, longbench_bundle, longbench_row, scripted, write_bundle
 from engine_parts import make_work as work_of
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.settings import RunSettings
-from lbx.planning.work import Prepared, Work
+from lbx.planning.work import Work
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
-from lbx.running.executors import LocalExecutor
+from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 
 SAMPLES = 4
@@ -49,12 +49,10 @@ def ask(store: Store, work: Work, selection: Selection = EVERYTHING, *, counted:
     work = dataclasses.replace(work, selection=selection)
     known = {task.full_name: task.samples for task in work.tasks} if counted else None
     beside = {task.full_name: task.unscored for task in work.tasks if task.unscored} if counted else None
-    row = dataclasses.replace(
-        run_row(work.run_id, settings=work.settings.to_json()), task_samples=known, unscored_samples=beside
-    )
-    return Runner([work], store, [store.begin_run(row)], Watcher(), LocalExecutor(lambda: [Prepared(work, row)])).run()[
-        0
-    ]
+    row = dataclasses.replace(work.row, task_samples=known, unscored_samples=beside)
+    work = dataclasses.replace(work, row=row)
+    runner = Runner([work.run_id], [work], store, [store.begin_run(row)], Watcher(), LocalAsker(lambda: [work]))
+    return runner.run()[0]
 
 
 def official(store: Store) -> dict[str, tuple[float | None, bool]]:
@@ -228,7 +226,7 @@ def test_without_what_only_a_judge_reads_the_number_is_whole(store: Store, partl
 def test_reports_hold_scored_samples_against_scored_samples(store: Store, partly_judged: Work) -> None:
     """Two of two, not two of four."""
     ask(store, partly_judged)
-    ask(store, dataclasses.replace(partly_judged, run_id="r2"))
+    ask(store, dataclasses.replace(partly_judged, row=dataclasses.replace(partly_judged.row, run_id="r2")))
     compared = read(store, "comparison", Wanted(runs=("r1", "r2"))).dicts()
     assert [(row["samples"], row["bundle_samples"], row["coverage"]) for row in compared if row["level"] == "task"] == [
         (2, 2, None)

@@ -22,10 +22,9 @@ from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, Usag
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.planning.jobs import Job, JobSize, make_jobs
 from lbx.planning.selection import EVERYTHING
 from lbx.planning.settings import RunSettings
-from lbx.planning.work import Agenda
+from lbx.planning.work import Agenda, Job, JobSize, make_jobs
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
@@ -43,8 +42,8 @@ def v2(root: Path, documents: int = 40) -> Bundle:
     return v2_bundle(root, rows)
 
 
-def agenda(bundle: Bundle, run_id: str = "r1", **settings: int) -> Agenda:
-    return Agenda(run_id, bundle, [TASK], BENCHMARKS, RunSettings(**settings))  # type: ignore[arg-type]
+def agenda(bundle: Bundle, **settings: int) -> Agenda:
+    return Agenda(bundle, [TASK], BENCHMARKS, RunSettings(**settings))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def jobs_of(agendas: Sequence[Agenda], done: Sequence[set[SampleKey]], size: JobSize) -> list[Job]:
-    return list(make_jobs(agendas, done, size, begins=lambda *_: None, found=lambda _: None))
+    return list(make_jobs(agendas, done, size))
 
 
 def asked(jobs: Sequence[Job]) -> Counter[tuple[int, SampleKey]]:
@@ -69,7 +68,7 @@ def asked(jobs: Sequence[Job]) -> Counter[tuple[int, SampleKey]]:
 def test_every_question_is_in_one_job_and_no_document_in_two(
     bundle: Bundle, questions: int, characters: int, iterations: int, seed: int
 ) -> None:
-    agendas = [agenda(bundle, "r1", iterations=iterations), agenda(bundle, "r2", iterations=2)]
+    agendas = [agenda(bundle, iterations=iterations), agenda(bundle, iterations=2)]
     chance = random.Random(seed)
     keys = [SampleKey(TASK.benchmark, TASK.name, f"q{n}", i) for n in range(QUESTIONS) for i in range(2)]
     done = [set(chance.sample(keys, 50)), set(chance.sample(keys, 50))]
@@ -98,17 +97,9 @@ def test_a_job_ends_within_a_document_that_has_too_many_questions(bundle: Bundle
 
 def test_what_is_done_is_told(bundle: Bundle) -> None:
     done = {SampleKey(TASK.benchmark, TASK.name, f"q{number}") for number in range(7)}
-    told: list[object] = []
-    list(
-        make_jobs(
-            [agenda(bundle)],
-            [done],
-            JobSize(),
-            begins=lambda task, samples: told.append((task.full_name, samples)),
-            found=told.append,
-        )
-    )
-    assert told == [("longbench_v2/mcq", QUESTIONS), *[0] * 7]
+    told: list[int] = []
+    list(make_jobs([agenda(bundle)], [done], JobSize(), told.append))
+    assert told == [0] * 7
 
 
 def test_jobs_are_small_where_many_share_the_work() -> None:
@@ -178,7 +169,7 @@ def test_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path, caplog: p
     moments = set(chance.sample(range(QUESTIONS - 5), 2 * kills(13)))
     with caplog.at_level("INFO", "lbx"), WorkerPool(prepare, 2) as crew:
         size = JobSize(questions=10)
-        jobs = make_jobs([agenda(bundle)], [set()], size, begins=lambda *_: None, found=lambda _: None)
+        jobs = make_jobs([agenda(bundle)], [set()], size)
         for item, row in crew.ask(jobs, lambda _: None):
             got.append((item.sample.sample_id, row.output))
             assert row.error is None
@@ -211,7 +202,7 @@ def test_a_worker_with_another_model_ends_the_run(bundle: Bundle, tmp_path: Path
         os.kill(crew.process_ids[0], signal.SIGKILL)
         with pytest.raises(BackendError, match=r"another model than the first one: backend\.weights is"):
             if asks:
-                jobs = make_jobs([agenda(bundle)], [set()], JobSize(), begins=lambda *_: None, found=lambda _: None)
+                jobs = make_jobs([agenda(bundle)], [set()], JobSize())
                 list(crew.ask(jobs, lambda _: None))
             else:
                 crew.call(names_of)
@@ -220,7 +211,7 @@ def test_a_worker_with_another_model_ends_the_run(bundle: Bundle, tmp_path: Path
 def test_tokens_are_counted(bundle: Bundle, tmp_path: Path) -> None:
     counted: list[int] = []
     with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
-        jobs = make_jobs([agenda(bundle)], [set()], JobSize(), begins=lambda *_: None, found=lambda _: None)
+        jobs = make_jobs([agenda(bundle)], [set()], JobSize())
         rows = [row for _, row in crew.ask(jobs, counted.append)]
     assert sum(counted) == sum((row.prompt_tokens or 0) + (row.output_tokens or 0) for row in rows) > 0
 

@@ -11,13 +11,12 @@ import pytest
 from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.base.records import Request, SampleKey
-from lbx.inference.admission import DecodeCapacity
 from lbx.inference.batching import DecodeBatch
-from lbx.inference.prefix import plan_prefixes
-from lbx.inference.sequence_memory import Extend
+from lbx.inference.model import Extend
+from lbx.inference.prefix import DecodeCapacity, plan_prefixes
 from lbx.planning.estimate import Costs, costs_from, estimate
 from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
-from lbx.store.sessions import FitSums, History
+from lbx.store.sessions import History
 
 PRICES = Costs(
     token_s=0.01, seen_s=1e-5, step_s=0.02, answer_s=0.005, answer_seen_s=1e-5, wall_factor=1.0, answers={}, basis="us"
@@ -106,59 +105,44 @@ def test_equal_prompts_cost_a_token_each() -> None:
     assert estimate(plan, PRICES, DecodeCapacity(8, 1000, 100, 64)).computed_tokens == 52
 
 
-def sums(rows: Sequence[tuple[float, float]], seconds: Sequence[float]) -> FitSums:
-    return FitSums(
-        sum(a for a, _ in rows),
-        sum(b for _, b in rows),
-        sum(seconds),
-        sum(a * a for a, _ in rows),
-        sum(a * b for a, b in rows),
-        sum(b * b for _, b in rows),
-        sum(a * y for (a, _), y in zip(rows, seconds, strict=True)),
-        sum(b * y for (_, b), y in zip(rows, seconds, strict=True)),
-    )
-
-
-def test_earlier_sessions_give_their_prices_back() -> None:
-    chance = random.Random(7)
-    read = [(n := chance.randrange(100, 9000), (n * n) / 2) for _ in range(50)]
-    made = [(n := chance.randrange(1, 500), n * chance.randrange(100, 9000)) for _ in range(50)]
-    history = History(
-        [("r1", 2), ("r1", 1)], 1000, 200, prefill_s=30.0, decode_s=10.0, wall_s=50.0,
-        prefill=sums(read, [0.003 * x1 + 2e-7 * x2 for x1, x2 in read]),
-        decode=sums(made, [0.004 * x1 + 3e-7 * x2 for x1, x2 in made]),
-    )  # fmt: skip
+def test_earlier_sessions_give_a_rate_of_reading_and_one_of_answering() -> None:
+    history = History([("r1", 2), ("r1", 1)], 10_200, 200, prefill_s=30.0, decode_s=10.0, wall_s=50.0)
     costs = costs_from(history, {TASK: 7.0})
-    assert costs.token_s == pytest.approx(0.003, rel=1e-3)
-    assert costs.seen_s == pytest.approx(2e-7, rel=1e-3)
-    assert costs.answer_s == pytest.approx(0.004, rel=1e-3)
-    assert costs.answer_seen_s == pytest.approx(3e-7, rel=1e-3)
-    assert (costs.step_s, costs.wall_factor, costs.basis) == (0.0, 1.25, "session 2 of r1 and 1 earlier")
+    assert (costs.token_s, costs.answer_s) == pytest.approx((0.003, 0.05))
+    assert (costs.seen_s, costs.step_s, costs.answer_seen_s) == (0.0, 0.0, 0.0)
+    assert (costs.wall_factor, costs.basis) == (1.25, "session 2 of r1 and 1 earlier")
     found = estimate(plan_of([[1] * 10], 100), costs, DecodeCapacity(8, 1000, 100, 64))
     assert found.answer_tokens == {TASK: 7}
-    assert found.decode_s == pytest.approx(7 * (0.004 + 3e-7 * 13.5))
+    assert found.decode_s == pytest.approx(7 * 0.05)
+
+
+def session_of(plan: RunPlan, tokens: int, token_s: float, seen_s: float) -> History:
+    """What a session takes whose prompts' tokens take longer the more they see."""
+    (walk,) = plan.walks
+    computed = [(n - k, (n * n - k * k) / 2) for n, k in zip(walk.length.tolist(), walk.kept.tolist(), strict=True)]
+    read_s = sum(token_s * a + seen_s * b for a, b in computed)
+    made_s = sum(0.01 * tokens + 1e-6 * tokens * (n + tokens / 2) for n in walk.length.tolist())
+    made = tokens * len(computed)
+    return History([("r1", 1)], sum(a for a, _ in computed) + made, made, read_s, made_s, 2 * (read_s + made_s))
 
 
 def test_an_estimate_from_a_session_gives_the_session_back() -> None:
-    """Whatever stood in the memory beside each prompt is in the prices already."""
-    prompts = [[n] * 100 + [7] * (10 * n) for n in range(1, 9)] * 2
-    plan = plan_of(prompts, 30)
-    (walk,) = plan.walks
-    computed = [(n - k, (n * n - k * k) / 2) for n, k in zip(walk.length, walk.kept, strict=True)]
-    made = [(30, 30 * (n + 15)) for n in walk.length]
-    read_s, made_s = [0.002 * a + 1e-5 * b for a, b in computed], [0.01 * a + 1e-6 * b for a, b in made]
-    history = History(
-        [("r1", 1)], 1000, 480, sum(read_s), sum(made_s), 2 * sum(read_s + made_s),
-        prefill=sums(computed, read_s), decode=sums(made, made_s),
-    )  # fmt: skip
+    """Whatever stood in the memory beside each prompt is in the rates already."""
+    plan = plan_of([[n] * 100 + [7] * (10 * n) for n in range(1, 9)] * 2, 30)
+    history = session_of(plan, 30, 0.002, 1e-5)
     found = estimate(plan, costs_from(history, {TASK: 30.0}), DecodeCapacity(8, 100_000, 10_000, 64))
     assert found.total_s == pytest.approx(history.wall_s, rel=0.01)
 
 
-@pytest.mark.parametrize("rows", [[(10.0, 50.0)], [(10.0, 50.0), (20.0, 200.0)], []])
-def test_prices_are_never_negative(rows: list[tuple[float, float]]) -> None:
-    found = sums(rows, [1.0, 1.1][: len(rows)])
-    costs = costs_from(History([("r1", 1)], 1, 0, 1.0, 0.0, 1.0, found, found), {})
-    assert costs.token_s == costs.answer_s >= 0
-    assert costs.seen_s == costs.answer_seen_s == 0
-    assert (costs.token_s > 0) is bool(rows)
+def test_a_pilot_of_some_prompts_tells_of_all() -> None:
+    """Prompts of 2,000 to 16,000 tokens, whose attention takes as long as the rest of the model at 10,000."""
+    prompts = [[n] * (2_000 * (1 + n % 8)) for n in range(64)]
+    pilot, whole = (session_of(plan_of(some, 30), 30, 0.002, 2e-7) for some in (prompts[3:13], prompts))
+    plan = plan_of(prompts, 30)
+    found = estimate(plan, costs_from(pilot, {TASK: 30.0}), DecodeCapacity(8, 1_000_000, 10_000, 64))
+    assert found.total_s == pytest.approx(whole.wall_s, rel=0.1)
+
+
+def test_a_session_without_answers_has_no_rate_of_answering() -> None:
+    costs = costs_from(History([("r1", 1)], 100, 0, 1.0, 0.0, 1.0), {})
+    assert (costs.token_s, costs.answer_s) == (0.01, 0.0)

@@ -12,7 +12,7 @@ import pytest
 from lbx.inference.model import BackendInfo
 from lbx.planning import memory_use
 from lbx.planning.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
-from lbx.running.outlook_text import memory_line
+from lbx.running.forecast import memory_line
 
 MIB = 1 << 20
 HOLDS = f"data = bytearray({64 * MIB}); print('ready', flush=True); input()"

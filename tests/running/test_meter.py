@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.planning.estimate import Estimate
+from lbx.planning.estimate import TimeEstimate
 from lbx.planning.memory_use import MemoryFit
-from lbx.planning.meter import RunMeter
 from lbx.planning.outlook import Outlook
 from lbx.planning.run_plan import TaskPlan
+from lbx.running.watching import RunMeter
 from lbx.store import GenerationRow
 
 FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)
@@ -16,7 +16,7 @@ TASKS = [
     TaskPlan("b/long", samples=10, prompt_tokens=9_000, distinct_tokens=5_000, new_tokens=1_000),
     TaskPlan("b/short", samples=10, prompt_tokens=1_000, distinct_tokens=1_000, new_tokens=100),
 ]
-TIME = Estimate(
+TIME = TimeEstimate(
     prefill_s=60.0, decode_s=40.0, other_s=0.0, total_s=100.0, computed_tokens=6_000,
     answer_tokens={"b/long": 1_000, "b/short": 100}, basis="us",
 )  # fmt: skip
@@ -39,7 +39,7 @@ def row(task: str = "long", run: str = "r1", **values: object) -> GenerationRow:
     return GenerationRow(run, "b", task, "s", 0, **(figures | values))
 
 
-def outlook(time: Estimate | None = TIME) -> Outlook:
+def outlook(time: TimeEstimate | None = TIME) -> Outlook:
     return Outlook([TASKS], FIT, time, 0.0)
 
 

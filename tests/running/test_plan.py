@@ -25,12 +25,11 @@ from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
 from lbx.inference.prefix import pack, plan_prefixes
-from lbx.planning.jobs import JobSize
 from lbx.planning.retrieving import Finder, Retrieval, StoredChunks, find_all
 from lbx.planning.run_plan import TaskPlan, make_plan
 from lbx.planning.selection import EVERYTHING
 from lbx.planning.settings import RunSettings
-from lbx.planning.work import Work
+from lbx.planning.work import JobSize, Work
 from lbx.store import Store
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"

@@ -38,7 +38,7 @@ from lbx.bundle.parallel import Tally
 from lbx.planning.settings import RunSettings
 from lbx.report.reports import read
 from lbx.running.workers.devices import share_out
-from lbx.scoring.scoring import Rescoring, add_up, catch_up, rescore
+from lbx.scoring.scores import Rescoring, add_up, catch_up, rescore
 from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample
@@ -296,7 +296,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from newer_metric import Slow
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 def progress(done, total):
     print(done, total, flush=True)
@@ -356,7 +356,7 @@ import sys
 from pathlib import Path
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.offline import block_network
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 block_network()
 print("begins", flush=True)

@@ -21,7 +21,7 @@ from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.settings import RunSettings
 from lbx.planning.shards import (
     Document,
-    Place,
+    PlannedSample,
     ShardPlan,
     deal,
     documents_in_characters,
@@ -35,7 +35,7 @@ from lbx.planning.work import Agenda
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 
 
-def document(places: list[Place]) -> Document:
+def document(places: list[PlannedSample]) -> Document:
     return Document(tuple(places), ())
 
 
@@ -49,7 +49,7 @@ def document_sets(draw: st.DrawFn) -> tuple[list[Document], list[float]]:
         places = []
         for _ in range(size):
             task = draw(st.integers(0, len(TASKS) - 1))
-            places.append(Place(task, counts[task], f"s{counts[task]}"))
+            places.append(PlannedSample(task, counts[task], f"s{counts[task]}"))
             counts[task] += 1
         documents.append(document(places))
     cost = st.floats(0, 1e6, allow_nan=False)
@@ -91,10 +91,10 @@ def _pair(costs: list[float], count: int) -> float:
 def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
     rows = [v2_row(number, context=f"document {number // 3} " * 50) for number in range(9)]
     agenda = Agenda(
-        "", v2_bundle(tmp_path, rows), [Task("longbench_v2", "v2", ("accuracy",), 9)], BENCHMARKS, RunSettings()
+        v2_bundle(tmp_path, rows), [Task("longbench_v2", "v2", ("accuracy",), 9)], BENCHMARKS, RunSettings()
     )
     tasks = BENCHMARKS["longbench_v2"].tasks(agenda.bundle)
-    agenda = Agenda("", agenda.bundle, tasks, BENCHMARKS, RunSettings())
+    agenda = Agenda(agenda.bundle, tasks, BENCHMARKS, RunSettings())
     found = documents_in_characters([agenda])
     assert [[place.position for place in one.places] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     (walk,) = found[0].walks
@@ -102,14 +102,14 @@ def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
     assert walk.kept[0] == 0 and all(
         kept > 0.9 * (length - 40) for kept, length in zip(walk.kept[1:], walk.length[1:], strict=True)
     )
-    alone = Agenda("", agenda.bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
+    alone = Agenda(agenda.bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
     assert [len(one.places) for one in documents_in_characters([alone])] == [1] * 9, "nothing is shared without it"
 
 
 def test_an_agenda_with_a_shard_asks_that_shard_only() -> None:
     task = Task("needle", "single_en", ("recall",), 10)
     shard = Selection({"needle/single_en": frozenset({1, 5, 8})})
-    agenda = Agenda("", SimpleNamespace(), [task], BENCHMARKS, RunSettings(), EVERYTHING.first([task], 6) & shard)
+    agenda = Agenda(SimpleNamespace(), [task], BENCHMARKS, RunSettings(), EVERYTHING.first([task], 6) & shard)
     assert agenda.samples_in(task) == 2, "8 is beyond the limit"
     assert agenda.samples_in(Task("needle", "other", ("recall",), 10)) == 0
 
@@ -145,7 +145,7 @@ def test_processes_share_a_shard_but_no_document(
 
 
 def plan(documents: int = 6, shards: int = 3) -> ShardPlan:
-    places = [document([Place(0, 2 * n, f"é{n}"), Place(1, n, f"t{n}")]) for n in range(documents)]
+    places = [document([PlannedSample(0, 2 * n, f"é{n}"), PlannedSample(1, n, f"t{n}")]) for n in range(documents)]
     made = make_shards(places, [1.5] * documents, TASKS, shards)
     return ShardPlan("digest", ("r-thinking", "r-nonthinking"), dict.fromkeys(TASKS, 3), "s", "a test", made)
 

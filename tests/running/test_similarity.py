@@ -20,8 +20,8 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.planning.settings import RunSettings
 from lbx.running.listening import Listener
-from lbx.running.scoring import Embedding, score_with
-from lbx.scoring.scoring import Rescoring, catch_up, rescore
+from lbx.running.rescoring import Embedding, score_with
+from lbx.scoring.scores import Rescoring, catch_up, rescore
 from lbx.scoring.similarity import Similarities, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models

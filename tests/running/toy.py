@@ -12,7 +12,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import Decoding
-from lbx.inference.sequence_memory import NO_LIMIT, Extend, MemoryTraits
+from lbx.inference.model import NO_LIMIT, Extend, MemoryTraits
 
 VOCABULARY = 258
 EOS = 257

@@ -19,7 +19,7 @@ from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.terminal import lines
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
 from lbx.store.migrations import MIGRATIONS, UNSCORED_SAMPLES

@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import Marks, answer_behind, opening_end, split_reasoning
 
 LLAMA = ("llama-server", "llama-cpp-python")

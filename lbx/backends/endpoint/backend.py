@@ -32,8 +32,8 @@ from lbx.backends.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
-from lbx.inference.model import BackendInfo, Outcome
-from lbx.prompting.prompts import Tokenizer
+from lbx.inference.model import BackendInfo, RequestResult
+from lbx.prompting.prompter import Tokenizer
 
 LOST_AFTER = 3
 """So many requests one after another without an answer, and the server is asked no more, even if it is there."""
@@ -69,7 +69,9 @@ class EndpointBackend:
         self._workers = 0
         self._system_taken: bool | None = None
 
-    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> Iterator[tuple[int, Outcome]]:
+    def generate_many(
+        self, requests: Sequence[Request], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, RequestResult]]:
         """Answer many, several at once, those with a common beginning close together.
 
         Yields:
@@ -81,7 +83,7 @@ class EndpointBackend:
             EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
         """
         order = RequestQueue([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
-        done: queue.Queue[tuple[int, Outcome | BaseException]] = queue.Queue()
+        done: queue.Queue[tuple[int, RequestResult | BaseException]] = queue.Queue()
 
         def work() -> None:
             try:
@@ -101,7 +103,7 @@ class EndpointBackend:
         try:
             for _ in requests:
                 index, outcome = done.get()
-                if not isinstance(outcome, Outcome):
+                if not isinstance(outcome, RequestResult):
                     order.stop()
                     yield from self._already_done(done)
                     raise outcome
@@ -122,14 +124,16 @@ class EndpointBackend:
                 self._free = lambda: None
 
     @staticmethod
-    def _already_done(done: queue.Queue[tuple[int, Outcome | BaseException]]) -> Iterator[tuple[int, Outcome]]:
+    def _already_done(
+        done: queue.Queue[tuple[int, RequestResult | BaseException]],
+    ) -> Iterator[tuple[int, RequestResult]]:
         """What other threads have finished in the meantime: nothing that was answered gets lost."""
         while not done.empty():
             index, outcome = done.get()
-            if isinstance(outcome, Outcome):
+            if isinstance(outcome, RequestResult):
                 yield index, outcome
 
-    def _outcome(self, request: Request) -> Outcome | BaseException:
+    def _outcome(self, request: Request) -> RequestResult | BaseException:
         try:
             return self._answer(request)
         except BaseException as exc:  # raised again in the thread that reads the results

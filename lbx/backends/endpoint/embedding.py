@@ -18,7 +18,7 @@ from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.server import find_out
 from lbx.base.errors import BackendError
-from lbx.inference.text import encodable
+from lbx.base.records import encodable
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors

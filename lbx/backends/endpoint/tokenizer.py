@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lbx.backends.cards import Chat
 from lbx.base.errors import BackendError
-from lbx.inference.text import encodable
-from lbx.prompting.prompts import Tokenizer
+from lbx.base.records import encodable
+from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import choose_marks
 
 if TYPE_CHECKING:

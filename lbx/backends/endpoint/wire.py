@@ -10,7 +10,7 @@ from lbx.backends.endpoint.answers import read_reply
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.server import Facts
 from lbx.base.errors import BackendError
-from lbx.prompting.prompts import Tokenizer
+from lbx.prompting.prompter import Tokenizer
 
 # Words, digits, two scripts and a symbol: two tokenizers hardly cut all of it into equally many tokens.
 _PROBE = (

@@ -30,9 +30,8 @@ from lbx.backends.weights import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.endings import named_ends
-from lbx.inference.model import BackendInfo
+from lbx.inference.model import LEAST_SEQUENCES, BackendInfo
 from lbx.inference.sampling import left_out, recommended
-from lbx.inference.sequence_memory import LEAST_SEQUENCES
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing

@@ -15,10 +15,10 @@ from lbx.backends.hf.library import attention_of, first_line, length_dependent, 
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
 from lbx.backends.hf.single import Forward, rounding, small_windows
 from lbx.base.errors import BackendError
-from lbx.inference.sequence_memory import Extend, SequenceMemory
+from lbx.inference.model import Extend, SequenceMemory
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 _STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2

@@ -18,7 +18,7 @@ from lbx.backends.hf.cache import GrowingLayer, OwnCache, make_cache
 from lbx.backends.hf.library import first_line, give_back_memory, length_dependent, long_from
 from lbx.backends.hf.single import Forward, forget_lengths
 from lbx.base.errors import BackendError
-from lbx.inference.sequence_memory import (
+from lbx.inference.model import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,
     NOTHING_FOLLOWS,
@@ -30,7 +30,7 @@ from lbx.inference.sequence_memory import (
 )
 
 if TYPE_CHECKING:
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 SEQUENCES = 8
 _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
@@ -38,7 +38,7 @@ _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
 
 
 class HfCopies:
-    """Sequences of one model (``lbx.inference.sequence_memory.SequenceMemory``), computed one after the other.
+    """Sequences of one model (``lbx.inference.model.SequenceMemory``), computed one after the other.
 
     Args:
         model: a causal language model of transformers.

@@ -27,7 +27,7 @@ from lbx.backends.options import thread_count
 from lbx.backends.weights import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.inference.text import encodable
+from lbx.base.records import encodable
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors

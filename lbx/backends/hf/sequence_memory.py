@@ -17,14 +17,13 @@ import numpy as np
 import torch
 
 from lbx.backends.hf.attention import InParts, Layout, Part, QueryRows, make_mask
-from lbx.backends.hf.cells import CellStore, Pass
+from lbx.backends.hf.cells import CellStore, Pass, States
 from lbx.backends.hf.library import first_line, input_device, out_of_memory
 from lbx.backends.hf.single import Forward
-from lbx.backends.hf.states import States
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
-from lbx.inference.cells import CellTable, Reach
-from lbx.inference.sequence_memory import (
+from lbx.inference.cell_table import CellTable, Reach
+from lbx.inference.model import (
     NO_FOREIGN_CELLS,
     NO_LIMIT,
     SINGLY,
@@ -37,7 +36,7 @@ from lbx.inference.sequence_memory import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 _BLOCK = 256
 _PASS_TOKENS = {False: 8, True: 256}  # as many take as long as starting a pass does: on a CPU, on a GPU
@@ -47,7 +46,7 @@ _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card
 
 
 class HfSequences:
-    """Sequences of one model (``lbx.inference.sequence_memory.SequenceMemory``).
+    """Sequences of one model (``lbx.inference.model.SequenceMemory``).
 
     The store grows by a quarter when it is used up, layer by layer. A pass for which there is no memory is computed
     in halves, and later ones are smaller.

@@ -32,7 +32,7 @@ class Forward:
     """A model's pass over the next tokens of one sequence, with the arguments that this model takes."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        self._model, self._device = model, input_device(model)
         takes = inspect.signature(model.forward).parameters
         self._cache = next((name for name in _CACHES if name in takes), _CACHES[0])
         self._positions = "position_ids" in takes
@@ -53,15 +53,14 @@ class Forward:
             keep: at how many of the last tokens, or at which, if the model can leave others out. A list, because
                 accelerate would carry a tensor to the first device of many, and it is used on the last.
         """
-        device = input_device(self._model)
         more = {name: value for name, value in more.items() if value is not None}
         own = isinstance(cache, OwnCache)
         arguments: dict[str, Any] = {self._cache: cache.held if own else cache, **more}
         if self._keeps:
             arguments["logits_to_keep"] = keep
         if self._positions:  # a model whose first layer is recurrent would ask that one, which keeps no count
-            arguments["position_ids"] = positions.to(device)
-        found = self._model(input_ids=ids.to(device), use_cache=True, **arguments)
+            arguments["position_ids"] = positions.to(self._device)
+        found = self._model(input_ids=ids.to(self._device), use_cache=True, **arguments)
         if own:
             cache.held = found[self._cache]
         return found.logits

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from lbx.inference.text import encodable
+from lbx.base.records import encodable
 from lbx.prompting.reasoning import choose_marks
 
 

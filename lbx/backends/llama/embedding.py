@@ -15,11 +15,12 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import LlamaEmbeddingOptions
 from lbx.backends.fingerprints import fingerprint, head_and_tail
+from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import library, load_model, log
 from lbx.backends.llama.thread import compute
 from lbx.backends.llama.tokenizer import tokenize
-from lbx.backends.memory import available_bytes, kv_cache_bytes
+from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
 from lbx.base.errors import BackendError
 
@@ -138,7 +139,7 @@ class LlamaEmbedder:
 
     def _make_room(self, tokens: int) -> None:
         """A context for so many tokens, the present one or a larger one in its place."""
-        from lbx.backends.llama.batch import StepBatch  # which loads numpy
+        from lbx.backends.llama.thread import StepBatch  # which loads numpy
 
         if tokens <= self._room:
             return

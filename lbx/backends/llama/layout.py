@@ -1,9 +1,19 @@
-"""What a context is made for, so that its cells can be laid out (``lbx.backends.llama.aligned``). Loads nothing big."""
+"""What a context is made for, so that its cells can be laid out (``lbx.backends.llama.aligned``), and whose they are.
+
+Loads nothing big.
+"""
 
 from __future__ import annotations
 
 import platform
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 GRAIN = 32
 """Cells of a block: a multiple of every vector's lanes that llama.cpp sums 16 or 32-bit values in."""
@@ -56,3 +66,104 @@ def pass_size(file_type: str | None) -> PassSize:
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")
     return PAIRS if file_type in _SGEMM_FILES and not arm else _EIGHTS
+
+
+class Blocks:
+    """Cells in blocks of ``grain``: token p of a sequence lies in cell p modulo ``grain`` of a block.
+
+    A sequence's blocks lie in rising order. Full blocks may be shared; the last one, while it grows, is its own.
+
+    Args:
+        count: blocks.
+        sequences: how many there may be.
+        reserved: blocks at the beginning that no sequence gets.
+    """
+
+    def __init__(self, count: int, sequences: int, grain: int, reserved: int = 0) -> None:
+        self.grain = grain
+        self._reserved = reserved
+        self._users = np.zeros(count, np.int32)
+        self._users[:reserved] = 1
+        self._blocks: list[list[int]] = [[] for _ in range(sequences)]
+        self._lengths = [0] * sequences
+
+    @property
+    def free(self) -> int:
+        """Blocks that nobody holds."""
+        return int(np.count_nonzero(self._users == 0))
+
+    @property
+    def used(self) -> int:
+        """Blocks that some sequence holds."""
+        return len(self._users) - self._reserved - self.free
+
+    @property
+    def end(self) -> int:
+        """The first cell behind the highest block in use."""
+        return (int(np.flatnonzero(self._users)[-1]) + 1) * self.grain if self._users.any() else 0
+
+    def length(self, sequence: int) -> int:
+        return self._lengths[sequence]
+
+    def missing(self, sequence: int, tokens: int) -> int:
+        """How many blocks a sequence needs besides its own, to grow by so many tokens."""
+        return -(-(self._lengths[sequence] + tokens) // self.grain) - len(self._blocks[sequence])
+
+    def assign(self, items: Iterable[tuple[int, int]]) -> list[list[int]] | None:
+        """The lowest free blocks above each sequence's last one; None where there are not enough above one of them.
+
+        Args:
+            items: (sequence, by how many tokens it is to grow); nothing has changed until ``grow``.
+        """
+        free, found = self._users == 0, []
+        for sequence, tokens in items:
+            missing, held = self.missing(sequence, tokens), self._blocks[sequence]
+            above = held[-1] + 1 if held else 0
+            blocks = above + np.flatnonzero(free[above:])[:missing]
+            if len(blocks) < missing:
+                return None
+            free[blocks] = False
+            found.append([int(block) for block in blocks])
+        return found
+
+    def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
+        """Let a sequence grow into its last block and these; the cells of its new tokens, shape (tokens,)."""
+        start = self._lengths[sequence]
+        self._users[list(blocks)] += 1
+        self._blocks[sequence].extend(blocks)
+        self._lengths[sequence] = start + tokens
+        places = np.arange(start, start + tokens)
+        held = np.asarray(self._blocks[sequence], dtype=np.int64)
+        return held[places // self.grain] * self.grain + places % self.grain
+
+    def share(self, source: int, length: int, target: int) -> None:
+        """Let an empty sequence hold the source's first tokens, a multiple of ``grain``, too."""
+        blocks = self._blocks[source][: length // self.grain]
+        self._blocks[target] = list(blocks)
+        self._users[blocks] += 1
+        self._lengths[target] = length
+
+    def drop(self, sequence: int) -> list[int]:
+        """Forget a sequence; the blocks that nobody holds now, in rising order."""
+        blocks, self._blocks[sequence] = self._blocks[sequence], []
+        self._lengths[sequence] = 0
+        self._users[blocks] -= 1
+        return [block for block in blocks if not self._users[block]]
+
+    def clear(self) -> None:
+        for sequence in range(len(self._blocks)):
+            self.drop(sequence)
+
+    def holders(self) -> dict[int, tuple[int, list[int]]]:
+        """For each block in use, in rising order: its place in a sequence, and who holds it there."""
+        found: dict[int, tuple[int, list[int]]] = {}
+        for sequence, blocks in enumerate(self._blocks):
+            for place, block in enumerate(blocks):
+                found.setdefault(block, (place, []))[1].append(sequence)
+        return dict(sorted(found.items()))
+
+    def move(self, block: int, place: int, holders: Sequence[int], target: int) -> None:
+        """Let those who hold a block at that place hold a free one instead."""
+        for sequence in holders:
+            self._blocks[sequence][place] = target
+        self._users[target], self._users[block] = len(holders), 0

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lbx.backends.llama.aligned import AlignedCells
-from lbx.backends.llama.batch import StepBatch
 from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
-from lbx.backends.llama.thread import compute
+from lbx.backends.llama.thread import StepBatch, compute
 from lbx.base.errors import BackendError
-from lbx.inference.sequence_memory import Extend, MemoryTraits, check_items, check_number
+from lbx.inference.model import Extend, MemoryTraits, check_items, check_number
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
-    from lbx.inference.sampling import Logits
+    from lbx.inference.model import Logits
 
 
 # Reading all weights takes as long as computing so many tokens with them: on a CPU (measured: 2 to 7), on a GPU.

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lbx.base.errors import BackendError
-from lbx.inference.text import encodable
+from lbx.base.records import encodable
 from lbx.prompting.reasoning import choose_marks
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")

@@ -19,11 +19,10 @@ from typing import Any, Self, TypeVar
 from lbx.base.errors import BackendError
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
-from lbx.inference.completing import nobody
-from lbx.planning.jobs import Job, PendingSample
-from lbx.planning.work import Prepare, Work
+from lbx.inference.batching import nobody
+from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.workers.devices import VISIBLE, share_out
-from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Ready, Said
+from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready
 from lbx.store import GenerationRow, RunRow
 from lbx.store.rows import unequal
 
@@ -153,7 +152,7 @@ class WorkerPool:
     def ask(
         self, jobs: Iterator[Job], computed: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Deal jobs out and yield answers as they come (``lbx.running.runner.Ask``).
+        """Deal jobs out and yield answers as they come (see ``lbx.running.answering.Asker``).
 
         Raises:
             LbxError: what a worker cannot go on after, such as a model server that is gone.
@@ -251,7 +250,7 @@ class WorkerPool:
             yield from self._bury(worker)
             return
         match message:
-            case Said(text=text):
+            case Logged(text=text):
                 log.info(text)
             case Ready(rows=rows):
                 self._refuse_other_model(rows)
@@ -327,7 +326,7 @@ _FIX = (
 
 def _receive(pipe: Connection) -> Any:
     """The next message that is an answer; what is said before it is logged."""
-    while isinstance(message := pipe.recv(), Said):
+    while isinstance(message := pipe.recv(), Logged):
         log.info(message.text)
     return message
 

@@ -17,8 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lbx.base.errors import LbxError
-from lbx.planning.jobs import Job, PendingSample
-from lbx.planning.work import Prepare, Work
+from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.answering import answer_job
 from lbx.store import GenerationRow, RunRow
 
@@ -79,7 +78,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Logged:
     """What the worker logs."""
 
     text: str
@@ -131,15 +130,14 @@ class _Sending(logging.Handler):
         self._pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._pipe.send(Said(record.getMessage()))
+        self._pipe.send(Logged(record.getMessage()))
 
 
 def _serve(pipe: Connection, log: logging.Logger) -> None:
     prepare: Prepare = pipe.recv()
-    prepared = prepare()
-    works = [one.work for one in prepared]
+    works = prepare()
     log.setLevel(logging.INFO)
-    pipe.send(Ready(tuple(one.row for one in prepared)))
+    pipe.send(Ready(tuple(work.row for work in works)))
     while (message := pipe.recv()) is not None:
         if isinstance(message, Call):
             pipe.send(Done(message.function(works)))

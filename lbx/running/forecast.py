@@ -1,4 +1,4 @@
-"""What a run would read and take, computed without running it."""
+"""What a run would read and take, computed without running it, and the same in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +15,17 @@ from lbx.backends import ModelCard
 from lbx.backends.options import AUTO, HfOptions
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
+from lbx.base.units import duration, size
 from lbx.planning.asking import OF_LENGTH
-from lbx.planning.estimate import Costs, costs_from
-from lbx.planning.memory_use import Free
+from lbx.planning.estimate import Costs, TimeEstimate, costs_from
+from lbx.planning.memory_use import Free, MemoryFit
 from lbx.planning.outlook import Outlook, look_ahead
 from lbx.planning.selection import Selection
 from lbx.planning.summarizing import guessed
-from lbx.running.executors import Executor
+from lbx.running.answering import Asker
 from lbx.running.listening import Listener
-from lbx.running.loading import card_of, load_model, load_to_count
-from lbx.running.outlook_text import brief
-from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.running.models import card_of, load_model, load_to_count
+from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
 from lbx.running.workers.devices import VISIBLE, share_out
@@ -114,23 +114,23 @@ def _plan(
 ) -> Outlook:
     workers = run.spec.workers
     try:
-        loaded = load_model(card, run.bundle)
+        backend = load_model(card, run.bundle)
     except DoesNotFitError as error:
-        loaded, calibrate = load_to_count(card, run.bundle), False
+        backend, calibrate = load_to_count(card, run.bundle), False
         log.info(f"{error} Its tokens are counted all the same.")
     try:
-        works = make_works(_with_summaries(run), loaded)
+        works = make_works(_with_summaries(run), card, backend)
         return look_ahead(
             works,
             free=free,
             workers=workers,
-            known=_known(results, functools.partial(run_row, None, works[0], run), workers),
+            known=_known(results, works[0].row, workers),
             measure=calibrate,
             progress=functools.partial(listener.counted, "counted"),
             measuring=functools.partial(listener.counted, _MEASURED),
         )
     finally:
-        loaded.backend.close()
+        backend.close()
 
 
 def _with_summaries(run: ResolvedRun) -> ResolvedRun:
@@ -150,11 +150,11 @@ def _with_summaries(run: ResolvedRun) -> ResolvedRun:
     )
 
 
-def _known(results: str | os.PathLike[str] | None, row: Callable[[], RunRow], workers: int) -> Costs | None:
+def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) -> Costs | None:
     if results is None or not Path(results).exists():
         return None
     with Store(Path(results), read_only=True) as store:
-        return known_costs(store, row(), workers)
+        return known_costs(store, row, workers)
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def share_of_one(workers: int) -> Iterator[None]:
 
 def look_ahead_of_run(
     store: Store,
-    asker: Executor,
+    asker: Asker,
     done: Sequence[AbstractSet[SampleKey]],
     free: Free,
     *,
@@ -215,3 +215,86 @@ def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
     """What earlier sessions in a results file say of a model's speed; None: nothing."""
     found = history(store, run, workers=workers)
     return None if found is None else costs_from(found, answer_lengths(store, run, OF_LENGTH))
+
+
+def brief(outlook: Outlook) -> list[str]:
+    """The outlook in a few lines."""
+    total, memory, time = outlook.total, outlook.memory, outlook.time
+    if not total.samples:
+        return ["Nothing to ask: every prompt has its answer."]
+    tokens = "characters" if outlook.in_characters else "tokens"
+    spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
+    lines = [
+        f"To ask: {total.samples:,} prompts of {total.prompt_tokens:,} {tokens}, {total.distinct_tokens:,} distinct "
+        f"({total.shared_factor:.1f} times shared); {', '.join(spoilt) or 'none truncated'}"
+    ]
+    lines += sharing_lines(outlook)
+    if memory.weights_bytes is not None:
+        lines.append(memory_line(memory))
+    lines.append(time_line(time))
+    return lines
+
+
+def by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:
+    """Plans of the same run whose time is known, the fastest first."""
+    known = [(one, one.time) for one in outlooks if one.time is not None]
+    return sorted(known, key=lambda one: one[1].total_s)
+
+
+def name_of(outlook: Outlook) -> str:
+    """A model, and in what it is computed where: "smollm2 on hf in bfloat16"."""
+    return f"{outlook.model} on {outlook.backend}" + (f" in {outlook.dtype}" if outlook.dtype else "")
+
+
+def faster_line(outlooks: Sequence[Outlook]) -> str:
+    """Which of several models is the fastest here."""
+    ordered = by_time(outlooks)
+    if len(ordered) < 2:
+        return "Which is faster is unknown: too little of them could be measured."
+    (best, best_time), *others = ordered
+    told = (f"{time.total_s / best_time.total_s:.1f} times as fast as {name_of(one)}" for one, time in others)
+    return f"Fastest here: {name_of(best)}, {', '.join(told)}"
+
+
+def sharing_lines(outlook: Outlook) -> list[str]:
+    """What is wrong where prompts that share a document do not share the reading of it."""
+    return [f"Every prompt is read from its beginning: {outlook.not_shared}"] if outlook.not_shared else []
+
+
+def memory_line(memory: MemoryFit) -> str:
+    """What the model needs beside what there is, and whether that is enough."""
+    parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
+    if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
+        tokens = f"; {memory.kv_cells:,} tokens{_windows(memory.windows)}" if memory.windows > 1 else ""
+        parts.append(f"KV cache unknown (this kind of model keeps other amounts in other layers{tokens})")
+    else:
+        parts.append(
+            f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
+            f"{memory.kv_cells:,} tokens{_windows(memory.windows)}{_each(memory.copies)})"
+        )
+    parts.append(f"free {memory.device} {size(memory.available_bytes)}")
+    verdict = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[memory.fits]
+    if memory.fits is False:
+        window = memory.window_that_fits
+        verdict += f"; a context window of {window:,} tokens would" if window else ": the weights alone are too large"
+    return f"Memory: {', '.join(parts)}: {verdict}"
+
+
+def _windows(windows: int) -> str:
+    return f" for copies of sequences, {windows} context windows" if windows > 1 else ""
+
+
+def _each(copies: int) -> str:
+    return f" in each of {copies} processes" if copies > 1 else ""
+
+
+def time_line(time: TimeEstimate | None) -> str:
+    """How long it takes, of what, and how one knows."""
+    if time is None:
+        return "Time: unknown"
+    other = f", tokenizing {duration(time.other_s)}" if time.other_s >= 1 else ""
+    tokens = sum(time.answer_tokens.values())
+    return (
+        f"Time: about {duration(time.total_s)} (reading {time.computed_tokens:,} tokens {duration(time.prefill_s)}, "
+        f"{tokens:,} tokens of answers {duration(time.decode_s)}{other}), by {time.basis}"
+    )

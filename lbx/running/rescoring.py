@@ -12,8 +12,8 @@ from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.listening import Listener
-from lbx.running.loading import load_embedding_model
-from lbx.scoring.scoring import Rescoring, rescore
+from lbx.running.models import load_embedding_model
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities, earlier_identity, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models, take_over_vectors

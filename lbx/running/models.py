@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("lbx")
 
 _NAMED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    card: ModelCard
-    backend: Backend
 
 
 def debugging() -> bool:
@@ -92,21 +85,21 @@ def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
     return resolve_model(spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads)
 
 
-def load_model(card: ModelCard, bundle: Bundle | None) -> LoadedModel:
+def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
     """Load a model, and log what is worth knowing about how it is computed here."""
     loaded = load(card, bundle=bundle, debug=debugging())
     for text in loaded.info.notes:
         log.info(text)
-    return LoadedModel(card, loaded)
+    return loaded
 
 
-def load_to_count(card: ModelCard, bundle: Bundle) -> LoadedModel:
+def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
     """Load a model whose cache does not fit with a small one: enough to count tokens as for the large one.
 
     Raises:
         DoesNotFitError: its weights do not fit either.
     """
-    return LoadedModel(card, CountingBackend(load_model(with_small_cache(card), bundle).backend, card))
+    return CountingBackend(load_model(with_small_cache(card), bundle), card)
 
 
 def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:

@@ -15,10 +15,10 @@ from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.prefix import common_prefix
 from lbx.planning.summarizing import stored, summaries_of
 from lbx.planning.work import Work
-from lbx.prompting.prompts import ReadPrompt
+from lbx.prompting.prompter import ReadPrompt
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.loading import card_of, load_to_count
-from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries, run_row
+from lbx.running.models import card_of, load_to_count
+from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
 from lbx.store import Store
@@ -129,13 +129,12 @@ def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None
     elif asked := run_of_summaries(run):
         run = asked[0]
     with retrieving(run) as reading:
-        loaded = load_to_count(card_of(spec, run.bundle), run.bundle)
+        card = card_of(spec, run.bundle)
+        backend = load_to_count(card, run.bundle)
         try:
-            works = make_works(reading, loaded)
-            named = zip(run.names, works, strict=True)
-            yield [work for _, work in sorted(named, key=lambda one: run_row(one[0], one[1], run).run_id != run_id)]
+            yield sorted(make_works(reading, card, backend), key=lambda work: work.run_id != run_id)
         finally:
-            loaded.backend.close()
+            backend.close()
 
 
 def _with_summaries(run: ResolvedRun, run_id: str, results: Path) -> ResolvedRun:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from lbx.report.pairs import cautions_of, chosen_pairs
-from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Number, Shared, Side, made_alike, on_both
+from lbx.scoring.scored import known, scored
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
 from lbx.store import Store, Table
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lbx.report.scored import Samples, as_table, beside, newest_scores, starts_of
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import Samples, as_table, beside, newest_scores, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lbx.report.fitness import Fitness, fitness_of
-from lbx.report.scored import SURE, as_table
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import SURE, as_table
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table, opinions
 

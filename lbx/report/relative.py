@@ -18,7 +18,7 @@ import numpy as np
 
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.longbench.tasks import BUCKETS, TASKS
-from lbx.report.scored import scored
+from lbx.scoring.scored import scored
 from lbx.statistics.estimates import Codes, Estimate, Interval, Stratum, interval
 from lbx.store import Store
 

@@ -92,7 +92,7 @@ def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
     from lbx.report.cells import INTERVAL_COLUMNS
     from lbx.report.labels import labels
-    from lbx.report.scored import named as named_runs
+    from lbx.scoring.scored import named as named_runs
     from lbx.store.queries import export_report, export_rows
     from lbx.store.runs import check_runs
 

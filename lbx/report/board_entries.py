@@ -14,6 +14,7 @@ from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
 from lbx.report.shapes import Wanted
 from lbx.store import Store
+from lbx.store.rows import ENDS
 from lbx.store.views import MODE_OF_RUN, OFFICIAL_UNITS
 
 _RUNS = f"""
@@ -33,8 +34,6 @@ _NUMBERS = """
 """
 
 Sure = tuple[float | None, float | None, str | None]
-ENDS = ("low", "high", "method")
-"""What columns of its interval are called behind a column's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lbx.report.board_entries import ENDS, Entry, Pair, both, entries, file_names, paired, with_figures
+from lbx.report.board_entries import Entry, Pair, both, entries, file_names, paired, with_figures
 from lbx.report.board_shapes import (
     BOARDS,
     BUCKETS,
@@ -29,6 +29,7 @@ from lbx.report.board_shapes import (
 from lbx.report.relative import curves
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
+from lbx.store.rows import ENDS
 
 Row = dict[str, Any]
 

@@ -19,6 +19,7 @@ from lbx.report.cells import Sheet, interval_notes, shown
 from lbx.report.relative import Curve
 from lbx.report.shapes import Column
 from lbx.store import Table
+from lbx.store.rows import sureness
 
 _NUMBER = Column("official", "official", "number", interval=True)
 
@@ -77,11 +78,11 @@ def _relative(
             continue
         like = {name: lines[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
-            ends = {end: None if (said := getattr(point, end)) is None else 100 * said for end in ("low", "high", "se")}
+            sure = sureness(point, "document" if curve.clustered else "sample")
+            ends = {end: None if sure[end] is None else 100 * sure[end] for end in ("low", "high", "se")}
             yield {
                 **like, "line": f"{RELATIVE}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
-                "position": 0, **ends, "clusters": point.clusters, "method": point.method, "df": point.df,
-                "cluster_by": "document" if curve.clustered else "sample",
+                "position": 0, **sure, **ends,
             }  # fmt: skip
 
 

@@ -90,10 +90,10 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
 @refusing_odd_values
 def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
-    from lbx.report.cells import INTERVAL_COLUMNS
     from lbx.report.labels import labels
     from lbx.scoring.scored import named as named_runs
     from lbx.store.queries import export_report, export_rows
+    from lbx.store.rows import SURE
     from lbx.store.runs import check_runs
 
     if REPORTS[name].made_by or name == "paper":
@@ -104,4 +104,4 @@ def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     shown = labels(row for run, row in named_runs(store).items() if run in runs)
     sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
     parameters = [list(shown), list(shown.values()), *parameters]
-    return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if wanted.alone else ())
+    return export_report(store, sql, parameters, path, SURE if wanted.alone else ())

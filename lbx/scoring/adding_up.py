@@ -12,6 +12,7 @@ from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge.judging import NAME as JUDGE
+from lbx.scoring.scored import told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
@@ -283,17 +284,7 @@ def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) ->
     """The columns of ``NumberRow`` that say how sure it is."""
     if number.estimate is None:
         return {}
-    found = interval(number.estimate)
-    return {
-        "low": found.low,
-        "high": found.high,
-        "se": found.se,
-        "df": found.df,
-        "clusters": found.clusters,
-        "cluster_by": benchmark.clustered_by if number.estimate.clustered else "sample",
-        "method": found.method,
-        "within": found.within,
-    }
+    return told(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
 
 
 def _place(group: GroupScore) -> tuple[str, str, str]:

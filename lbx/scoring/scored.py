@@ -20,12 +20,14 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Columns, ScoredRows
 from lbx.statistics.estimates import Interval, coded
 from lbx.store import Store, Table
+from lbx.store.rows import SURE as WHOLE
+from lbx.store.rows import sureness
 from lbx.store.views import MODE_OF_RUN
 
 Array = npt.NDArray[Any]
 
-SURE = ("low", "high", "clusters", "cluster_by", "method", "se", "df")
-"""The views' columns that say how sure a number is."""
+SURE = tuple(name for name in WHOLE if name != "within")
+"""The views' columns that say how sure a number is, but what further answers to the same samples would change."""
 WHO = ("run_id", "model", "backend", "mode", "differs_in")
 
 
@@ -304,8 +306,7 @@ def named(store: Store) -> dict[str, dict[str, Any]]:
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
     """An interval as the views' columns."""
-    columns = {name: getattr(found, name) for name in SURE if name != "cluster_by"}
-    return columns | {"cluster_by": family.clustered_by if family and clustered else "sample"}
+    return sureness(found, family.clustered_by if family and clustered else "sample")
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:

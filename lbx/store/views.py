@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from lbx.store.judging_views import JUDGING_VIEWS
 from lbx.store.numbers import OPINIONS
+from lbx.store.rows import SURE
 
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
@@ -46,7 +47,7 @@ _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROU
 _EVALUATED = "benchmark <> 'judge'"
 
 # How sure a number is; what the unanswered leave open.
-_SURE = "{t}.low, {t}.high, {t}.clusters, {t}.cluster_by, {t}.method, {t}.se, {t}.df, {t}.within"
+_SURE = ", ".join(f"{{t}}.{name}" for name in SURE)
 _OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 # Rows of a table of numbers whose metric version is wanted, or the newest where none is.
@@ -65,8 +66,14 @@ OFFICIAL_UNITS = {"longbench_pro": 1}
 _UNIT = "CASE WHEN {{t}}.official IS NOT NULL THEN CASE {{t}}.benchmark {units} ELSE 100 END END".format(
     units=" ".join(f"WHEN '{name}' THEN {unit}" for name, unit in OFFICIAL_UNITS.items())
 )
-_IN_OFFICIAL_UNITS = f"""{_UNIT} * {{t}}.low AS low, {_UNIT} * {{t}}.high AS high, {{t}}.clusters, {{t}}.cluster_by,
-                   {{t}}.method, {_UNIT} * {{t}}.se AS se, {{t}}.df, {{t}}.within"""
+
+
+def _in_units(unit: str, table: str, zero: str = "0") -> str:
+    """The columns of an interval in the unit of an official number, the ends counted from ``zero``."""
+    scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
+              "se": f"{unit} * {table}.se AS se"}  # fmt: skip
+    return ", ".join(scaled.get(name, f"{table}.{name}") for name in SURE)
+
 
 HEADS = """
             SELECT run_id, benchmark, task, arg_max(metric, n) AS metric FROM (
@@ -219,15 +226,14 @@ VIEWS: dict[str, str] = {
             SELECT t.run_id, t.benchmark,
                    t.task || CASE WHEN t.headline THEN ''
                                   ELSE ', ' || replace(t.metric, h.head || '/', '') END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position, {_IN_OFFICIAL_UNITS.format(t="t")}
+                   t.official, 0 AS part, t.task_position AS place, t.position, {_in_units(_UNIT.format(t="t"), "t")}
             FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
             WHERE t.headline OR starts_with(t.metric, h.head || '/')
                   OR t.benchmark = 'leval'  -- auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too
             UNION ALL
             SELECT run_id, benchmark,
                    "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0, zero + unit * low, zero + unit * high, clusters, cluster_by, method,
-                   unit * se, df, within
+                   official, 1, position, 0, {_in_units("unit", "numbers", "zero")}
             FROM numbers
         ) l JOIN named n USING (run_id)
     """,

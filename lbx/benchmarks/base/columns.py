@@ -1,8 +1,7 @@
 """A task's scored samples as columns, of which samples are made only where a benchmark looks at single ones.
 
 A results file of a year has a hundred thousand answers. Most numbers are means of scores, which columns give in a
-hundredth of the time that as many objects take; ``lbx.benchmarks.base.aggregates`` takes both, and gives the same
-numbers.
+hundredth of the time that as many objects take: ``lbx.benchmarks.base.aggregates`` adds up columns alone.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lbx.base.records import ScoredSample
-from lbx.statistics.estimates import Codes, Floats
+from lbx.statistics.estimates import Codes, Floats, coded
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -61,6 +60,23 @@ class ScoredRows(Sequence[ScoredSample]):
 
     def __iter__(self) -> Iterator[ScoredSample]:
         return iter(self._made)
+
+    @classmethod
+    def of(cls, rows: Sequence[ScoredSample]) -> ScoredRows:
+        """The same answers as columns, of which single samples have none but those that ``Columns`` names."""
+        if isinstance(rows, cls):
+            return rows
+        samples = [f"{row.sample.task}/{row.sample.sample_id}" for row in rows]
+        of = {
+            "samples": coded(samples),
+            "clusters": coded(row.cluster or sample for row, sample in zip(rows, samples, strict=True)),
+            "clustered": np.array([bool(row.cluster) for row in rows], bool),
+        }
+        scores: dict[str, tuple[Floats, Bools | None]] = {}
+        for metric in dict.fromkeys(metric for row in rows for metric in row.scores):
+            there = np.array([metric in row.scores for row in rows], bool)
+            scores[metric] = (np.array([row.scores.get(metric, 0.0) for row in rows], float), there)
+        return cls(Columns(of, scores, lambda: [*rows]))
 
     @property
     def _made(self) -> list[ScoredSample]:

@@ -127,11 +127,11 @@ def _read(
 ) -> dict[str, Table]:
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
     from lbx.report.reports import read
-    from lbx.store import Store
+    from lbx.scoring.reading import read_added_up
 
     if results is None:
         return {name: read(None, name, wanted) for name in names}
-    with Store(results, read_only=True) as store:
+    with read_added_up(results) as store:
         store.use_metric_versions(versions)
         found = {}
         for name in names:
@@ -152,20 +152,20 @@ def _page(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, chars: int
 ) -> Sequence[str]:
     from lbx.report import page
-    from lbx.store import Store
+    from lbx.scoring.reading import read_added_up
 
     if results is None:
         return page.pieces(None, wanted, names=names)
-    with Store(results, read_only=True) as store:
+    with read_added_up(results) as store:
         store.use_metric_versions(versions)
         return page.pieces(store, wanted, names=names, chars=chars)
 
 
 def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
     from lbx.report.overview import sheets
-    from lbx.store import Store
+    from lbx.scoring.reading import read_added_up
 
-    with Store(results, read_only=True) as store:
+    with read_added_up(results) as store:
         store.use_metric_versions(versions)
         return sheets(store, wanted, results)
 
@@ -174,11 +174,11 @@ def _export(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, output: Path
 ) -> int:
     from lbx.report.reports import write_parquet
-    from lbx.store import Store
+    from lbx.scoring.reading import read_added_up
 
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
-    with whole_place(output) as place, Store(results, read_only=True, beside=[place], threads=1) as store:
+    with whole_place(output) as place, read_added_up(results, beside=[place], threads=1) as store:
         store.use_metric_versions(versions)
         return write_parquet(store, names[0], wanted, place)
 

@@ -36,6 +36,7 @@ from lbx.running.runner import Outcome, Runner, closing
 from lbx.running.scoring import Embedding, score_with
 from lbx.running.spec import RunSpec
 from lbx.running.watching import Watch, log_beside, watched
+from lbx.scoring.reading import add_up_unfinished
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models, take_over_retrieved
 from lbx.store.copies import copied
@@ -133,7 +134,7 @@ def _place_to_write(
     if scratch is None:
         yield output, None
         return
-    with copied(output, scratch, minutes * _MINUTE, log.info) as copies:
+    with copied(output, scratch, minutes * _MINUTE, log.info, add_up_unfinished) as copies:
         yield copies.path, copies.when_due
 
 

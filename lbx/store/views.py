@@ -12,6 +12,7 @@ call to call.
 
 from __future__ import annotations
 
+from lbx.base.marks import OF_ANSWERS
 from lbx.store.judging_views import JUDGING_VIEWS
 from lbx.store.numbers import OPINIONS
 from lbx.store.rows import SURE
@@ -194,17 +195,8 @@ VIEWS: dict[str, str] = {
     "guards": f"""
         WITH marked AS (
             SELECT run_id, benchmark, task, count(*) AS n,
-                   count(*) FILTER (WHERE error_type = 'EmptyPromptError') AS empty_prompts,
-                   count(*) FILTER (WHERE error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError')
-                       AS failed,
-                   {_known("bos_tokens > 1")} AS doubled_bos,
-                   CASE WHEN count(reasoning_closed) + count(stop_in_reasoning) > 0
-                        THEN count(*) FILTER (WHERE reasoning_closed = false) END AS reasoning_unclosed,
-                   {_known("finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false")} AS answers_cut,
-                   {_known("stop_in_reasoning")} AS stop_in_reasoning,
-                   {_known("truncated")} AS truncated,
-                   CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut,
-                   CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE reference_cut) END AS reference_cut
+                   {", ".join(f"{mark.count('generations')} AS {mark.name}" for mark in OF_ANSWERS)},
+                   CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ), judged AS (
             SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,

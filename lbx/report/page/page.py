@@ -156,7 +156,7 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
         "runs": [one_line(cut(run.run_id, 200)) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": packed.tasks,
-        "marks": list(answers.MARKS),
+        "marks": answers.WORDS,
         "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
         "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
     }
@@ -189,7 +189,7 @@ def _carried(packed: answers.Packed, chars: int) -> str:
 
 def _browser(labels: Iterable[str], tasks: Iterable[str]) -> Html:
     """The controls of the answers, and the list that the script fills."""
-    runs, of_tasks, marks = ([(str(i), text) for i, text in enumerate(of)] for of in (labels, tasks, answers.MARKS))
+    runs, of_tasks, marks = ([(str(i), text) for i, text in enumerate(of)] for of in (labels, tasks, answers.WORDS))
     changes = [("any", "score changed"), ("better", "better"), ("worse", "worse"), ("output", "other output")]
     orders = [("data", "as in the data"), ("lowest", "lowest score first"), ("highest", "highest score first")]
     controls = tag(

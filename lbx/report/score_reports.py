@@ -84,7 +84,7 @@ SCORES: dict[str, Report] = {
             Column("official", "official", "number"),
             Column("partial", "partial", rank=8),
         ),
-        empty="No benchmark has been added up yet: this happens when a run ends.",
+        empty="No benchmark has a number over several tasks yet.",
     ),
     "guards": Report(
         "What may have spoilt scores (percent of the answers of which it is known)",

@@ -134,8 +134,8 @@ def _place_to_write(
     if scratch is None:
         yield output, None
         return
-    with copied(output, scratch, minutes * _MINUTE, log.info, add_up_unfinished) as copies:
-        yield copies.path, copies.when_due
+    with copied(output, scratch, minutes * _MINUTE, log.info) as copies:
+        yield copies.path, functools.partial(copies.when_due, prepare=add_up_unfinished)
 
 
 # What only some runs need is imported where they need it: each of these modules takes some CPU milliseconds.

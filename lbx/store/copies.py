@@ -39,27 +39,25 @@ class Copies:
         path: where to write.
     """
 
-    def __init__(
-        self, path: Path, target: Path, every_s: float, say: Callable[[str], None], prepare: Callable[[Store], None]
-    ) -> None:
+    def __init__(self, path: Path, target: Path, every_s: float, say: Callable[[str], None]) -> None:
         self.path = path
-        self._prepare = prepare
         self._target, self._every_s, self._say = target, every_s, say
         self._last = time.monotonic() if target.is_file() else -math.inf  # the first commit shows that a run began
         # Open until the end: DuckDB's lock on the file would go as soon as this process closes it anywhere.
         self._file: IO[bytes] | None = None
 
-    def when_due(self, store: Store) -> None:
+    def when_due(self, store: Store, prepare: Callable[[Store], None] = lambda _store: None) -> None:
         """Copy the file if the last copy is old enough; what goes wrong is told, and the run goes on.
 
         Args:
             store: the open file, between two commits.
+            prepare: what to do with it before.
         """
         if not self._every_s or time.monotonic() - self._last < self._every_s:
             return
         self._last = math.inf  # preparing commits, too
         try:
-            self._prepare(store)
+            prepare(store)
             store.checkpoint()
             self._publish()
         except (OSError, StoreError) as exc:
@@ -96,13 +94,7 @@ class Copies:
 
 
 @contextmanager
-def copied(
-    target: Path,
-    scratch: Path,
-    every_s: float,
-    say: Callable[[str], None],
-    prepare: Callable[[Store], None] = lambda _store: None,
-) -> Iterator[Copies]:
+def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], None]) -> Iterator[Copies]:
     """Have a run write to a file under ``scratch``, and ``target`` be its copy, also however the block ends.
 
     What a killed run has left there is taken up where ``target`` is still its last copy, else it is told.
@@ -112,7 +104,6 @@ def copied(
         scratch: a folder on a disk of this machine.
         every_s: how often the file is copied while the run goes on; 0: only at its end.
         say: told what a killed run has left, and what went wrong with a copy while the run went on.
-        prepare: called with the open file before it is copied while the run goes on.
 
     Raises:
         StoreError: another run keeps this file, the folder cannot be written, or the last copy fails.
@@ -128,7 +119,7 @@ def copied(
                 f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
                 fix="Name another with --scratch.",
             ) from exc
-        copies = Copies(path, target, every_s, say, prepare)
+        copies = Copies(path, target, every_s, say)
         try:
             yield copies
         finally:

@@ -176,16 +176,17 @@ def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path
     for name, path in files.items():
         hidden = f"{name}_file"
         with opened(path) as other:  # which says what is wrong with a file better than ATTACH would, too
-            aside = other.numbers_aside()
+            made = other.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
+            aside = {table: other.query(f"FROM {table}") for (table,) in made}
         store.attach(path, hidden)
         # Its own views may be an older lbx's, or a stranger's.
         attach_nothing(store.connection, name)
         for (table,) in store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows:
-            kind = "TABLE" if table in aside else "VIEW"
-            store.query(f'CREATE {kind} "{name}".{table} AS FROM "{hidden}".main.{table}')
-            if table in aside:
+            if table not in aside:
+                store.query(f'CREATE VIEW "{name}".{table} AS FROM "{hidden}".main.{table}')
+            else:
+                store.query(f'CREATE TABLE "{name}".{table} AS FROM "{hidden}".main.{table} LIMIT 0')
                 rows = rows_of_json(store.connection, f'"{name}".{table}')
-                store.query(f'DELETE FROM "{name}".{table}')
                 store.query(f'INSERT INTO "{name}".{table} BY NAME {rows}', [as_json(aside[table].dicts())])
         for view, query in VIEWS.items():
             store.query(f'CREATE VIEW "{name}".{view} AS {query}')

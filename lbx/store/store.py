@@ -312,7 +312,7 @@ class Store:
         """
         scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
         with self.transaction() as connection:
-            numbers.delete_scores(connection, scored)
+            numbers.delete(connection, "scores", numbers.TASK_VERSION, scored)
             insert(connection, "scores", scores)
             numbers.forget(connection, set(), scored)
 
@@ -350,11 +350,6 @@ class Store:
         shown = [*numbers.TABLES, "task_scores"]
         views = [name for name, query in VIEWS.items() if any(one in query for one in shown)]
         self._make_views(self._connection, "TEMP ", views)
-
-    def numbers_aside(self) -> dict[str, Table]:
-        """The tables that ``set_numbers_aside`` made, as they are now; {} where it did not."""
-        held = self.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
-        return {table: self.query(f"FROM {table}") for (table,) in held if table in numbers.TABLES}
 
     def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
         """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""

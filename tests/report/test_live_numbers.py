@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,8 @@ def test_a_copy_that_a_run_leaves_while_it_goes_on_has_numbers(tmp_path: Path) -
     scratch, target = tmp_path / "scratch", tmp_path / "r.duckdb"
     scratch.mkdir()
     with (
-        copied(target, scratch, 1e-9, pytest.fail, add_up_unfinished) as copies,
-        Store(copies.path, after_commit=copies.when_due) as store,
+        copied(target, scratch, 1e-9, pytest.fail) as copies,
+        Store(copies.path, after_commit=partial(copies.when_due, prepare=add_up_unfinished)) as store,
     ):
         store.begin_run(RunRow("r", "model", "scripted", "1", {}, "digest", {}, {}, "0.1"))
         one = made_sample("longbench", "qasper", 1)

@@ -26,32 +26,12 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
     return float(np.round(100 * np.mean(values), digits))
 
 
-def having(rows: Sequence[ScoredSample], metric: str) -> tuple[Sequence[ScoredSample], Floats]:
-    """The rows that have a metric, and its values."""
-    return ScoredRows.of(rows).having(metric)
-
-
-def chosen(rows: Sequence[ScoredSample], meant: Callable[[ScoredSample], bool]) -> Sequence[ScoredSample]:
-    """Some of the rows."""
-    return ScoredRows.of(rows).at(np.fromiter(map(meant, rows), bool, len(rows)))
-
-
-def joined(parts: Sequence[Sequence[ScoredSample]]) -> Sequence[ScoredSample]:
-    """Several tasks' rows, one after the other."""
-    return ScoredRows.joined([ScoredRows.of(part) for part in parts]) if parts else ()
-
-
-def picked(rows: Sequence[ScoredSample], places: Sequence[int]) -> Sequence[ScoredSample]:
-    """Some of the rows, by their places."""
-    return ScoredRows.of(rows).at(np.array(places, np.int64))
-
-
 def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
     """The mean of a metric over the rows that have it, officially in percent with so many digits; [] without any.
 
     Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
     """
-    rows, values = having(rows, metric)
+    rows, values = ScoredRows.of(rows).having(metric)
     if not len(values):
         return []
     official = None if digits is None else round(mean(values, 100), digits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,11 +51,7 @@ class ScoredRows(Sequence[ScoredSample]):
     def __len__(self) -> int:
         return len(self._whole.of["samples"]) if self._places is None else len(self._places)
 
-    @overload
-    def __getitem__(self, at: int) -> ScoredSample: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[ScoredSample]: ...
-    def __getitem__(self, at: int | slice) -> ScoredSample | Sequence[ScoredSample]:
+    def __getitem__(self, at: Any) -> Any:
         return self._made[at]
 
     def __iter__(self) -> Iterator[ScoredSample]:
@@ -90,10 +86,14 @@ class ScoredRows(Sequence[ScoredSample]):
             self._taken[name] = whole if self._places is None else whole[self._places]
         return self._taken[name]
 
-    def at(self, chosen: Codes | Bools) -> ScoredRows:
+    def at(self, chosen: Codes | Bools | list[int]) -> ScoredRows:
         """Some of the rows, by their places or by whether they are meant."""
         places = np.arange(len(self)) if self._places is None else self._places
-        return ScoredRows(self._whole, places[chosen])
+        return ScoredRows(self._whole, places[chosen] if len(chosen) else places[:0])
+
+    def where(self, meant: Callable[[ScoredSample], bool]) -> ScoredRows:
+        """Those of the rows that something is true of."""
+        return self.at(np.fromiter(map(meant, self), bool, len(self)))
 
     def having(self, metric: str) -> tuple[ScoredRows, Floats]:
         """The rows that have a metric, and its values."""
@@ -111,8 +111,8 @@ class ScoredRows(Sequence[ScoredSample]):
     @classmethod
     def joined(cls, parts: Sequence[ScoredRows]) -> ScoredRows:
         """Several tasks' rows as one's, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) < 2:
+            return parts[0] if parts else cls.of(())
         scores: dict[str, tuple[Floats, Bools | None]] = {}
         for metric in dict.fromkeys(metric for part in parts for metric in part._whole.scores):
             values, there = zip(*(part._scores(metric) for part in parts), strict=True)

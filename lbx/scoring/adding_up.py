@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,6 @@ from lbx.scoring.scored import number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """A task's answers: those that are scored, in the data's order, and those that failed, without scores."""
-
-    rows: ScoredRows
-    failed: Sequence[ScoredSample]
-
-    def filled(self, benchmark: Benchmark, value: float) -> ScoredRows:
-        """All rows, with this score for what failed and for what the official number does not count."""
-        metrics = dict.fromkeys(metric for row in self.rows for metric in row.scores)
-        found = [
-            row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value))
-            for row in self.rows
-        ]
-        for row in self.failed:
-            # An empty answer has the same metrics as any other; none, where a question is not scored at all.
-            if own := [one.metric for one in benchmark.score(row.sample, "")]:
-                found.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
-        return ScoredRows.of(found)
-
-
-def scored_row(benchmark: Benchmark, task: str, row: Mapping[str, Any]) -> ScoredSample:
-    """A row of ``Store.samples``, without scores."""
-    sample = stored_sample(benchmark.name, task, row)
-    return ScoredSample(sample, {}, row["iteration"], cluster=benchmark.cluster(sample, row["document"]))
 
 
 @refusing_odd_values
@@ -114,12 +87,15 @@ class _AddingUp:
         self._heads: dict[str, ResultRow] = {}
 
     def _failed_rows(self, task: str) -> list[ScoredSample]:
-        rows = self._store.samples(*self._names, task, failed=True)
-        return [scored_row(self._benchmark, task, row) for row in rows]
+        rows = [*self._store.samples(*self._names, task, failed=True)]
+        samples = [stored_sample(self._benchmark.name, task, row) for row in rows]
+        return [
+            ScoredSample(sample, {}, row["iteration"], cluster=self._benchmark.cluster(sample, row["document"]))
+            for sample, row in zip(samples, rows, strict=True)
+        ]
 
-    def numbers(self, scored: Mapping[str, ScoredRows]) -> list[ResultRow | LengthRow | GroupRow | BenchmarkRow]:
+    def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[ResultRow | LengthRow | GroupRow | BenchmarkRow]:
         """Of tasks, of their lengths, and over them."""
-        tasks = {task: Answers(rows, self._failed.get(task, ())) for task, rows in scored.items()}
         places = _places(self._benchmark, in_order(self._benchmark, self._asked))
         results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
         self._heads = {row.task: row for row in results if row.headline}
@@ -127,13 +103,13 @@ class _AddingUp:
         of_family = {task: one for task, one in tasks.items() if self._benchmark.knows(task)}
         return [*results, *lengths, *self._groups(of_family), *self._whole(tasks)]
 
-    def _results(self, task: str, answers: Answers, place: int) -> list[ResultRow]:
+    def _results(self, task: str, rows: ScoredRows, place: int) -> list[ResultRow]:
         """A task's numbers; over a part of its samples none of them is official."""
-        whole = self._is_whole(task, answers)
-        numbers = self._aggregate(task, answers.rows)
-        head = number(self._benchmark.name, task, answers.rows)
+        whole = self._is_whole(task, rows)
+        numbers = self._aggregate(task, rows)
+        head = number(self._benchmark.name, task, rows)
         bounds = [
-            {one.metric: one for one in self._aggregate(task, rows[task])} for rows in self._filled({task: answers})
+            {one.metric: one for one in self._aggregate(task, filled[task])} for filled in self._filled({task: rows})
         ]
         return [
             ResultRow(
@@ -145,9 +121,9 @@ class _AddingUp:
             for position, one in enumerate(numbers)
         ]  # fmt: skip
 
-    def _lengths(self, task: str, answers: Answers) -> list[LengthRow]:
+    def _lengths(self, task: str, rows: ScoredRows) -> list[LengthRow]:
         """The headline by length: of documents as the benchmark counts them, and of prompts in the model's tokens."""
-        rows, head = answers.rows, self._heads[task].metric if task in self._heads else None
+        head = self._heads[task].metric if task in self._heads else None
         tokens = np.nan_to_num(rows.column("original_tokens"))
         units = {str(unit): rows.column("length") for unit in rows.column("length_unit")[:1]}
         if tokens.any():
@@ -163,18 +139,17 @@ class _AddingUp:
                     ))  # fmt: skip
         return found
 
-    def _groups(self, tasks: Mapping[str, Answers]) -> list[GroupRow]:
+    def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[GroupRow]:
         """Numbers over tasks. Those that a task without all of its samples has a part in are not official."""
-        rows = {task: answers.rows for task, answers in tasks.items()}
-        groups = self._benchmark.groups(rows) if tasks else []
-        whole = {task: rows[task] for task, answers in tasks.items() if self._is_whole(task, answers)}
+        groups = self._benchmark.groups(tasks) if tasks else []
+        whole = {task: rows for task, rows in tasks.items() if self._is_whole(task, rows)}
         if len(whole) < len(tasks):
             sure = {_place(group): group.n for group in (self._benchmark.groups(whole) if whole else ())}
             groups = [
                 group if sure.get(_place(group)) == group.n else replace(group, official=None, partial=True)
                 for group in groups
             ]
-        lost = {task: Answers(ScoredRows.of(()), self._failed[task]) for task in self._lost}
+        lost = {task: ScoredRows.of(()) for task in self._lost}
         bounds = [
             {_place(group): group for group in self._benchmark.groups(rows)} for rows in self._filled({**tasks, **lost})
         ]
@@ -187,11 +162,11 @@ class _AddingUp:
             for position, group in enumerate(groups)
         ]  # fmt: skip
 
-    def _whole(self, tasks: Mapping[str, Answers]) -> list[BenchmarkRow]:
+    def _whole(self, tasks: Mapping[str, ScoredRows]) -> list[BenchmarkRow]:
         """The mean of the headlines, which the leaderboard shows. A task of which all answers failed counts, too, in
         what they leave open.
         """
-        heads = [one for task, answers in tasks.items() if (one := number(self._benchmark.name, task, answers.rows))]
+        heads = [one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))]
         found = Average.of(heads, whole=False)
         if found is None:
             return []
@@ -210,25 +185,25 @@ class _AddingUp:
     def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         return self._benchmark.aggregate(task, rows) if self._benchmark.knows(task) else plain_numbers(rows)
 
-    def _filled(self, tasks: Mapping[str, Answers]) -> list[dict[str, ScoredRows]]:
+    def _filled(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
         """The tasks' rows with failures all wrong, and all right; [] without failures."""
         complete = type(self._benchmark).counts is Benchmark.counts or all(
-            self._benchmark.counts(row) for answers in tasks.values() for row in answers.rows
+            self._benchmark.counts(row) for rows in tasks.values() for row in rows
         )
-        if complete and not any(answers.failed or task in self._unnamed for task, answers in tasks.items()):
+        if complete and not any(task in self._failed or task in self._unnamed for task in tasks):
             return []
         found: list[dict[str, ScoredRows]] = [{}, {}]
-        for task, answers in tasks.items():
-            like = next(iter((*answers.rows, *answers.failed)), None)
+        for task, rows in tasks.items():
+            failed = self._failed.get(task, [])
+            like = next(iter((*rows, *failed)), None)
             if like is None:
                 return [{}, {}]  # nothing to go by: no number over the task has bounds
             unnamed = [
                 replace(like, sample=replace(like.sample, sample_id=name), iteration=iteration, cluster="")
                 for name, iteration in self._unnamed.get(task, ())
             ]
-            every = replace(answers, failed=[*answers.failed, *unnamed])
-            for value, rows in enumerate(found):
-                rows[task] = every.filled(self._benchmark, float(value))
+            for value, filled in enumerate(found):
+                filled[task] = _filled(self._benchmark, rows, [*failed, *unnamed], float(value))
         return found
 
     def _sureness(
@@ -255,12 +230,23 @@ class _AddingUp:
                 return False
         return True
 
-    def _is_whole(self, task: str, answers: Answers) -> bool:
+    def _is_whole(self, task: str, rows: ScoredRows) -> bool:
         """Whether every sample that the metrics count has a score, as often as any."""
         samples = self._scorable.get(task)
         if samples is None:
             return self._ended
-        return len(answers.rows) >= samples * (1 + int(answers.rows.column("iteration").max()))
+        return len(rows) >= samples * (1 + int(rows.column("iteration").max()))
+
+
+def _filled(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
+    """All rows, with this score for what failed and for what the official number does not count."""
+    metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+    found = [row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value)) for row in rows]
+    for row in failed:
+        # An empty answer has the same metrics as any other; none, where a question is not scored at all.
+        if own := [one.metric for one in benchmark.score(row.sample, "")]:
+            found.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
+    return ScoredRows.of(found)
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:

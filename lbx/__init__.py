@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from lbx.running.rescoring import score as score
     from lbx.running.running import run as run
     from lbx.running.spec import RunSpec as RunSpec
-    from lbx.store.results import open_results as open_results
+    from lbx.scoring.reading import open_results as open_results
 
 _WHERE = {
     "LbxError": "lbx.base.errors",
     "Listener": "lbx.running.listening",
     "RunSpec": "lbx.running.spec",
-    "open_results": "lbx.store.results",
+    "open_results": "lbx.scoring.reading",
     "plan": "lbx.running.forecast",
     "run": "lbx.running.running",
     "score": "lbx.running.rescoring",

@@ -17,7 +17,8 @@ from lbx.report.alike import marked
 from lbx.report.boards import BOARDS
 from lbx.report.cells import Sheet, sheet
 from lbx.report.shapes import BOARD, Wanted
-from lbx.store import Store, Table
+from lbx.scoring.reading import read_added_up
+from lbx.store import Table
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 
@@ -62,7 +63,7 @@ def read(
 
     if results is None:
         return {name: reports.read(None, name, wanted) for name in names}
-    with Store(results, read_only=True) as store:
+    with read_added_up(results) as store:
         store.use_metric_versions(versions)
         found = {}
         for name in names:
@@ -83,14 +84,14 @@ def page(
 
     if results is None:
         return pages.pieces(None, wanted, names=names)
-    with Store(results, read_only=True) as store:
+    with read_added_up(results) as store:
         store.use_metric_versions(versions)
         return pages.pieces(store, wanted, names=names, chars=chars)
 
 
 def overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
 
-    with Store(results, read_only=True) as store:
+    with read_added_up(results) as store:
         store.use_metric_versions(versions)
         return overviews.sheets(store, wanted, results)
 
@@ -101,7 +102,7 @@ def export(
 
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
-    with whole_place(output) as place, Store(results, read_only=True, beside=[place], threads=1) as store:
+    with whole_place(output) as place, read_added_up(results, beside=[place], threads=1) as store:
         store.use_metric_versions(versions)
         return reports.write_parquet(store, names[0], wanted, place)
 

@@ -64,13 +64,13 @@ def sql(
 @contextmanager
 def _opened(results: Path, attached: list[str], part: Path | None = None) -> Iterator[Store]:
     """The results file with others beside it; on one thread where a parquet file is to be written."""
-    from lbx.store import Store
+    from lbx.scoring.reading import read_added_up
     from lbx.store.queries import attach_files, named_files
 
     files = named_files(attached, results)
     beside = [*files.values(), *([part] if part else [])]
-    with Store(results, read_only=True, beside=beside, threads=1 if part else 0) as store:
-        attach_files(store, files)
+    with read_added_up(results, beside=beside, threads=1 if part else 0) as store:
+        attach_files(store, files, read_added_up)
         yield store
 
 

@@ -12,8 +12,8 @@ from statistics import mean, median_low
 from typing import Any, NamedTuple
 
 from lbx.report.judged import is_wanted
-from lbx.report.scored import as_table
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import as_table
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
 from lbx.store import Store, Table
 

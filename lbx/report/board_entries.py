@@ -33,9 +33,6 @@ _NUMBERS = """
     FROM group_scores WHERE benchmark = $1
 """
 
-ENDS = ("low", "high", "method")
-"""What columns of its interval are called behind a column's name."""
-
 
 def entries(store: Store, wanted: Wanted, benchmark: str) -> list[Entry]:
     """The runs that answer a benchmark, then the published models that are asked for, and those always shown.

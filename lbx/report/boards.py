@@ -15,10 +15,11 @@ from typing import NamedTuple
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.board import Board, Entry, Number, Part, Row, Text, Words
 from lbx.report import notes
-from lbx.report.board_entries import ENDS, entries, paired
+from lbx.report.board_entries import entries, paired
 from lbx.report.curves import Curves, curves
 from lbx.report.shapes import Column, Report, Wanted
 from lbx.store import Store, Table
+from lbx.store.rows import ENDS
 
 
 class Shown(NamedTuple):

@@ -14,6 +14,7 @@ from lbx.report.digits import number, quantity, quantity_with_interval, with_int
 from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
+from lbx.store.rows import ENDS, SURE
 
 Cells = tuple[list[Column], list[list[str]]]
 """Columns and, for each row, a text a column."""
@@ -35,9 +36,6 @@ class Sheet:
     notes: Sequence[str] = ()
     best: frozenset[tuple[int, int]] = frozenset()
 
-
-INTERVAL_COLUMNS = ("low", "high", "clusters", "cluster_by", "method", "se", "df", "within")
-"""What rows hold of a score's interval."""
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
@@ -140,7 +138,7 @@ def _heading(value: object) -> str:
 
 def without_intervals(view: Report, table: Table) -> Table:
     """The rows without what they say of their scores' intervals, so that the scores stand alone wherever they go."""
-    sure = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in ("low", "high", "method"))}
+    sure = {*SURE, *(c.of + name for c in view.columns if c.interval for name in ENDS)}
     kept = [at for at, name in enumerate(table.columns) if name not in sure]
     return Table([table.columns[at] for at in kept], [tuple(row[at] for at in kept) for row in table.rows])
 
@@ -182,7 +180,7 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         return f"{value:.2f}" if None in ends else "{:.2f} [{:.2f}, {:.2f}]".format(value, *ends)
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        low, high, method = (row.get(column.of + name) for name in ("low", "high", "method"))
+        low, high, method = (row.get(column.of + name) for name in ENDS)
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lbx.base.errors import UsageError
+from lbx.base.marks import WORST_FIRST
 from lbx.report.pairs import chosen_pairs
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
 from lbx.store.views import HEADS
-
-_FLAGS = {
-    "truncated": "prompt cut",
-    "reference_cut": "reference cut away",
-    "finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false": "answer at its limit",
-    "reasoning_closed = false": "reasoning unclosed",
-    "stop_in_reasoning": "stop string in reasoning",
-    "bos_tokens > 1": "doubled BOS",
-}
 
 
 def table(store: Store, wanted: Wanted) -> Table:
@@ -65,5 +57,5 @@ def _named(store: Store, wanted: Sequence[str]) -> list[str]:
 
 def _flags(row: str) -> str:
     """What marks an answer, in words; NULL for nothing."""
-    marks = (f"CASE WHEN {row}.{test.format(g=row)} THEN '{text}' END" for test, text in _FLAGS.items())
+    marks = (f"CASE WHEN {mark.of(row)} THEN '{mark.words}' END" for mark in WORST_FIRST if not mark.of_score)
     return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"

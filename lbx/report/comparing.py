@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 
 from lbx.report.pairs import cautions_of, chosen_pairs
-from lbx.report.scored import known, scored
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Number, Shared, Side, made_alike, on_both
+from lbx.scoring.scored import SURE, known, scored
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
 from lbx.store import Store, Table
+from lbx.store.rows import sureness
 
 COLUMNS = (
     "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
-    "samples", "bundle_samples", "coverage", "level", "low", "high", "clusters", "cluster_by", "method", "se", "df",
-    "p", "p_holm", "test", "wins", "ties", "losses", "detectable", "verdict", "caution",
+    "samples", "bundle_samples", "coverage", "level", *SURE, "p", "p_holm", "test", "wins", "ties", "losses",
+    "detectable", "verdict", "caution",
 )  # fmt: skip
 
 
@@ -155,12 +156,12 @@ def _row(line: Compared, in_bundles: Mapping[tuple[str, str, str], int], margin:
     found, interval = line.found, line.found.interval
     in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
     part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
+    sure = sureness(interval, "document" if line.first.estimate.clustered else "sample")
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
         line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
-        interval.low, interval.high, interval.clusters, "document" if line.first.estimate.clustered else "sample",
-        interval.method, interval.se, interval.df, found.p, line.p_holm, found.test, found.wins, found.ties,
-        found.losses, found.detectable, verdict(line, margin), line.caution or None,
+        *(sure[name] for name in SURE), found.p, line.p_holm, found.test, found.wins, found.ties, found.losses,
+        found.detectable, verdict(line, margin), line.caution or None,
     )  # fmt: skip
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
-from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table

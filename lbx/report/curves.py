@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.curves import LengthCurve
-from lbx.report.scored import scored
+from lbx.scoring.scored import scored
 from lbx.store import Store
 
 Curves = Mapping[tuple[str, str], LengthCurve]

@@ -20,8 +20,8 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 from lbx.store import Store, Table
 from lbx.store.rows import PROMPT_TOKENS

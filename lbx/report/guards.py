@@ -7,33 +7,19 @@ of a task, as of imported ones, is NULL and never 0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lbx.report.scored import Samples, as_table, beside, newest_scores, starts_of
+from lbx.base.marks import MARKS, OF_ANSWERS, Mark
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import Samples, as_table, beside, newest_scores, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
 
-_OF_ANSWERS: Mapping[str, str] = {
-    "empty_prompts": "coalesce(error_type = 'EmptyPromptError', false)",
-    "failed": "error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError'",
-    "doubled_bos": "bos_tokens > 1",
-    "reasoning_unclosed": "coalesce(NOT reasoning_closed, CASE WHEN stop_in_reasoning IS NOT NULL THEN false END)",
-    "answers_cut": "finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false",
-    "stop_in_reasoning": "stop_in_reasoning",
-    "truncated": "truncated",
-    "reference_cut": "CASE WHEN NOT truncated THEN false ELSE reference_cut END",
-}
-_OF_SCORES: Mapping[str, str] = {"official_errors": "error IS NOT NULL", "partial": "partial IS NOT NULL"}
-MARKS = (*_OF_ANSWERS, *_OF_SCORES)
-"""What each column of the view counts, as SQL: NULL where it is not known of an answer, as what is said of scores is
-not of an answer without one.
-"""
-
+_OF_SCORES = tuple(mark for mark in MARKS if mark.of_score)
 _UNKNOWN = -1
 
 
@@ -43,7 +29,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     at = [held.columns.index(name) for name in ("run_id", "benchmark", "task")]
     found = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
     kinds = ("rate",) if wanted.alone else ("rate", "low", "high")
-    columns = [*held.columns, *(f"{mark}_{kind}" for mark in MARKS for kind in kinds)]
+    columns = [*held.columns, *(f"{mark.name}_{kind}" for mark in MARKS for kind in kinds)]
     rows = zip(held.dicts(), held.rows, strict=True)
     return as_table(columns, [named | found.get(tuple(row[place] for place in at), {}) for named, row in rows])
 
@@ -60,20 +46,20 @@ def counts(store: Store, wanted: Wanted) -> Table:
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
     """{(run, benchmark, task): the columns of its rates}."""
     samples = Samples(store)
-    held = samples.numbered(runs, "generations", _as_columns(_OF_ANSWERS))
+    held = samples.numbered(runs, "generations", _as_columns(OF_ANSWERS))
     scores = samples.numbered(runs, newest_scores(store), _as_columns(_OF_SCORES), where="headline")
     ranks, placed = held["sample"], held["run"]
-    marks = {mark: held[mark] for mark in _OF_ANSWERS}
+    marks = {mark.name: held[mark.name] for mark in OF_ANSWERS}
     scores, places = beside(scores, held["key"])
     for mark in _OF_SCORES:
-        marks[mark] = np.full(len(ranks), _UNKNOWN)
-        marks[mark][places] = scores[mark]
+        marks[mark.name] = np.full(len(ranks), _UNKNOWN)
+        marks[mark.name][places] = scores[mark.name]
     clusters = samples.clusters[ranks]
     starts = starts_of(placed, samples.tasks[ranks])
     bounds = [*itertools.pairwise([*starts.tolist(), len(ranks)])]
     designs = [_design(ranks[begin:end], clusters[begin:end]) for begin, end in bounds]
     columns: list[dict[str, float | None]] = [{} for _ in bounds]
-    for mark, column in marks.items():
+    for name, column in marks.items():
         known, values = column != _UNKNOWN, (column == 1).astype(float)
         counts = np.add.reduceat(known.astype(float), starts).tolist() if bounds else []
         sums = np.add.reduceat(values, starts).tolist() if bounds else []
@@ -82,13 +68,13 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
             # Most marks are nowhere, and of that a table is quickly made.
             if counts[at] == end - begin and not sums[at] and made.clusters > 1:
                 low, high = _nowhere(made.clusters)
-                columns[at] |= {f"{mark}_rate": 0.0, f"{mark}_low": low, f"{mark}_high": high}
+                columns[at] |= {f"{name}_rate": 0.0, f"{name}_low": low, f"{name}_high": high}
             elif counts[at]:
                 if counts[at] < end - begin:
                     here = begin + np.flatnonzero(known[here])
                     made = _design(ranks[here], clusters[here])
                 rate = interval_of(made, values[here])
-                columns[at] |= {f"{mark}_rate": rate.value, f"{mark}_low": rate.low, f"{mark}_high": rate.high}
+                columns[at] |= {f"{name}_rate": rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
     names = [
         (runs[run], *samples.names[task])
         for run, task in zip(placed[starts], samples.tasks[ranks[starts]], strict=True)
@@ -96,8 +82,9 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
     return dict(zip(names, columns, strict=True))
 
 
-def _as_columns(rules: Mapping[str, str]) -> str:
-    return ", ".join(f"coalesce(({rule})::TINYINT, {_UNKNOWN}) AS {mark}" for mark, rule in rules.items())
+def _as_columns(marks: Sequence[Mark]) -> str:
+    """Their tests: of what is not known of an answer ``_UNKNOWN``, as of scores where an answer has none."""
+    return ", ".join(f"coalesce(({mark.test.format(g='t')})::TINYINT, {_UNKNOWN}) AS {mark.name}" for mark in marks)
 
 
 def _design(samples: Codes, clusters: Codes) -> Design:

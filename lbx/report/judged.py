@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lbx.report.fitness import Fitness, fitness_of
-from lbx.report.scored import SURE, as_table
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import SURE, as_table
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table, opinions
+from lbx.store.rows import ENDS
 
 Row = dict[str, Any]
 
-_ENDS = ("low", "high", "method", "cluster_by")
+_ENDS = (*ENDS, "cluster_by")
 JUDGE_TABLES = ("judge", "judge_rating")
 """The papers' tables of what judges say."""
 _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}

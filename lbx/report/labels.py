@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from lbx.report.scored import named
+from lbx.scoring.scored import named
 from lbx.store import Store, Table
 
 Row = Mapping[str, Any]

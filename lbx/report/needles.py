@@ -7,8 +7,8 @@ from typing import Any
 
 from lbx.base.records import ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import average
-from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.estimates import interval
 from lbx.store import Store, Table
 

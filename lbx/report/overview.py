@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
+from lbx.base.marks import WORST_FIRST
 from lbx.benchmarks.base.paper import Line
 from lbx.report.cells import Sheet, sheet, shown
 from lbx.report.guards import counts
@@ -27,18 +28,6 @@ _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (
 """How many runs of a benchmark the leaderboard has, and the averages; the first that fits is taken."""
 _LONGEST_MESSAGE = 70
 _OFFICIAL = Column("official", "official", "number", interval=True)
-_MARKS = {
-    "failed": "failed: no answer, no score",
-    "empty_prompts": "truncation left nothing of the prompt",
-    "truncated": "the prompt was cut",
-    "reference_cut": "the only reference was cut away",
-    "answers_cut": "the answer reached its limit",
-    "reasoning_unclosed": "the reasoning never ended",
-    "stop_in_reasoning": "a stop string stood in the reasoning",
-    "doubled_bos": "two BOS tokens",
-    "official_errors": "the official script stops",
-    "partial": "a part of the score is missing",
-}
 _FAILURES = r"""
     SELECT count(*) AS n, coalesce(any_value(g.error_type), '-') AS kind, min(g.error) AS message,
            count(DISTINCT (g.run_id, g.benchmark)) AS places, min(g.run_id) AS run_id, min(g.benchmark) AS benchmark
@@ -113,11 +102,12 @@ def _averages(numbers: Table) -> list[Sheet]:
 def _marks(guards: Table) -> Iterator[Sheet]:
     rows = guards.dicts()
     body = []
-    for name, words in _MARKS.items():
+    for mark in WORST_FIRST:
+        name = mark.name
         known = [row for row in rows if row[name] is not None]
         count, asked = sum(row[name] for row in known), sum(row["n"] for row in known)
         if count:
-            body.append([words, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
+            body.append([mark.sentence, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
     unknown = {row["run_id"] for row in rows if row["truncated"] is None}
     notes = (
         [f"Of {len(unknown):,} runs it is unknown whether prompts were cut, as of imported ones."] if unknown else []

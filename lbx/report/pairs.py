@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from lbx.base.errors import UsageError
-from lbx.report.scored import newest_scores
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Side
+from lbx.scoring.scored import newest_scores
 from lbx.store import Store
 from lbx.store.views import MODE_OF_RUN
 

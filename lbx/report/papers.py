@@ -18,6 +18,7 @@ from lbx.report.cells import Sheet, interval_notes, shown
 from lbx.report.curves import Curves
 from lbx.report.shapes import Column
 from lbx.store import Table
+from lbx.store.rows import sureness
 
 _NUMBER = Column("official", "official", "number", interval=True)
 
@@ -74,11 +75,11 @@ def _of_curves(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves
             continue
         like = {name: lines[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
-            ends = {end: None if (said := getattr(point, end)) is None else 100 * said for end in ("low", "high", "se")}
+            sure = sureness(point, curve.cluster_by)
+            ends = {end: None if sure[end] is None else 100 * sure[end] for end in ("low", "high", "se")}
             yield {
                 **like, "line": f"{group}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
-                "position": 0, **ends, "clusters": point.clusters, "method": point.method, "df": point.df,
-                "cluster_by": curve.cluster_by,
+                "position": 0, **sure, **ends,
             }  # fmt: skip
 
 

@@ -23,16 +23,17 @@ from lbx.report import (
     reference,
     truncation_effect,
 )
-from lbx.report.cells import INTERVAL_COLUMNS, without_intervals
+from lbx.report.cells import without_intervals
 from lbx.report.curves import curves
 from lbx.report.labels import labelled, labelled_models, labels
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.papers import completed
 from lbx.report.score_reports import SCORES
-from lbx.report.scored import named as named_runs
 from lbx.report.shapes import ALL, BOARD, Report, Wanted
+from lbx.scoring.scored import named as named_runs
 from lbx.store import Store, Table
 from lbx.store.queries import export_report, export_rows
+from lbx.store.rows import SURE
 from lbx.store.runs import check_runs
 
 REPORTS: Mapping[str, Report] = {
@@ -113,4 +114,4 @@ def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
     shown = labels(row for run, row in named_runs(store).items() if run in runs)
     sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
     parameters = [list(shown), list(shown.values()), *parameters]
-    return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if wanted.alone else ())
+    return export_report(store, sql, parameters, path, SURE if wanted.alone else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lbx.base.marks import MARKS, WORST_FIRST
 from lbx.report import notes
 from lbx.report.shapes import Column, Report
 
@@ -11,20 +12,10 @@ _TWIN = Column("differs_in", "differs in", optional=True, rank=2)
 _COVERAGE = Column("coverage", "samples", optional=True, rank=4)
 """Beside every score of a part of the samples: "3 of 269"."""
 
-_MARKS = {
-    "empty_prompts": "prompt empty",
-    "failed": "failed",
-    "doubled_bos": "doubled BOS",
-    "reasoning_unclosed": "reasoning unclosed",
-    "answers_cut": "answer at its limit",
-    "stop_in_reasoning": "stop string in reasoning",
-    "truncated": "prompt cut",
-    "reference_cut": "reference cut away",
-    "official_errors": "official script stops",
-}
 _MARK_TEXTS = ", ".join(
-    f"CASE WHEN g.{column} > 0 THEN '{text} ' || printf('%.3g%%', 100 * g.{column} / g.n) END"
-    for column, text in _MARKS.items()
+    f"CASE WHEN g.{mark.name} > 0 THEN '{mark.words} ' || printf('%.3g%%', 100 * g.{mark.name} / g.n) END"
+    for mark in MARKS
+    if mark.name != "partial"
 )
 _SCORES_WITH_MARKS = f"""
     SELECT t.*, CASE WHEN t.headline THEN
@@ -92,7 +83,7 @@ SCORES: dict[str, Report] = {
             Column("official", "official", "number"),
             Column("partial", "partial", rank=8),
         ),
-        empty="No benchmark has been added up yet: this happens when a run ends.",
+        empty="No benchmark has a number over several tasks yet.",
     ),
     "guards": Report(
         "What may have spoilt scores (percent of the answers of which it is known)",
@@ -102,19 +93,16 @@ SCORES: dict[str, Report] = {
             *_WHO,
             Column("n", "asked", "count"),
             *(
-                Column(f"{mark}_rate", heading, "percent", interval=True, of=f"{mark}_", missing="unknown", rank=rank)
-                for mark, heading, rank in (
-                    ("failed", "failed", 0),
-                    ("truncated", "prompts cut", 0),
-                    ("reference_cut", "reference cut away", 2),
-                    ("answers_cut", "answers at their limit", 2),
-                    ("reasoning_unclosed", "reasoning never closed", 3),
-                    ("empty_prompts", "empty prompts", 4),
-                    ("partial", "partial", 5),
-                    ("official_errors", "official script stops", 6),
-                    ("doubled_bos", "doubled BOS", 8),
-                    ("stop_in_reasoning", "stop string in reasoning", 9),
+                Column(
+                    f"{mark.name}_rate",
+                    mark.heading,
+                    "percent",
+                    interval=True,
+                    of=f"{mark.name}_",
+                    missing="unknown",
+                    rank=mark.rank,
                 )
+                for mark in WORST_FIRST
             ),
             Column("tokens_cut", "tokens cut", "count", missing="unknown", rank=7),
         ),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, Bools
-from lbx.report.scored import Tasks, number, starts_of
+from lbx.scoring.scored import Tasks, number, starts_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 

@@ -17,9 +17,9 @@ from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, ScoredRows
 from lbx.report.pairs import run_named
-from lbx.report.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.report.shapes import Wanted
 from lbx.report.sides import Number, on_both
+from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Stratum, interval
 from lbx.store import Store, Table

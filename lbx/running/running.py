@@ -34,6 +34,7 @@ from lbx.running.resolved import ResolvedRun
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.running.spec import RunSpec
 from lbx.running.watching import RunMeter, Watch, log_beside, watched
+from lbx.scoring.reading import add_up_unfinished
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models, take_over_retrieved
 from lbx.store.copies import copied
@@ -132,7 +133,7 @@ def _place_to_write(
         yield output, None
         return
     with copied(output, scratch, minutes * _MINUTE, log.info) as copies:
-        yield copies.path, copies.when_due
+        yield copies.path, functools.partial(copies.when_due, prepare=add_up_unfinished)
 
 
 # What only some runs need is imported where they need it: each of these modules takes some CPU milliseconds.

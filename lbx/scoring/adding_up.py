@@ -4,85 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge.benchmark import NAME as JUDGE
+from lbx.scoring.scored import number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
 
 
-@dataclass(slots=True)
-class Answers:
-    """A task's answers.
-
-    Attributes:
-        rows: those that are scored, in the data's order.
-        tokens: of each one's prompt before truncation; None where nobody counted.
-        failed: those that are not there, without scores.
-    """
-
-    rows: list[ScoredSample] = field(default_factory=list)
-    tokens: list[int | None] = field(default_factory=list)
-    failed: list[ScoredSample] = field(default_factory=list)
-
-    def filled(self, benchmark: Benchmark, value: float) -> list[ScoredSample]:
-        """All rows, with this score for what failed and for what the official number does not count."""
-        metrics = dict.fromkeys(metric for row in self.rows for metric in row.scores)
-        found = [
-            row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value))
-            for row in self.rows
-        ]
-        for row in self.failed:
-            # An empty answer has the same metrics as any other; none, where a question is not scored at all.
-            if own := [one.metric for one in benchmark.score(row.sample, "")]:
-                found.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
-        return found
-
-
-def scored_row(benchmark: Benchmark, task: str, row: Mapping[str, Any], scores: Mapping[str, float]) -> ScoredSample:
-    """A row of ``Store.samples`` beside its scores."""
-    sample = stored_sample(benchmark.name, task, row)
-    return ScoredSample(sample, scores, row["iteration"], cluster=benchmark.cluster(sample, row["document"]))
-
-
-def failed_rows(store: Store, run_id: str, benchmark: Benchmark, task: str) -> list[ScoredSample]:
-    """What a run asked of a task without getting an answer."""
-    return [scored_row(benchmark, task, row, {}) for row in store.samples(run_id, benchmark.name, task, failed=True)]
-
-
 @refusing_odd_values
-def add_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
-    """Write a run's numbers of one benchmark, task by task and over tasks, from the scores in the results file."""
-    scores: dict[tuple[str, str, int], dict[str, float]] = {}
-    partial: set[tuple[str, str, int]] = set()
-    for task, sample_id, iteration, metric, score, lacks in store.query(
-        "SELECT task, sample_id, iteration, metric, score, partial FROM scores "
-        "WHERE run_id = ? AND benchmark = ? AND metric_version = ?",
-        [run_id, benchmark.name, benchmark.metric_version],
-    ).rows:
-        scores.setdefault((task, sample_id, iteration), {})[metric] = score
-        if lacks:
-            partial.add((task, sample_id, iteration))
-    tasks: dict[str, Answers] = {}
-    for task in in_order(benchmark, {task for task, _, _ in scores if benchmark.knows(task)}):
-        answers = Answers(failed=failed_rows(store, run_id, benchmark, task))
-        for row in store.samples(run_id, benchmark.name, task):
-            key = (task, row["sample_id"], row["iteration"])
-            if key in scores:
-                scored = scored_row(benchmark, task, row, scores[key])
-                answers.rows.append(replace(scored, partial=True) if key in partial else scored)
-                answers.tokens.append(row["original_tokens"])
-        if answers.rows:
-            tasks[task] = answers
-    adding = AddingUp(store, run_id, benchmark)
-    adding.write_tasks(tasks)
-    adding.write_groups(tasks)
+def add_up(store: Store, run_id: str, benchmark: Benchmark, version: int | None = None, *, ended: bool = True) -> None:
+    """Write a run's numbers of one benchmark, of tasks and over tasks, from the scores in the results file; and what
+    judges and people say of the run, or of a judge those of the runs that it judged.
+
+    Args:
+        version: of the metric; None: today's.
+        ended: whether no more answers are to come: a task of which nobody counted the samples has them all then.
+    """
+    if benchmark.name == JUDGE:
+        opinions.add_up_judge(store, run_id)
+        return
+    version = benchmark.metric_version if version is None else version
+    of_version = f"(SELECT * FROM scores WHERE metric_version = {int(version)})"  # noqa: S608 (a number)
+    found = read(store, [run_id], [benchmark.name], of_version)
+    adding = _AddingUp(store, run_id, benchmark, version, ended=ended)
+    store.write_results(adding.numbers(found.get((run_id, benchmark.name), {})))
+    opinions.add_up(store, [run_id])
 
 
 @refusing_odd_values
@@ -99,7 +55,7 @@ def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
     store.completed.clear()
 
 
-class AddingUp:
+class _AddingUp:
     """A run's numbers of one benchmark, from rows to rows.
 
     A failed answer counts as all wrong, then as all right, in every number that it would have had a part in. Of an
@@ -107,19 +63,20 @@ class AddingUp:
     part of its task have no bounds.
     """
 
-    def __init__(self, store: Store, run_id: str, benchmark: Benchmark) -> None:
-        self._store, self._benchmark = store, benchmark
+    def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, ended: bool) -> None:
+        self._store, self._benchmark, self._version, self._ended = store, benchmark, version, ended
         self._names = (run_id, benchmark.name)
         known = "SELECT task, scorable_samples FROM coverage WHERE run_id = ? AND benchmark = ?"
         self._scorable: dict[str, int | None] = dict(store.query(known, self._names).rows)
         counts = store.query(
-            "SELECT task, count(DISTINCT sample_id), bool_and(error IS NOT NULL) FROM generations "
+            "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
             "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             self._names,
         ).rows
         # What only judges and people read is no part of what a number could have been made of.
-        self._asked: dict[str, int] = {task: min(count, self._scorable.get(task) or count) for task, count, _ in counts}
-        self._lost = [task for task, _, all_failed in counts if all_failed and benchmark.knows(task)]
+        self._asked = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
+        self._failed = {task: self._failed_rows(task) for task, _, failed, _ in counts if failed}
+        self._lost = [task for task, _, failed, every in counts if failed == every and benchmark.knows(task)]
         self._unnamed: dict[str, list[tuple[str, int]]] = {}
         for task, sample_id, iteration in store.query(
             "SELECT task, sample_id, iteration FROM generations ANTI JOIN samples USING (benchmark, task, sample_id) "
@@ -129,33 +86,34 @@ class AddingUp:
             self._unnamed.setdefault(task, []).append((sample_id, iteration))
         self._heads: dict[str, ResultRow] = {}
 
-    def write_tasks(self, tasks: Mapping[str, Answers]) -> None:
-        """Write tasks' numbers, and their curves."""
+    def _failed_rows(self, task: str) -> list[ScoredSample]:
+        rows = [*self._store.samples(*self._names, task, failed=True)]
+        samples = [stored_sample(self._benchmark.name, task, row) for row in rows]
+        return [
+            ScoredSample(sample, {}, row["iteration"], cluster=self._benchmark.cluster(sample, row["document"]))
+            for sample, row in zip(samples, rows, strict=True)
+        ]
+
+    def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[ResultRow | LengthRow | GroupRow | BenchmarkRow]:
+        """Of tasks, of their lengths, and over them."""
         places = _places(self._benchmark, in_order(self._benchmark, self._asked))
         results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
-        self._heads |= {row.task: row for row in results if row.headline}
+        self._heads = {row.task: row for row in results if row.headline}
         lengths = [row for task, one in tasks.items() for row in self._lengths(task, one)]
-        self._store.write_results([*results, *lengths])
+        of_family = {task: one for task, one in tasks.items() if self._benchmark.knows(task)}
+        return [*results, *lengths, *self._groups(of_family), *self._whole(tasks)]
 
-    def write_groups(self, tasks: Mapping[str, Answers]) -> None:
-        """Write the numbers over tasks, and what judges and people say of the run; of a judge, of those it judged."""
-        self._store.write_results([*self._groups(tasks), *self._whole(tasks)])
-        if self._benchmark.name == JUDGE:
-            opinions.add_up_judge(self._store, self._names[0])
-        else:
-            opinions.add_up(self._store, [self._names[0]])
-
-    def _results(self, task: str, answers: Answers, place: int) -> list[ResultRow]:
+    def _results(self, task: str, rows: ScoredRows, place: int) -> list[ResultRow]:
         """A task's numbers; over a part of its samples none of them is official."""
-        version, whole = self._benchmark.metric_version, self._is_whole(task, answers)
-        numbers = self._aggregate(task, answers.rows)
-        head = self._benchmark.headline(task, answers.rows)
+        whole = self._is_whole(task, rows)
+        numbers = self._aggregate(task, rows)
+        head = number(self._benchmark.name, task, rows)
         bounds = [
-            {one.metric: one for one in self._aggregate(task, rows[task])} for rows in self._filled({task: answers})
+            {one.metric: one for one in self._aggregate(task, filled[task])} for filled in self._filled({task: rows})
         ]
         return [
             ResultRow(
-                *self._names, task, one.metric, version, one.n, one.score, one.official if whole else None,
+                *self._names, task, one.metric, self._version, one.n, one.score, one.official if whole else None,
                 headline=head is not None and one.metric == head.metric, position=position,
                 partial=one.partial or not whole, task_position=place,
                 **self._sureness(one, [found.get(one.metric) for found in bounds]),
@@ -163,55 +121,52 @@ class AddingUp:
             for position, one in enumerate(numbers)
         ]  # fmt: skip
 
-    def _lengths(self, task: str, answers: Answers) -> list[LengthRow]:
+    def _lengths(self, task: str, rows: ScoredRows) -> list[LengthRow]:
         """The headline by length: of documents as the benchmark counts them, and of prompts in the model's tokens."""
-        units = {row.sample.length_unit: [row.sample.length for row in answers.rows] for row in answers.rows[:1]}
-        if any(answers.tokens):
-            units[PROMPT_TOKENS] = [tokens or 0 for tokens in answers.tokens]
-        found, head = [], self._heads[task].metric if task in self._heads else None
+        head = self._heads[task].metric if task in self._heads else None
+        tokens = np.nan_to_num(rows.column("original_tokens"))
+        units = {str(unit): rows.column("length") for unit in rows.column("length_unit")[:1]}
+        if tokens.any():
+            units[PROMPT_TOKENS] = tokens
+        found = []
         for unit, lengths in units.items():
-            bins: dict[int, list[ScoredSample]] = {}
-            for row, length in zip(answers.rows, lengths, strict=True):
-                bins.setdefault(1 << (length - 1).bit_length() if length > 0 else 0, []).append(row)
-            for position, up_to in enumerate(sorted(bins)):
-                for one in (one for one in self._aggregate(task, bins[up_to]) if one.metric == head):
+            bins = np.array([1 << (length - 1).bit_length() if length > 0 else 0 for length in map(int, lengths)])
+            for position, up_to in enumerate(np.unique(bins).tolist()):
+                for one in (one for one in self._aggregate(task, rows.at(bins == up_to)) if one.metric == head):
                     found.append(LengthRow(
-                        *self._names, task, one.metric, self._benchmark.metric_version, unit, position, up_to or None,
-                        one.n, one.score, **_interval(self._benchmark, one),
+                        *self._names, task, one.metric, self._version, unit, position, up_to or None, one.n, one.score,
+                        **_interval(self._benchmark, one),
                     ))  # fmt: skip
         return found
 
-    def _groups(self, tasks: Mapping[str, Answers]) -> list[GroupRow]:
+    def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[GroupRow]:
         """Numbers over tasks. Those that a task without all of its samples has a part in are not official."""
-        rows = {task: answers.rows for task, answers in tasks.items()}
-        groups = self._benchmark.groups(rows) if tasks else []
-        whole = {task: rows[task] for task, answers in tasks.items() if self._is_whole(task, answers)}
+        groups = self._benchmark.groups(tasks) if tasks else []
+        whole = {task: rows for task, rows in tasks.items() if self._is_whole(task, rows)}
         if len(whole) < len(tasks):
             sure = {_place(group): group.n for group in (self._benchmark.groups(whole) if whole else ())}
             groups = [
                 group if sure.get(_place(group)) == group.n else replace(group, official=None, partial=True)
                 for group in groups
             ]
-        lost = {
-            task: Answers(failed=failed_rows(self._store, self._names[0], self._benchmark, task)) for task in self._lost
-        }
+        lost = {task: ScoredRows.of(()) for task in self._lost}
         bounds = [
             {_place(group): group for group in self._benchmark.groups(rows)} for rows in self._filled({**tasks, **lost})
         ]
         return [
             GroupRow(
-                *self._names, group.grouping, group.name, group.metric, self._benchmark.metric_version, group.n,
+                *self._names, group.grouping, group.name, group.metric, self._version, group.n,
                 group.score, group.official, group.partial, position,
                 **self._sureness(group, [found.get(_place(group)) for found in bounds]),
             )
             for position, group in enumerate(groups)
         ]  # fmt: skip
 
-    def _whole(self, tasks: Mapping[str, Answers]) -> list[BenchmarkRow]:
+    def _whole(self, tasks: Mapping[str, ScoredRows]) -> list[BenchmarkRow]:
         """The mean of the headlines, which the leaderboard shows. A task of which all answers failed counts, too, in
         what they leave open.
         """
-        heads = [one for task, answers in tasks.items() if (one := self._benchmark.headline(task, answers.rows))]
+        heads = [one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))]
         found = Average.of(heads, whole=False)
         if found is None:
             return []
@@ -225,28 +180,30 @@ class AddingUp:
             "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
             "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
         }
-        return [BenchmarkRow(*self._names, self._benchmark.metric_version, found.n, found.score, **columns)]
+        return [BenchmarkRow(*self._names, self._version, found.n, found.score, **columns)]
 
     def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        return self._benchmark.aggregate(task, rows)
+        return self._benchmark.aggregate(task, rows) if self._benchmark.knows(task) else plain_numbers(rows)
 
-    def _filled(self, tasks: Mapping[str, Answers]) -> list[dict[str, list[ScoredSample]]]:
+    def _filled(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
         """The tasks' rows with failures all wrong, and all right; [] without failures."""
-        complete = all(self._benchmark.counts(row) for answers in tasks.values() for row in answers.rows)
-        if complete and not any(answers.failed or task in self._unnamed for task, answers in tasks.items()):
+        complete = type(self._benchmark).counts is Benchmark.counts or all(
+            self._benchmark.counts(row) for rows in tasks.values() for row in rows
+        )
+        if complete and not any(task in self._failed or task in self._unnamed for task in tasks):
             return []
-        found: list[dict[str, list[ScoredSample]]] = [{}, {}]
-        for task, answers in tasks.items():
-            like = next(iter((*answers.rows, *answers.failed)), None)
+        found: list[dict[str, ScoredRows]] = [{}, {}]
+        for task, rows in tasks.items():
+            failed = self._failed.get(task, [])
+            like = next(iter((*rows, *failed)), None)
             if like is None:
                 return [{}, {}]  # nothing to go by: no number over the task has bounds
             unnamed = [
                 replace(like, sample=replace(like.sample, sample_id=name), iteration=iteration, cluster="")
                 for name, iteration in self._unnamed.get(task, ())
             ]
-            every = replace(answers, failed=[*answers.failed, *unnamed])
-            for value, rows in enumerate(found):
-                rows[task] = every.filled(self._benchmark, float(value))
+            for value, filled in enumerate(found):
+                filled[task] = _filled(self._benchmark, rows, [*failed, *unnamed], float(value))
         return found
 
     def _sureness(
@@ -273,27 +230,30 @@ class AddingUp:
                 return False
         return True
 
-    def _is_whole(self, task: str, answers: Answers) -> bool:
-        """Whether every sample that the metrics count has a score, as often as any; an unknown number counts as all."""
+    def _is_whole(self, task: str, rows: ScoredRows) -> bool:
+        """Whether every sample that the metrics count has a score, as often as any."""
         samples = self._scorable.get(task)
-        return samples is None or len(answers.rows) >= samples * (1 + max(row.iteration for row in answers.rows))
+        if samples is None:
+            return self._ended
+        return len(rows) >= samples * (1 + int(rows.column("iteration").max()))
+
+
+def _filled(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
+    """All rows, with this score for what failed and for what the official number does not count."""
+    metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+    found = [row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value)) for row in rows]
+    for row in failed:
+        # An empty answer has the same metrics as any other; none, where a question is not scored at all.
+        if own := [one.metric for one in benchmark.score(row.sample, "")]:
+            found.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
+    return ScoredRows.of(found)
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:
     """The columns of ``NumberRow`` that say how sure it is."""
     if number.estimate is None:
         return {}
-    found = interval(number.estimate)
-    return {
-        "low": found.low,
-        "high": found.high,
-        "se": found.se,
-        "df": found.df,
-        "clusters": found.clusters,
-        "cluster_by": benchmark.clustered_by if number.estimate.clustered else "sample",
-        "method": found.method,
-        "within": found.within,
-    }
+    return told(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
 
 
 def _place(group: GroupScore) -> tuple[str, str, str]:

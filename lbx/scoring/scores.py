@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample, SampleKey, Score
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.scoring.adding_up import AddingUp, Answers, add_up, add_up_completed, failed_rows, in_order, scored_row
+from lbx.scoring.adding_up import add_up, add_up_completed, in_order
 from lbx.scoring.scoring_pool import ScoringInput, ScoringPool
 from lbx.scoring.similarity import Similarities
 from lbx.store import ScoreRow, Store
+from lbx.store.rows import stored_sample
 from lbx.store.runs import set_metric_version
 
 Progress = Callable[[int, int], None]
@@ -55,8 +56,8 @@ def rescore(
 ) -> int:
     """Score stored outputs with today's metrics, beside the older versions' scores.
 
-    Each task's scores and numbers are committed as soon as it is done, so that an interrupted call loses only one
-    task, and the numbers over several.
+    Each task's scores are committed as soon as it is done, so that an interrupted call loses only one task; who reads
+    them next adds them up.
 
     Args:
         said: called with a sentence for each task that its benchmark does not have.
@@ -86,12 +87,12 @@ def rescore(
         for run_id, name in sorted({key[:2] for key in counts}):
             benchmark = wanted.benchmarks[name]
             set_metric_version(store, run_id, name, benchmark.metric_version)
-            family = _Family(benchmark, AddingUp(store, run_id, benchmark), store, run_id, wanted.similarities, pool)
+            family = _Family(benchmark, store, run_id, wanted.similarities, pool)
             for task in in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
                 for count in family.rescore(task):
                     done += count
                     progress(done, total)
-            family.adding.write_groups(family.tasks)
+            add_up(store, run_id, benchmark)
     add_up_completed(store, wanted.benchmarks)
     return done
 
@@ -119,7 +120,7 @@ def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     if not behind:
         return
     with ScoringPool(sum(behind.values())) as pool:
-        family = _Family(benchmark, AddingUp(store, run_id, benchmark), store, run_id, Similarities(), pool)
+        family = _Family(benchmark, store, run_id, Similarities(), pool)
         for task in in_order(benchmark, behind):
             deque(family.rescore(task), maxlen=0)
     add_up(store, run_id, benchmark)
@@ -127,44 +128,32 @@ def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """One run's outputs of one benchmark, while they are scored again; ``tasks`` grows by what has been."""
+    """One run's outputs of one benchmark, while they are scored again."""
 
     benchmark: Benchmark
-    adding: AddingUp
     store: Store
     run_id: str
     similarities: Similarities | None
     pool: ScoringPool
-    tasks: dict[str, Answers] = field(default_factory=dict)
 
     def rescore(self, task: str) -> Iterator[int]:
-        """Score one task's outputs; yields how many more are scored, and commits scores and numbers at the end."""
+        """Score one task's outputs; yields how many more are scored, and commits the scores at the end."""
         benchmark = self.benchmark
         rows = list(self.store.samples(self.run_id, benchmark.name, task))
-        unscored = [scored_row(benchmark, task, row, {}) for row in rows]
-        samples = [row.sample for row in unscored]
+        samples = [stored_sample(benchmark.name, task, row) for row in rows]
         outputs = [row["output"] or "" for row in rows]
         inputs = [
             ScoringInput(*three) for three in zip(samples, outputs, self._likenesses(samples, outputs), strict=True)
         ]
         made: list[ScoreRow] = []
-        answers = Answers(failed=failed_rows(self.store, self.run_id, benchmark, task))
         done = 0
         for part in self.pool.score(benchmark, inputs):
             for scores in part:
-                row = unscored[done]
-                key = SampleKey(benchmark.name, task, row.sample.sample_id, row.iteration)
+                key = SampleKey(benchmark.name, task, samples[done].sample_id, rows[done]["iteration"])
                 made += score_rows(self.run_id, key, benchmark, scores)
-                if scores:
-                    values = {score.metric: score.score for score in scores}
-                    answers.rows.append(replace(row, scores=values, partial=any(score.partial for score in scores)))
-                    answers.tokens.append(rows[done]["original_tokens"])
                 done += 1
             yield len(part)
         self.store.replace_scores(made)
-        if answers.rows:
-            self.tasks[task] = answers
-            self.adding.write_tasks({task: answers})
 
     def _likenesses(self, samples: Sequence[Sample], outputs: Sequence[str]) -> Sequence[float | None]:
         if self.similarities is None:

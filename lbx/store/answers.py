@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.marks import OF_ANSWERS, WORST_FIRST, Mark
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import SampleKey
 from lbx.store.rows import Table
@@ -15,7 +16,11 @@ from lbx.store.store import Store
 
 _JSON = ("references", "meta", "steps")
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
-_COLUMNS = 'g.*, s.question, s."references", s.language, s.length, s.length_unit, s.meta, s.context_sha256'
+_MARKED = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
+_COLUMNS = (
+    'g.*, s.question, s."references", s.language, s.length, s.length_unit, s.meta, s.context_sha256, '
+    f"list_filter([{_MARKED}], lambda mark: mark IS NOT NULL) AS marked"
+)
 _SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM newest_scores WHERE headline) c USING ({_ANSWER})"
 _ORDER = "run_id, benchmark, task, position, iteration"
 
@@ -29,11 +34,13 @@ class StoredAnswer:
         values: columns of ``generations`` and, of its sample, question, references, language, length, length_unit,
             meta and context_sha256.
         scores: rows of ``newest_scores``: metric, metric_version, score, extracted, headline, error, partial.
+        marked: names of the marks that it bears.
     """
 
     key: SampleKey
     values: Mapping[str, Any]
     scores: Sequence[Mapping[str, Any]]
+    marked: Sequence[str]
 
     @property
     def run_id(self) -> str:
@@ -42,26 +49,13 @@ class StoredAnswer:
     @property
     def marks(self) -> list[str]:
         """What may have spoilt its score, in words."""
-        row = self.values
-        found = {
-            "failed": row.get("error") is not None,
-            f"{row.get('tokens_cut') or 'some'} tokens of the prompt were cut": row.get("truncated"),
-            "the only place of a reference was cut away": row.get("reference_cut"),
-            "doubled BOS": (row.get("bos_tokens") or 0) > 1,
-            "the budget ran out inside the reasoning": row.get("reasoning_closed") is False,
-            "the budget ran out": row.get("finish_reason") == "length" and row.get("reasoning_closed") is not False,
-            "a stop string inside the reasoning": row.get("stop_in_reasoning"),
-        }
-        return [mark for mark, there in found.items() if there]
+        cut = self.values.get("tokens_cut") or "some"
+        told = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
+        return [words for name, words in told.items() if name in self.marked]
 
 
-MARKS: Mapping[str, str] = {
-    "failed": "g.error IS NOT NULL",
-    "cut": "g.truncated",
-    "reasoning unclosed": "g.reasoning_closed = false",
-    "out of tokens": "g.finish_reason = 'length' AND g.reasoning_closed IS DISTINCT FROM false",
-}
-"""What may have spoilt an answer, in a word, and how ``generations`` says so."""
+LISTED: Mapping[str, Mark] = {mark.listed: mark for mark in WORST_FIRST if mark.listed}
+"""The marks that answers are listed with and chosen by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,7 @@ class Choice:
     Attributes:
         runs, tasks: only these; () for all. A task is "benchmark/task".
         pattern: of "benchmark/task/sample_id", with * and ?.
-        mark: only those that bear this one of ``MARKS``; "any" for any of them, "" for all answers.
+        mark: only those that bear this one of ``LISTED``; "any" for any of them, "" for all answers.
         at_least, below: bounds of the headline score, 0 to 1; None for all answers.
         text: only those with this in question, output or reasoning, whatever its case.
     """
@@ -86,13 +80,13 @@ class Choice:
 
     def found(self) -> tuple[str, list[object]]:
         """SQL from FROM on, of answers ``g`` and their samples ``s``, and its parameters."""
-        marks = [rule for mark, rule in MARKS.items() if self.mark in (mark, "any")]
+        marks = [mark.of("g") for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
         rules: dict[str, tuple[bool, Sequence[object]]] = {
             "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
             "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
             "(g.benchmark || '/' || g.task || '/' || g.sample_id) GLOB ?": (self.pattern != "*", [self.pattern]),
-            f"({' OR '.join(f'({rule})' for rule in marks)})": (bool(marks), []),
+            f"({' OR '.join(marks)})": (bool(marks), []),
             "c.score >= ?": (self.at_least is not None, [self.at_least]),
             "c.score < ?": (self.below is not None, [self.below]),
             f"({' OR '.join(f'contains(lower({name}), lower(?))' for name in texts)})": (
@@ -112,7 +106,7 @@ class Choice:
 def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:
     """Answers in the data's order: run, sample, headline score, tokens, what may have spoilt it."""
     found, parameters = choice.found()
-    marks = ", ".join(f"CASE WHEN {rule} THEN '{mark}' END" for mark, rule in MARKS.items())
+    marks = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
         f"""
         WITH page AS (
@@ -223,5 +217,6 @@ def _answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
         "ORDER BY headline DESC, metric",
         [row["run_id"], *key],
     ).dicts()
+    marked = row.pop("marked")
     values = {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
-    return StoredAnswer(key, values, scores)
+    return StoredAnswer(key, values, scores, marked)

@@ -46,15 +46,18 @@ class Copies:
         # Open until the end: DuckDB's lock on the file would go as soon as this process closes it anywhere.
         self._file: IO[bytes] | None = None
 
-    def when_due(self, store: Store) -> None:
+    def when_due(self, store: Store, prepare: Callable[[Store], None] = lambda _store: None) -> None:
         """Copy the file if the last copy is old enough; what goes wrong is told, and the run goes on.
 
         Args:
             store: the open file, between two commits.
+            prepare: what to do with it before.
         """
         if not self._every_s or time.monotonic() - self._last < self._every_s:
             return
+        self._last = math.inf  # preparing commits, too
         try:
+            prepare(store)
             store.checkpoint()
             self._publish()
         except (OSError, StoreError) as exc:

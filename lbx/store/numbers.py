@@ -10,7 +10,7 @@ import duckdb
 from lbx.store.inserting import insert
 from lbx.store.rows import BenchmarkRow, GroupRow, LengthRow, ResultRow, SureRow
 
-_TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
+TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
 _BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
 _TABLE_OF: Mapping[type[SureRow], str] = {
     ResultRow: "task_results",
@@ -19,8 +19,8 @@ _TABLE_OF: Mapping[type[SureRow], str] = {
     BenchmarkRow: "benchmark_results",
 }
 _ADDED_UP = {
-    "task_results": _TASK_VERSION,
-    "length_results": _TASK_VERSION,
+    "task_results": TASK_VERSION,
+    "length_results": TASK_VERSION,
     "group_results": _BENCHMARK_VERSION,
     "benchmark_results": _BENCHMARK_VERSION,
 }
@@ -41,11 +41,6 @@ def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -
         insert(connection, table, rows)
 
 
-def delete_scores(connection: duckdb.DuckDBPyConnection, scored: Iterable[tuple[str, str, str, int]]) -> None:
-    """Delete tasks' scores, each (run, benchmark, task, metric version)."""
-    delete(connection, "scores", _TASK_VERSION, scored)
-
-
 def forget(
     connection: duckdb.DuckDBPyConnection,
     answered: set[tuple[str, str, str]],
@@ -59,7 +54,7 @@ def forget(
     """
     runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
     for table, key in _ADDED_UP.items():
-        if key == _TASK_VERSION:
+        if key == TASK_VERSION:
             delete(connection, table, ("run_id", "benchmark", "task"), answered)
             delete(connection, table, key, scored)
         else:

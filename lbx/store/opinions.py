@@ -7,12 +7,14 @@ question, and the rows of ``group_results`` that reports of the judged run show.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from lbx.statistics.estimates import Estimate, Stratum, coded, interval
-from lbx.store.rows import GroupRow
+from lbx.store.rows import SURE, GroupRow, NumberRow
+from lbx.store.rows import sureness as columns_of
 from lbx.store.store import Store
 
 Row = dict[str, Any]
@@ -23,7 +25,6 @@ _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 _GROUPINGS = "\"grouping\" IN ('judge', 'people')"
-_SURE = ("low", "high", "se", "df", "clusters", "method", "within")
 
 
 def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
@@ -75,9 +76,8 @@ def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Esti
 def sureness(made: Estimate) -> dict[str, Any]:
     """The columns of ``SureRow``."""
     if not made.strata:
-        return dict.fromkeys((*_SURE, "cluster_by")) | {"method": "no number"}
-    found = interval(made)
-    return {name: getattr(found, name) for name in _SURE} | {"cluster_by": "document" if made.clustered else "sample"}
+        return dict.fromkeys(SURE) | {"method": "no number"}
+    return columns_of(interval(made), "document" if made.clustered else "sample")
 
 
 def add_up(store: Store, run_ids: Collection[str]) -> None:
@@ -157,7 +157,7 @@ def _people(rows: Sequence[Row]) -> Iterable[Row]:
 
 def _group(row: Row, position: int) -> GroupRow:
     pair = row["kind"] == "pair"
-    told = {name: row.get(name) for name in (*_SURE, "cluster_by", "answered", "asked", "failed_as_0", "failed_as_1")}
+    told = {column.name: row.get(column.name) for column in fields(NumberRow)}
     return GroupRow(
         row["run_id"], row["benchmark"], row["grouping"], row["name"], "win_rate" if pair else "rating", _VERSION,
         row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, **told,

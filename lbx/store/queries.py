@@ -159,23 +159,35 @@ def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
     return found
 
 
-def attach_files(store: Store, files: Mapping[str, Path]) -> None:
+def _to_read(path: Path) -> Store:
+    return Store(path, read_only=True)
+
+
+def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path], Store] = _to_read) -> None:
     """Have other results files beside the store's own, to read: ``other.runs``, and views as this lbx makes them.
 
     Args:
         files: by their names (``named_files``); the store was given them beside its own.
+        opened: opens each to read, with numbers of all its answers.
 
     Raises:
         StoreError: one cannot be read, is of another version of the tables, or holds more than lbx puts into it.
     """
     for name, path in files.items():
         hidden = f"{name}_file"
-        Store(path, read_only=True).close()  # says what is wrong with a file better than ATTACH would
+        with opened(path) as other:  # which says what is wrong with a file better than ATTACH would, too
+            made = other.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
+            aside = {table: other.query(f"FROM {table}") for (table,) in made}
         store.attach(path, hidden)
         # Its own views may be an older lbx's, or a stranger's.
         attach_nothing(store.connection, name)
         for (table,) in store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows:
-            store.query(f'CREATE VIEW "{name}".{table} AS FROM "{hidden}".main.{table}')
+            if table not in aside:
+                store.query(f'CREATE VIEW "{name}".{table} AS FROM "{hidden}".main.{table}')
+            else:
+                store.query(f'CREATE TABLE "{name}".{table} AS FROM "{hidden}".main.{table} LIMIT 0')
+                rows = rows_of_json(store.connection, f'"{name}".{table}')
+                store.query(f'INSERT INTO "{name}".{table} BY NAME {rows}', [as_json(aside[table].dicts())])
         for view, query in VIEWS.items():
             store.query(f'CREATE VIEW "{name}".{view} AS {query}')
 

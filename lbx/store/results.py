@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -24,14 +22,11 @@ class Results:
     installed; ``.fetchall()`` a list of rows. Relations are lazy, and end with the file.
 
     Args:
-        path: the file that a run wrote.
-
-    Raises:
-        StoreError: it is no results file, or a run is writing it.
+        store: the file that a run wrote, open to read.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._store = Store(Path(path), read_only=True)
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     def __enter__(self) -> Results:
         return self
@@ -75,8 +70,3 @@ class Results:
     def close(self) -> None:
         """Close the file. Relations of it end."""
         self._store.close()
-
-
-def open_results(path: str | os.PathLike[str]) -> Results:
-    """Open a results file to read. See ``Results``."""
-    return Results(path)

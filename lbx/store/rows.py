@@ -8,9 +8,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.records import Sample, Task, canonical_json, sha256_text
+
+if TYPE_CHECKING:
+    from lbx.statistics.estimates import Interval
 
 
 def as_json(value: object) -> str:
@@ -184,12 +187,23 @@ class SureRow(TableRow):
 
     low: float | None = None
     high: float | None = None
-    se: float | None = None
-    df: float | None = None
     clusters: int | None = None
     cluster_by: str | None = None
     method: str | None = None
+    se: float | None = None
+    df: float | None = None
     within: float | None = None
+
+
+SURE = tuple(column.name for column in fields(SureRow))
+"""The columns of an interval, wherever there is one: in tables, views and reports."""
+ENDS = ("low", "high", "method")
+"""Those that a row with several intervals has of each."""
+
+
+def sureness(found: Interval, cluster_by: str) -> dict[str, Any]:
+    """An interval as the columns ``SURE``."""
+    return {name: cluster_by if name == "cluster_by" else getattr(found, name) for name in SURE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

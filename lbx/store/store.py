@@ -7,7 +7,7 @@ returns, so what ``write`` has returned from survives a kill.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -191,9 +191,9 @@ class Store:
             self._make_views(connection)
 
     @staticmethod
-    def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "") -> None:
-        for name, query in VIEWS.items():
-            connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {query}")
+    def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "", names: Collection[str] = VIEWS) -> None:
+        for name in names:
+            connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {VIEWS[name]}")
 
     # Writing
 
@@ -312,7 +312,7 @@ class Store:
         """
         scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
         with self.transaction() as connection:
-            numbers.delete_scores(connection, scored)
+            numbers.delete(connection, "scores", numbers.TASK_VERSION, scored)
             insert(connection, "scores", scores)
             numbers.forget(connection, set(), scored)
 
@@ -336,6 +336,20 @@ class Store:
         """
         with self.transaction() as connection:
             numbers.replace(connection, results)
+
+    def set_numbers_aside(self) -> None:
+        """Have numbers of this file written to copies in memory, which views read instead: nothing else can be written
+        to a file that is only read.
+        """
+        for table in numbers.TABLES:
+            ((made,),) = self.query(
+                "SELECT sql FROM duckdb_tables() WHERE database_name = ? AND table_name = ?", [RESULTS, table]
+            ).rows
+            self.query(made.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+            self.query(f"INSERT INTO {table} FROM {RESULTS}.main.{table}")
+        shown = [*numbers.TABLES, "task_scores"]
+        views = [name for name, query in VIEWS.items() if any(one in query for one in shown)]
+        self._make_views(self._connection, "TEMP ", views)
 
     def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
         """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""

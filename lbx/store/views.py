@@ -12,8 +12,10 @@ call to call.
 
 from __future__ import annotations
 
+from lbx.base.marks import OF_ANSWERS
 from lbx.store.judging_views import JUDGING_VIEWS
 from lbx.store.numbers import OPINIONS
+from lbx.store.rows import SURE
 
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
@@ -46,7 +48,7 @@ _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROU
 _EVALUATED = "benchmark <> 'judge'"
 
 # How sure a number is; what the unanswered leave open.
-_SURE = "{t}.low, {t}.high, {t}.clusters, {t}.cluster_by, {t}.method, {t}.se, {t}.df, {t}.within"
+_SURE = ", ".join(f"{{t}}.{name}" for name in SURE)
 _OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 # Rows of a table of numbers whose metric version is wanted, or the newest where none is.
@@ -65,8 +67,14 @@ OFFICIAL_UNITS = {"longbench_pro": 1}
 _UNIT = "CASE WHEN {{t}}.official IS NOT NULL THEN CASE {{t}}.benchmark {units} ELSE 100 END END".format(
     units=" ".join(f"WHEN '{name}' THEN {unit}" for name, unit in OFFICIAL_UNITS.items())
 )
-_IN_OFFICIAL_UNITS = f"""{_UNIT} * {{t}}.low AS low, {_UNIT} * {{t}}.high AS high, {{t}}.clusters, {{t}}.cluster_by,
-                   {{t}}.method, {_UNIT} * {{t}}.se AS se, {{t}}.df, {{t}}.within"""
+
+
+def _in_units(unit: str, table: str, zero: str = "0") -> str:
+    """The columns of an interval in the unit of an official number, the ends counted from ``zero``."""
+    scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
+              "se": f"{unit} * {table}.se AS se"}  # fmt: skip
+    return ", ".join(scaled.get(name, f"{table}.{name}") for name in SURE)
+
 
 HEADS = """
             SELECT run_id, benchmark, task, arg_max(metric, n) AS metric FROM (
@@ -75,56 +83,12 @@ HEADS = """
             ) GROUP BY ALL"""
 """Each task's one headline: of those that its answers have, the metric that all of them have."""
 
-_LENGTH_UP_TO = "CASE WHEN a.length > 0 THEN (2 ** ceil(log2(a.length)))::BIGINT END"
 _LONGEST_VALUE, _LONGEST_WORDS = 24, 80
 
 
 def _known(condition: str) -> str:
     """How many rows a condition holds for; NULL where it is known of none."""
     return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
-
-
-def _live(results: str, *by: str) -> str:
-    """Numbers of tasks that have none in ``results`` yet, each the task's own as far as its answers go: LongBench v2
-    leaves empty outputs out, L-Eval means topics before their mean, and ROUGE figures before their geometric mean.
-
-    Args:
-        by: further columns of ``samples a`` to group by, with names of their own ("a.x", "f(a.x) AS x").
-    """
-    names = "".join(f", {one.rpartition(' ')[2]}" for one in by)
-    of_task = f"run_id, benchmark, task, metric_version{names}"
-    key = "run_id, benchmark, task, sample_id, iteration, metric_version"
-    return f"""
-        empty_outputs AS (
-            SELECT {key} FROM scores WHERE benchmark = 'longbench_v2' AND metric = 'empty' AND score > 0
-        ), unfinished AS (
-            SELECT s.run_id, s.benchmark, s.task, s.metric, s.metric_version, s.score, s.headline, s.partial,
-                   s.sample_id, s.iteration{"".join(f", {one}" for one in by)},
-                   CASE WHEN s.benchmark = 'leval' AND s.task = 'topic_retrieval_longchat'
-                        THEN a.meta->>'topic' END AS topic
-            FROM newest_scores s LEFT JOIN samples a USING (benchmark, task, sample_id)
-            WHERE s.{_EVALUATED} AND NOT EXISTS (
-                SELECT 1 FROM {results} r WHERE r.run_id = s.run_id AND r.benchmark = s.benchmark AND r.task = s.task)
-        ), heads AS (
-            {HEADS.format(scores="unfinished")}
-        ), means AS (
-            SELECT {of_task}, metric, topic, count(*) AS n, avg(score ORDER BY sample_id, iteration) AS score,
-                   bool_or(partial IS NOT NULL) AS partial
-            FROM unfinished u
-            WHERE metric = 'empty' OR NOT EXISTS (
-                SELECT 1 FROM empty_outputs e WHERE {" AND ".join(f"e.{n} = u.{n}" for n in key.split(", "))})
-            GROUP BY ALL
-        ), together AS (
-            SELECT {of_task}, m.metric, sum(n)::BIGINT AS n, coalesce(bool_or(m.metric = h.metric), false) AS headline,
-                   bool_or(partial) AS partial, avg(score ORDER BY topic) AS score
-            FROM means m LEFT JOIN heads h USING (run_id, benchmark, task) GROUP BY ALL
-        ), live AS (
-            SELECT * REPLACE (CASE WHEN benchmark = 'leval' AND metric = 'geometric_mean'
-                                   THEN product(score) FILTER (WHERE starts_with(metric, 'rouge'))
-                                        OVER (PARTITION BY {of_task}) ** (1 / 3)
-                                   ELSE score END AS score)
-            FROM together
-        )"""
 
 
 VIEWS: dict[str, str] = {
@@ -166,18 +130,15 @@ VIEWS: dict[str, str] = {
         SELECT s.* FROM scores s WHERE {_newest("scores", "s", "run_id", "benchmark", "task")}
     """,
     **JUDGING_VIEWS,
-    # A task's own numbers: as they were added up, or, with no official number, while its run goes on.
+    # A task's own numbers.
     "task_scores": f"""
-        WITH results AS (
-            SELECT t.* FROM task_results t WHERE {_newest("task_results", "t", "run_id", "benchmark", "task")}
-        ), {_live("results")}
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
                u.headline, u.metric_version, r.backend, u.position, u.task_position, {_MODE},
                coalesce(u.partial, false) AS partial, {_COVERAGE}, d.differs_in,
                {_SURE.format(t="u")}, {_OPEN.format(t="u")}
-        FROM (SELECT * FROM results UNION ALL BY NAME SELECT * FROM live) u
-        JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
+        FROM task_results u JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
         LEFT JOIN coverage c USING (run_id, benchmark, task)
+        WHERE {_newest("task_results", "u", "run_id", "benchmark", "task")}
     """,
     # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
     "group_scores": f"""
@@ -219,15 +180,14 @@ VIEWS: dict[str, str] = {
             SELECT t.run_id, t.benchmark,
                    t.task || CASE WHEN t.headline THEN ''
                                   ELSE ', ' || replace(t.metric, h.head || '/', '') END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position, {_IN_OFFICIAL_UNITS.format(t="t")}
+                   t.official, 0 AS part, t.task_position AS place, t.position, {_in_units(_UNIT.format(t="t"), "t")}
             FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
             WHERE t.headline OR starts_with(t.metric, h.head || '/')
                   OR t.benchmark = 'leval'  -- auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too
             UNION ALL
             SELECT run_id, benchmark,
                    "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0, zero + unit * low, zero + unit * high, clusters, cluster_by, method,
-                   unit * se, df, within
+                   official, 1, position, 0, {_in_units("unit", "numbers", "zero")}
             FROM numbers
         ) l JOIN named n USING (run_id)
     """,
@@ -235,17 +195,8 @@ VIEWS: dict[str, str] = {
     "guards": f"""
         WITH marked AS (
             SELECT run_id, benchmark, task, count(*) AS n,
-                   count(*) FILTER (WHERE error_type = 'EmptyPromptError') AS empty_prompts,
-                   count(*) FILTER (WHERE error IS NOT NULL AND error_type IS DISTINCT FROM 'EmptyPromptError')
-                       AS failed,
-                   {_known("bos_tokens > 1")} AS doubled_bos,
-                   CASE WHEN count(reasoning_closed) + count(stop_in_reasoning) > 0
-                        THEN count(*) FILTER (WHERE reasoning_closed = false) END AS reasoning_unclosed,
-                   {_known("finish_reason = 'length' AND reasoning_closed IS DISTINCT FROM false")} AS answers_cut,
-                   {_known("stop_in_reasoning")} AS stop_in_reasoning,
-                   {_known("truncated")} AS truncated,
-                   CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut,
-                   CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE reference_cut) END AS reference_cut
+                   {", ".join(f"{mark.count('generations')} AS {mark.name}" for mark in OF_ANSWERS)},
+                   CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ), judged AS (
             SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,
@@ -278,19 +229,12 @@ VIEWS: dict[str, str] = {
         JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
         WHERE coalesce(r.settings->>'judged' <> 'true', true)
     """,
-    # Lengths fall into bins by powers of two: 1,000 stands under "up to 1,024", and what nobody knows under NULL. While
-    # its run goes on, a task has only those of the documents.
+    # Lengths fall into bins by powers of two: 1,000 stands under "up to 1,024", and what nobody knows under NULL.
     "length_curve": f"""
-        WITH made AS (
-            SELECT l.* FROM length_results l WHERE {_newest("length_results", "l", "run_id", "benchmark", "task")}
-        ), {_live("made", "a.length_unit AS length_unit", f"{_LENGTH_UP_TO} AS length_up_to")}
         SELECT u.run_id, r.model, r.backend, {_MODE}, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
                u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
-        FROM (
-            SELECT * FROM made UNION ALL BY NAME
-            SELECT run_id, benchmark, task, metric, length_unit, length_up_to, n, score FROM live WHERE headline
-        ) u
-        JOIN runs r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
+        FROM length_results u JOIN runs r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
+        WHERE {_newest("length_results", "u", "run_id", "benchmark", "task")}
     """,
     "truncation": f"""
         SELECT g.run_id, r.model, r.backend, {_MODE}, g.* EXCLUDE (run_id)

@@ -20,7 +20,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.store import Store
-from lbx.store.answers import MARKS, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
+from lbx.store.answers import LISTED, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
 from lbx.store.runs import run_names
 from lbx.web.documents import Documents
 from lbx.web.pages import number_in, page, refused
@@ -116,7 +116,7 @@ class BrowsingPages:
         return Choice(
             runs=runs,
             tasks=tasks,
-            mark=mark if mark in (*MARKS, "any") else "",
+            mark=mark if mark in (*LISTED, "any") else "",
             at_least=_share(asked.get("least", "")),
             below=_share(asked.get("below", "")),
             text=asked.get("q", "").strip(),
@@ -147,7 +147,7 @@ class BrowsingPages:
             before=_link("/", asked, **{"from": max(1, first - SHOWN)}) if first > 1 else "",
             after=_link("/", asked, **{"from": first + SHOWN}) if first + SHOWN <= found else "",
             asked={name: asked.get(name, "") for name in _FILTERS},
-            choices={"run": runs, "task": tasks, "mark": [*MARKS, "any"]},
+            choices={"run": runs, "task": tasks, "mark": [*LISTED, "any"]},
         )
 
     # An answer

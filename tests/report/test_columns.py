@@ -14,7 +14,7 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.report.scored import Tasks, known, scored
+from lbx.scoring.scored import Tasks, known, scored
 from lbx.store import Store
 
 

@@ -10,8 +10,8 @@ import pytest
 from made_answers import Answer, make
 from scipy import stats
 
+from lbx.base.marks import MARKS
 from lbx.report.cells import sheet
-from lbx.report.guards import MARKS
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.statistics.estimates import wilson
@@ -70,7 +70,7 @@ def test_what_nobody_knows_is_unknown(tmp_path: Path) -> None:
     unknown = {
         "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated", "reference_cut",
     }  # fmt: skip
-    for mark in MARKS:
+    for mark in (one.name for one in MARKS):
         assert (row[mark] is None) == (row[f"{mark}_rate"] is None) == (mark in unknown), mark
     with Store(path, read_only=True) as store:
         made = sheet(REPORTS["guards"], read(store, "guards"))

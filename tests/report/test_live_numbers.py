@@ -1,12 +1,14 @@
-"""While a run goes on, views show each task's own number of the answers so far, and not another."""
+"""Files whose run goes on, or was killed, have numbers of the answers so far as they will be at its end."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from made_answers import Answer, make
 from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
@@ -14,18 +16,19 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.report.reports import read
 from lbx.report.shapes import Wanted
 from lbx.scoring.adding_up import add_up
+from lbx.scoring.reading import add_up_unfinished, read_added_up
 from lbx.scoring.scores import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store.copies import copied
+from lbx.store.numbers import TABLES
 
 QUESTIONS = 11
 
 
 @pytest.mark.parametrize("benchmark", TASKS)
-def test_views_of_a_run_that_goes_on_show_what_they_will_show_of_the_same_answers(
-    benchmark: str, tmp_path: Path
-) -> None:
-    family = BENCHMARKS[benchmark]
-    with Store(tmp_path / "results.duckdb") as store:
+def test_a_file_of_a_run_that_goes_on_says_what_it_will_say_of_the_same_answers(benchmark: str, tmp_path: Path) -> None:
+    family, path = BENCHMARKS[benchmark], tmp_path / "results.duckdb"
+    with Store(path) as store:
         store.begin_run(RunRow("r", "model", "scripted", "1", {}, "digest", {}, {}, "0.1"))
         chance = random.Random(7)
         samples = [made_sample(benchmark, task, number) for task in TASKS[benchmark] for number in range(QUESTIONS)]
@@ -34,12 +37,58 @@ def test_views_of_a_run_that_goes_on_show_what_they_will_show_of_the_same_answer
             generations=[GenerationRow("r", *sample.key, output="so") for sample in samples],
             scores=[row for one in samples for row in score_rows("r", one.key, family, _scores(one, chance))],
         )
-        going = _shown(store, samples[0].length_unit)
+    before = path.read_bytes()
+    with read_added_up(path) as store:
+        going = _numbers(store)
+    assert path.read_bytes() == before, "who reads a file does not write it"
+    with Store(path, read_only=True) as store:
+        assert not any(_numbers(store).values())
+    with Store(path) as store:
+        add_up(store, "r", family, ended=False)
+        assert _numbers(store) == going
+        assert {row[0] for row in going["task_results"]} == set(TASKS[benchmark])
+        assert all(going.values()) and len(going["length_results"]) > len(TASKS[benchmark])
         add_up(store, "r", family)
-        done = _shown(store, samples[0].length_unit)
-    assert len(going) > len(TASKS[benchmark]), "a number a task, and its curve"
-    assert going == {name: (n, pytest.approx(score)) for name, (n, score) in done.items() if name in going}
-    assert {name[0] for name in going} == set(TASKS[benchmark]) == {name[0] for name in done}
+        official = store.query("SELECT count(official) FROM task_results").rows
+    assert (official > [(0,)]) is (benchmark != "longbench_pro"), (
+        "at its end there are official ones, where tasks have any"
+    )
+
+
+@pytest.mark.parametrize(("benchmark", "task"), [("no name?", "t"), ("longbench", "of another tool")])
+def test_what_lbx_does_not_know_has_plain_means(benchmark: str, task: str, tmp_path: Path) -> None:
+    answers = [Answer(str(at), {"f1": at / 4, "em": 1.0}, benchmark=benchmark, task=task) for at in range(3)]
+    with read_added_up(make(tmp_path / "r.duckdb", answers)) as store:
+        asked = "SELECT task, metric, n, score, headline FROM task_scores ORDER BY position"
+        assert store.query(asked).rows == [(task, "f1", 3, 0.25, True), (task, "em", 3, 1.0, False)]
+        assert store.query("SELECT n, score FROM leaderboard").rows == [(3, 0.25)]
+
+
+def test_a_killed_run_of_an_older_lbx_has_numbers_of_its_metric_version(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", [Answer(str(at), {"f1": at / 4}) for at in range(3)])
+    assert BENCHMARKS["longbench"].metric_version > 1
+    with read_added_up(path) as store:
+        asked = "SELECT metric_version, n, score, official FROM task_scores"
+        assert store.query(asked).rows == [(1, 3, 0.25, None)]
+        store.use_metric_versions({"longbench": 1})
+        assert store.query(asked).rows == [(1, 3, 0.25, None)]
+
+
+def test_a_copy_that_a_run_leaves_while_it_goes_on_has_numbers(tmp_path: Path) -> None:
+    scratch, target = tmp_path / "scratch", tmp_path / "r.duckdb"
+    scratch.mkdir()
+    with (
+        copied(target, scratch, 1e-9, pytest.fail) as copies,
+        Store(copies.path, after_commit=partial(copies.when_due, prepare=add_up_unfinished)) as store,
+    ):
+        store.begin_run(RunRow("r", "model", "scripted", "1", {}, "digest", {}, {}, "0.1"))
+        one = made_sample("longbench", "qasper", 1)
+        store.write(
+                samples=[SampleRow(one, 0)], generations=[GenerationRow("r", *one.key, output="so")],
+                scores=score_rows("r", one.key, BENCHMARKS["longbench"], [Score("f1", 0.5)]),
+            )  # fmt: skip
+        with Store(target, read_only=True) as copy:
+            assert copy.query("SELECT score, answered FROM task_scores").rows == [(0.5, 1)]
 
 
 def _scores(sample: Sample, chance: random.Random) -> list[Score]:
@@ -49,14 +98,13 @@ def _scores(sample: Sample, chance: random.Random) -> list[Score]:
     return [Score(metric, value) for metric, value in values.items()]
 
 
-def _shown(store: Store, unit: str) -> dict[tuple[object, ...], tuple[int, float]]:
-    """{(task, metric, length): how many answers, and their number} of headlines; of curves only those of documents."""
-    rows = store.query(
-        "SELECT task, metric, NULL AS length_up_to, n, score FROM task_scores WHERE headline UNION ALL "
-        "SELECT task, metric, coalesce(length_up_to, 0), n, score FROM length_curve WHERE length_unit = $1",
-        [unit],
-    ).rows
-    return {tuple(name): (n, score) for *name, n, score in rows}
+def _numbers(store: Store) -> dict[str, list[tuple[object, ...]]]:
+    return {
+        table: store.query(f"SELECT task, * EXCLUDE (task) FROM {table} ORDER BY ALL").rows
+        if table in ("task_results", "length_results")
+        else store.query(f"FROM {table} ORDER BY ALL").rows
+        for table in TABLES
+    }
 
 
 def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path: Path) -> None:
@@ -75,6 +123,7 @@ def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path:
                     samples=[SampleRow(one, place)], generations=[GenerationRow(run, *one.key, output=text)],
                     scores=scores,
                 )  # fmt: skip
+        add_up_unfinished(store)
         going = _views(store)
         for run in said:
             add_up(store, run, family)

@@ -9,7 +9,7 @@ import pytest
 from made_answers import Answer, make
 
 from lbx.base.records import sha256_text
-from lbx.report.scored import Tasks, number, scored
+from lbx.scoring.scored import Tasks, number, scored
 from lbx.store import Store
 
 

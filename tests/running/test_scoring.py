@@ -24,6 +24,7 @@ from engine_parts import (
     run_row,
     scripted,
 )
+from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from newer_metric import Blind, Longer, Newer, NewerBlind
 
 from lbx.backends.options import thread_count
@@ -38,8 +39,8 @@ from lbx.bundle.parallel import Tally
 from lbx.planning.settings import RunSettings
 from lbx.report.reports import read
 from lbx.running.workers.devices import share_out
+from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, add_up, catch_up, rescore
-from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample
 
@@ -331,6 +332,7 @@ def test_an_end_from_outside_keeps_finished_tasks_and_leaves_no_process(tmp_path
     with Store(path) as store:
         answered(store, tmp_path / "a", "hotpotqa", 100)
         answered(store, tmp_path / "b", "2wikimqa", 200)
+        store.finish_run("r1", "done")
     process = start(WAIT, str(path))
     assert process.stdout
     for line in process.stdout:
@@ -346,7 +348,7 @@ def test_an_end_from_outside_keeps_finished_tasks_and_leaves_no_process(tmp_path
     while group_members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert group_members(process.pid) == []
-    with Store(path) as store:
+    with read_added_up(path) as store:
         assert store.query("SELECT task, count(*) FROM scores GROUP BY 1").rows == [("hotpotqa", 100)]
         assert store.query("SELECT task, n, official IS NULL FROM task_scores").rows == [("hotpotqa", 100, False)]
 

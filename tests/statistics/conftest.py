@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scored_parts import Imported
 
-from lbx.report.scored import scored
+from lbx.scoring.scored import scored
 from lbx.store import Store
 
 

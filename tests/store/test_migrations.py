@@ -19,6 +19,7 @@ from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.terminal import lines
+from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store import views as store_views
@@ -142,6 +143,7 @@ def test_its_runs_go_on(path: Path) -> None:
         store.write(samples=[sample()], generations=[answer], scores=[score("r1")])
         held = store.query("SELECT output_ids FROM generations WHERE run_id = 'r1' ORDER BY created_at").rows
         assert held == [(None,), (None,), ([4, 2],)], "of old answers they are not known"
+    with read_added_up(path) as store:
         assert store.query("SELECT count(*) FROM task_scores WHERE run_id = 'r1'").rows == [(2,)]
 
 

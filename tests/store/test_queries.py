@@ -13,6 +13,7 @@ from store_rows import fill
 
 from lbx.base.database import quoted
 from lbx.base.errors import StoreError, UsageError
+from lbx.scoring.reading import read_added_up
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files, restrict
@@ -115,8 +116,8 @@ def test_files_are_attached_by_name(path: Path) -> None:
     fill(other, "r1", "r2")
     fill(third, "r3")
     files = named_files([f"other={other}", f"Third_1={third}"], path)
-    with Store(path, read_only=True, beside=list(files.values())) as store:
-        attach_files(store, files)
+    with read_added_up(path, beside=list(files.values())) as store:
+        attach_files(store, files, read_added_up)
         joined = "SELECT a.run_id FROM task_scores a JOIN other.task_scores b USING (run_id, benchmark, task)"
         assert all_of(store, joined) == [("r1",)]
         assert all_of(store, "SELECT run_id FROM third_1.leaderboard") == [("r3",)]

@@ -17,6 +17,7 @@ from lbx.report import render
 from lbx.report.cells import cells, sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
+from lbx.scoring.reading import add_up_unfinished
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
 
 TASK = ("longbench", "qasper")
@@ -43,6 +44,7 @@ def put(store: Store, generations: Mapping[str, Mapping[str, Any]], scores: Mapp
             for name, values in scores.items()
         ],
     )
+    add_up_unfinished(store)
 
 
 SOUND = {
@@ -129,10 +131,11 @@ def test_only_the_headline_is_marked_and_only_headline_errors_count(store: Store
     put(store, {"a": MARKED["long"]}, {"a": {}})
     more = ScoreRow("r1", *TASK, "a", 0, "rouge", 2, 0.0, None, headline=False, error="stops", partial="half")
     store.write(scores=[more])
+    add_up_unfinished(store)
     (row,) = read(store, "guards").dicts()
     assert (row["official_errors"], row["partial"], row["lacks"]) == (0, 0, None)
     marks = {row["metric"]: (row["marks"], row["partial"]) for row in read(store, "task_scores").dicts()}
-    assert marks == {"f1": ("answer at its limit 100%", False), "rouge": (None, True)}
+    assert marks == {"f1": ("answer at its limit 100%", True)}, "no number of the task is made of the other metric"
 
 
 def test_marks_are_of_the_metric_version_that_is_shown(store: Store) -> None:
@@ -304,6 +307,7 @@ def test_twins_are_told_apart(
             generations=[GenerationRow(name, *TASK, "a", 0, **SOUND)],
             scores=[ScoreRow(name, *TASK, "a", 0, "f1", 2, 1.0, None, headline=True)],
         )
+    add_up_unfinished(store)
     for view in ("leaderboard", "task_scores"):
         assert store.query(f"SELECT differs_in FROM {view} ORDER BY run_id").rows == [(one,) for one in told]
         assert len({row["label"] for row in read(store, view).dicts()}) == 2

@@ -9,24 +9,16 @@ import numpy as np
 
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.statistics.estimates import Estimate, Floats, Stratum, coded
-
-
-def ordered_sum(values: Iterable[float]) -> float:
-    """Left to right, rounding at each step. (From Python 3.12 on ``sum`` compensates, and gives another last digit;
-    numpy's ``sum`` adds pairs, its ``cumsum`` one after the other.)
-    """
-    if isinstance(values, np.ndarray):
-        return float(values.cumsum()[-1]) if len(values) else 0.0
-    total = 0.0
-    for value in values:
-        total += value
-    return total
+from lbx.statistics.estimates import Estimate, Floats, Stratum
 
 
 def mean(values: Sequence[float] | Floats, scale: float = 1) -> float:
-    """scale x sum / n of a list that is not empty, in this order of operations."""
-    return scale * ordered_sum(values) / len(values)
+    """scale x sum / n of a list that is not empty, in this order of operations.
+
+    The sum is made left to right, rounding at each step. (From Python 3.12 on ``sum`` compensates, and gives another
+    last digit; numpy's ``sum`` adds pairs, its ``cumsum`` one after the other.)
+    """
+    return scale * float(np.asarray(values, float).cumsum()[-1]) / len(values)
 
 
 def numpy_percent(values: Sequence[float], digits: int) -> float:
@@ -34,40 +26,12 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
     return float(np.round(100 * np.mean(values), digits))
 
 
-def having(rows: Sequence[ScoredSample], metric: str) -> tuple[Sequence[ScoredSample], Floats]:
-    """The rows that have a metric, and its values."""
-    if isinstance(rows, ScoredRows):
-        return rows.having(metric)
-    rows = [row for row in rows if metric in row.scores]
-    return rows, np.array([row.scores[metric] for row in rows], float)
-
-
-def chosen(rows: Sequence[ScoredSample], meant: Callable[[ScoredSample], bool]) -> Sequence[ScoredSample]:
-    """Some of the rows."""
-    if isinstance(rows, ScoredRows):
-        return rows.at(np.fromiter(map(meant, rows), bool, len(rows)))
-    return [row for row in rows if meant(row)]
-
-
-def joined(parts: Sequence[Sequence[ScoredSample]]) -> Sequence[ScoredSample]:
-    """Several tasks' rows, one after the other."""
-    columns = [part for part in parts if isinstance(part, ScoredRows)]
-    return (
-        ScoredRows.joined(columns) if parts and len(columns) == len(parts) else [row for part in parts for row in part]
-    )
-
-
-def picked(rows: Sequence[ScoredSample], places: Sequence[int]) -> Sequence[ScoredSample]:
-    """Some of the rows, by their places."""
-    return rows.at(np.array(places, np.int64)) if isinstance(rows, ScoredRows) else [rows[place] for place in places]
-
-
 def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
     """The mean of a metric over the rows that have it, officially in percent with so many digits; [] without any.
 
     Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
     """
-    rows, values = having(rows, metric)
+    rows, values = ScoredRows.of(rows).having(metric)
     if not len(values):
         return []
     official = None if digits is None else round(mean(values, 100), digits)
@@ -76,13 +40,9 @@ def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int
 
 def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: bool = True) -> Estimate:
     """The mean of the rows' values. A row whose document nobody knows stands alone."""
-    if isinstance(rows, ScoredRows):
-        found = Stratum(1.0, rows.column("samples"), rows.column("clusters"), np.asarray(values, float))
-        return Estimate((found,), bool(rows.column("clustered").all()), linear)
-    samples = [f"{row.sample.task}/{row.sample.sample_id}" for row in rows]
-    clusters = [row.cluster or sample for row, sample in zip(rows, samples, strict=True)]
-    stratum = Stratum(1.0, coded(samples), coded(clusters), np.fromiter(values, float, len(samples)))
-    return Estimate((stratum,), all(row.cluster for row in rows), linear)
+    of = ScoredRows.of(rows)
+    stratum = Stratum(1.0, of.column("samples"), of.column("clusters"), np.fromiter(values, float, len(of)))
+    return Estimate((stratum,), bool(of.column("clustered").all()), linear)
 
 
 def numbers(

@@ -1,8 +1,7 @@
 """A task's scored samples as columns, of which samples are made only where a benchmark looks at single ones.
 
 A results file of a year has a hundred thousand answers. Most numbers are means of scores, which columns give in a
-hundredth of the time that as many objects take; ``lbx.benchmarks.base.aggregates`` takes both, and gives the same
-numbers.
+hundredth of the time that as many objects take: ``lbx.benchmarks.base.aggregates`` adds up columns alone.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lbx.base.records import ScoredSample
-from lbx.statistics.estimates import Codes, Floats
+from lbx.statistics.estimates import Codes, Floats, coded
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -52,15 +51,28 @@ class ScoredRows(Sequence[ScoredSample]):
     def __len__(self) -> int:
         return len(self._whole.of["samples"]) if self._places is None else len(self._places)
 
-    @overload
-    def __getitem__(self, at: int) -> ScoredSample: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[ScoredSample]: ...
-    def __getitem__(self, at: int | slice) -> ScoredSample | Sequence[ScoredSample]:
+    def __getitem__(self, at: Any) -> Any:
         return self._made[at]
 
     def __iter__(self) -> Iterator[ScoredSample]:
         return iter(self._made)
+
+    @classmethod
+    def of(cls, rows: Sequence[ScoredSample]) -> ScoredRows:
+        """The same answers as columns, of which single samples have none but those that ``Columns`` names."""
+        if isinstance(rows, cls):
+            return rows
+        samples = [f"{row.sample.task}/{row.sample.sample_id}" for row in rows]
+        of = {
+            "samples": coded(samples),
+            "clusters": coded(row.cluster or sample for row, sample in zip(rows, samples, strict=True)),
+            "clustered": np.array([bool(row.cluster) for row in rows], bool),
+        }
+        scores: dict[str, tuple[Floats, Bools | None]] = {}
+        for metric in dict.fromkeys(metric for row in rows for metric in row.scores):
+            there = np.array([metric in row.scores for row in rows], bool)
+            scores[metric] = (np.array([row.scores.get(metric, 0.0) for row in rows], float), there)
+        return cls(Columns(of, scores, lambda: [*rows]))
 
     @property
     def _made(self) -> list[ScoredSample]:
@@ -74,10 +86,14 @@ class ScoredRows(Sequence[ScoredSample]):
             self._taken[name] = whole if self._places is None else whole[self._places]
         return self._taken[name]
 
-    def at(self, chosen: Codes | Bools) -> ScoredRows:
+    def at(self, chosen: Codes | Bools | list[int]) -> ScoredRows:
         """Some of the rows, by their places or by whether they are meant."""
         places = np.arange(len(self)) if self._places is None else self._places
-        return ScoredRows(self._whole, places[chosen])
+        return ScoredRows(self._whole, places[chosen] if len(chosen) else places[:0])
+
+    def where(self, meant: Callable[[ScoredSample], bool]) -> ScoredRows:
+        """Those of the rows that something is true of."""
+        return self.at(np.fromiter(map(meant, self), bool, len(self)))
 
     def having(self, metric: str) -> tuple[ScoredRows, Floats]:
         """The rows that have a metric, and its values."""
@@ -95,8 +111,8 @@ class ScoredRows(Sequence[ScoredSample]):
     @classmethod
     def joined(cls, parts: Sequence[ScoredRows]) -> ScoredRows:
         """Several tasks' rows as one's, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) < 2:
+            return parts[0] if parts else cls.of(())
         scores: dict[str, tuple[Floats, Bools | None]] = {}
         for metric in dict.fromkeys(metric for part in parts for metric in part._whole.scores):
             values, there = zip(*(part._scores(metric) for part in parts), strict=True)

@@ -34,8 +34,9 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
-from lbx.benchmarks.base.aggregates import Average, average, chosen, estimate, having, mean, numbers, task_score
+from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, find
 from lbx.benchmarks.leval.board import BOARDS
@@ -205,7 +206,8 @@ class LEval(Benchmark):
             return _rouge_aggregate(rows)
         if kind == "topics":
             groups = {
-                f"exact_match/{name}": chosen(rows, partial(_of_topic, place)) for place, name in enumerate(_TOPICS)
+                f"exact_match/{name}": ScoredRows.of(rows).where(partial(_of_topic, place))
+                for place, name in enumerate(_TOPICS)
             }
             return _averaged(
                 [part for name, group in groups.items() for part in task_score(name, group, "exact_match", 4)]
@@ -293,20 +295,21 @@ def _rouge_scores(output: str, reference: str) -> list[Score]:
 
 def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     names = METRICS["rouge"][1:]
+    held = ScoredRows.of(rows)
     for metric in names:
-        rows, _ = having(rows, metric)
-    if not rows:
+        held, _ = held.having(metric)
+    if not held:
         return []
     # Officially each F is a percentage before the mean is taken.
-    figures = {metric: having(rows, metric)[1] * 100 for metric in names}
+    figures = {metric: held.having(metric)[1] * 100 for metric in names}
     means = {metric: mean(values) for metric, values in figures.items()}
     together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
     # Linearised: a row moves the geometric mean of means by the mean of what it moves each of them by, relatively.
-    moved = [figures[metric] / means[metric] if means[metric] else np.zeros(len(rows)) for metric in names]
-    together_of = estimate(rows, together / 300 * sum(moved, np.zeros(len(rows))), linear=False)
-    estimates = {metric: estimate(rows, figures[metric] / 100) for metric in names}
+    moved = [figures[metric] / means[metric] if means[metric] else np.zeros(len(held)) for metric in names]
+    together_of = estimate(held, together / 300 * sum(moved, np.zeros(len(held))), linear=False)
+    estimates = {metric: estimate(held, figures[metric] / 100) for metric in names}
     return [
-        TaskScore(metric, len(rows), value / 100, round(value, 4), estimate=estimates.get(metric, together_of))
+        TaskScore(metric, len(held), value / 100, round(value, 4), estimate=estimates.get(metric, together_of))
         for metric, value in {"geometric_mean": together, **means}.items()
     ]
 

@@ -36,7 +36,7 @@ from lbx.base.records import (
     TaskScore,
     Truncation,
 )
-from lbx.benchmarks.base.aggregates import chosen, numbers, numpy_percent, task_score
+from lbx.benchmarks.base.aggregates import numbers, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, named_apart
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
@@ -253,7 +253,7 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
 
 
 def _buckets(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-    groups = {name: chosen(rows, partial(_in_bucket, place)) for place, name in enumerate(BUCKETS)}
+    groups = {name: ScoredRows.of(rows).where(partial(_in_bucket, place)) for place, name in enumerate(BUCKETS)}
     found = [one for bucket, group in groups.items() for one in task_score(f"{metric}/{bucket}", group, metric, None)]
     return [replace(one, official=numpy_percent(one.estimate.values.tolist(), 2)) for one in found if one.estimate]
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lbx.base.records import GroupScore, Sample, ScoredSample
-from lbx.benchmarks.base.aggregates import estimate, joined, mean, picked
+from lbx.benchmarks.base.aggregates import estimate, mean
+from lbx.benchmarks.base.columns import ScoredRows
 
 PASS_SUMMARY = 0.65
 """What a summary must exceed to pass; everything else must be 1."""
@@ -84,7 +85,7 @@ class _Counted:
         official: whether the official code gets so far.
     """
 
-    rows: Sequence[ScoredSample]
+    rows: ScoredRows
     items: Sequence[_ScoredAnswer]
     averages: Sequence[_ScoredAnswer]
     answers: Sequence[_ScoredAnswer]
@@ -106,7 +107,7 @@ def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupSco
     Args:
         tries: whether there are others than "average"; no number is official without.
     """
-    counted = _count(rows, tries=tries)
+    counted = _count(ScoredRows.of(rows), tries=tries)
     if not counted.items:
         return []
     counted = replace(counted, official=tries and _missing(counted) is None)
@@ -127,13 +128,13 @@ def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
     return _missing(_count(_in_order(tasks)))
 
 
-def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> Sequence[ScoredSample]:
-    rows = joined(list(tasks.values()))
+def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> ScoredRows:
+    rows = ScoredRows.joined([ScoredRows.of(rows) for rows in tasks.values()])
     keys = [(row.sample.meta.get("row", 0), row.iteration) for row in rows]
-    return picked(rows, sorted(range(len(keys)), key=keys.__getitem__))
+    return rows.at(sorted(range(len(keys)), key=keys.__getitem__))
 
 
-def _count(rows: Sequence[ScoredSample], *, tries: bool = True) -> _Counted:
+def _count(rows: ScoredRows, *, tries: bool = True) -> _Counted:
     items = [
         _ScoredAnswer(place, row, value, row.partial)
         for place, row in enumerate(rows)
@@ -229,6 +230,6 @@ def _group(
     value = mean([item.value for item in items])
     partial = any(item.partial for item in items)
     held = answers or items
-    made_of = estimate(picked(counted.rows, [item.place for item in held]), [item.value for item in held])
+    made_of = estimate(counted.rows.at([item.place for item in held]), [item.value for item in held])
     official_value = value if counted.official and not partial else None
     return GroupScore(grouping, name, metric, len(items), value, official_value, partial, made_of)

@@ -38,8 +38,9 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.base.visible import one_line
-from lbx.benchmarks.base.aggregates import chosen, picked, task_score
+from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, read_text
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.base.sources import JsonArray, Source, find
@@ -212,7 +213,7 @@ class LongBenchV2(Benchmark):
         Empty outputs are no part of these; ``accuracy_all`` is over every row, empty ones wrong, and ``empty`` is
         their share. A group without questions, over which the official script stumbles, is left out.
         """
-        said = chosen(rows, self.counts)
+        said = ScoredRows.of(rows).where(self.counts)
         groups = {group: _of(said, belongs) for group, belongs in _GROUPS.items()}
         found = []
         for metric in ("accuracy", "compensated"):
@@ -222,7 +223,7 @@ class LongBenchV2(Benchmark):
         return [*found, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
-        return next(iter(task_score("accuracy", chosen(rows, self.counts), "accuracy", 1)), None)
+        return next(iter(task_score("accuracy", ScoredRows.of(rows).where(self.counts), "accuracy", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
@@ -237,7 +238,7 @@ class LongBenchV2(Benchmark):
         return self._tables(tasks, ("accuracy",))
 
     def _tables(self, tasks: Mapping[str, Sequence[ScoredSample]], metrics: Sequence[str]) -> list[GroupScore]:
-        said = chosen(tasks.get(TASK, ()), self.counts)
+        said = ScoredRows.of(tasks.get(TASK, ())).where(self.counts)
         group = partial(_group, metrics)
         found = group("overall", "all", said)
         for name, belongs in _GROUPS.items():
@@ -245,11 +246,11 @@ class LongBenchV2(Benchmark):
             found += group(grouping, name, _of(said, belongs))
         domains = _by_domain(said)
         for domain in _ordered(domains, DOMAINS):
-            found += group("domain", domain, picked(said, [at for places in domains[domain].values() for at in places]))
+            found += group("domain", domain, said.at([at for places in domains[domain].values() for at in places]))
         for domain in _ordered(domains, DOMAINS):
             for sub_domain in _ordered(domains[domain], DOMAINS.get(domain, ())):
                 name = f"{domain}: {sub_domain}"
-                found += group("sub_domain", name, picked(said, domains[domain][sub_domain]), official=False)
+                found += group("sub_domain", name, said.at(domains[domain][sub_domain]), official=False)
         return found
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
@@ -275,8 +276,8 @@ def _retrieved(chunks: Sequence[Chunk]) -> str:
     return "\n\n".join(f"Retrieved chunk {number}: {chunk.text}" for number, chunk in enumerate(ordered, start=1))
 
 
-def _of(rows: Sequence[ScoredSample], belongs: Callable[[Sample], bool]) -> Sequence[ScoredSample]:
-    return chosen(rows, lambda row: belongs(row.sample))
+def _of(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
+    return rows.where(lambda row: belongs(row.sample))
 
 
 def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:

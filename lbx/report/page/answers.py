@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lbx.base.marks import MARKS
 from lbx.base.visible import one_line, visible
 from lbx.report.page.html import cut
 
@@ -24,22 +25,9 @@ MOST_ANSWERS = 250_000
 _MOST_TEXTS = 60_000
 _MOST_REFERENCES = 5
 
-MARKS: Mapping[str, str] = {
-    "failed": "g.error IS NOT NULL",
-    "prompt empty": "g.error_type = 'EmptyPromptError'",
-    "doubled BOS": "g.bos_tokens > 1",
-    "reasoning unclosed": "g.reasoning_closed = false",
-    "answer at its limit": "g.finish_reason = 'length' AND g.reasoning_closed IS DISTINCT FROM false",
-    "stop string in reasoning": "g.stop_in_reasoning",
-    "prompt cut": "g.truncated",
-    "reference cut away": "g.reference_cut",
-    "official script stops": "s.official_error IS NOT NULL",
-    "score partial": "s.partial IS NOT NULL",
-}
-"""Marks of an answer, and what says so in the file."""
-
-_USUAL = ("prompt cut", "score partial")
-"""No reason to read an answer: most have them where a window is short, or a part of a metric is missing."""
+_FAILED_FIRST = sorted(MARKS, key=lambda mark: mark.name != "failed")
+WORDS = [mark.words for mark in _FAILED_FIRST]
+"""Of the marks, by their bits."""
 
 _TEXT_KEPT = 1 << 15
 _NO_SCORE = 0xFFFF
@@ -65,7 +53,7 @@ _ANSWERS = """
     WITH named AS ({named}), chosen AS (
         SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
     ), headline AS (
-        SELECT {key}, any_value(score) AS score, any_value(error) AS official_error, any_value(partial) AS partial
+        SELECT {key}, any_value(score) AS score, any_value(error) AS error, any_value(partial) AS partial
         FROM newest_scores WHERE headline GROUP BY ALL
     ), answers AS (
         SELECT run, sample, iteration, g.rowid AS place, hash(g.output) AS output_hash,
@@ -157,9 +145,12 @@ def _answers() -> str:
     return _ANSWERS.format(
         named=_NAMED,
         key=_KEY,
-        marks=" + ".join(f"CASE WHEN {what} THEN {1 << i} ELSE 0 END" for i, what in enumerate(MARKS.values())),
-        failed=1 << list(MARKS).index("failed"),
-        telling=sum(1 << i for i, mark in enumerate(MARKS) if mark not in _USUAL),
+        marks=" + ".join(
+            f"CASE WHEN {mark.of('s' if mark.of_score else 'g')} THEN {1 << i} ELSE 0 END"
+            for i, mark in enumerate(_FAILED_FIRST)
+        ),
+        failed=1,
+        telling=sum(1 << i for i, mark in enumerate(_FAILED_FIRST) if mark.severity != "usual"),
         no_score=_NO_SCORE,
         rows=MOST_ANSWERS,
     )

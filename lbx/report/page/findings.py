@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.marks import MARKS
 from lbx.report.fitness import FIT
 from lbx.report.leaderboard import standing
 from lbx.report.page.html import Html, Section, cut, run_name, tag
@@ -16,20 +17,6 @@ _MANY = 0.05
 """From this share of a run's answers on a mark stands out."""
 _MOST = 24
 _MOST_PAIRS = 6
-
-_MARKS = {
-    "empty_prompts": "prompts were empty after truncation",
-    "doubled_bos": "prompts began with two BOS tokens",
-    "reasoning_unclosed": "answers never came out of their reasoning",
-    "stop_in_reasoning": "answers had a stop string in their reasoning",
-    "answers_cut": "answers ran into their length limit",
-    "truncated": "prompts were cut",
-    "reference_cut": "prompts lost the only place where a reference answer stood",
-    "official_errors": "answers would stop the official script",
-    "partial": "scores lack a part of their metric",
-}
-_ALWAYS = ("empty_prompts", "doubled_bos", "reasoning_unclosed", "reference_cut")
-"""Faults: one is worth a sentence."""
 
 Row = Mapping[str, Any]
 
@@ -148,12 +135,15 @@ def _b(row: Row) -> Html:
 
 def _guards(source: Source) -> Iterator[Html]:
     """A sentence for each run and mark, over all its tasks."""
-    for name, words in _MARKS.items():
+    for mark in (one for one in MARKS if one.name != "failed"):
+        name = mark.name
         for run, rows in _of(source.rows("guards"), "run_id"):
             held = [row for row in rows if row.get(name) is not None]
             marked, asked = sum(row[name] for row in held), sum(row["n"] for row in held)
-            if asked and (marked > _MANY * asked or (marked and name in _ALWAYS)):
-                yield Html(f"{_who(source, {'run_id': run})}: {marked:,} of {asked:,} {words} ({marked / asked:.0%}).")
+            if asked and (marked > _MANY * asked or (marked and mark.severity == "fault")):
+                yield Html(
+                    f"{_who(source, {'run_id': run})}: {marked:,} of {asked:,} {mark.plural} ({marked / asked:.0%})."
+                )
 
 
 def _unfinished(source: Source) -> Iterator[Html]:

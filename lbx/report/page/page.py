@@ -140,7 +140,7 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
         "runs": [one_line(cut(run.run_id, 200)) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": packed.tasks,
-        "marks": list(answers.MARKS),
+        "marks": answers.WORDS,
         "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
         "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
     }
@@ -150,7 +150,7 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
         carried=_carried(packed, chars),
         labels=names["labels"],
         tasks=packed.tasks,
-        marks=list(answers.MARKS),
+        marks=answers.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )
     return Section("answers", "Answers", [Html("".join(shown))])

@@ -11,8 +11,8 @@ from lbx.report.labels import labels
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.reports import REPORTS, read
-from lbx.report.scored import named
 from lbx.report.shapes import Wanted
+from lbx.scoring.scored import named
 from lbx.store import Store, Table
 
 _RUNS = """

@@ -20,12 +20,14 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Columns, ScoredRows
 from lbx.statistics.estimates import Interval, coded
 from lbx.store import Store, Table
+from lbx.store.rows import SURE as WHOLE
+from lbx.store.rows import sureness
 from lbx.store.views import MODE_OF_RUN
 
 Array = npt.NDArray[Any]
 
-SURE = ("low", "high", "clusters", "cluster_by", "method", "se", "df")
-"""The views' columns that say how sure a number is."""
+SURE = tuple(name for name in WHOLE if name != "within")
+"""The views' columns that say how sure a number is, but what further answers to the same samples would change."""
 WHO = ("run_id", "model", "backend", "mode", "differs_in")
 
 
@@ -46,7 +48,8 @@ _UNKNOWN = "coalesce({0}::DOUBLE, 'nan') AS {0}"
 _NUMBERED = """
     SELECT t.run, a.rowid AS sample, t.iteration, {columns}
     FROM (SELECT *, coalesce(list_position($1::VARCHAR[], run_id), 0) - 1 AS run FROM {table}) t
-    JOIN samples a USING (benchmark, task, sample_id) WHERE benchmark <> 'judge' AND {where}
+    JOIN samples a USING (benchmark, task, sample_id)
+    WHERE benchmark <> 'judge' AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark)) AND {where}
 """
 _NAMED = f"""
     SELECT run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in
@@ -55,7 +58,8 @@ _NAMED = f"""
 _SAMPLES = """
     SELECT rowid, benchmark, task, sample_id, question, language, length, length_unit, meta,
            coalesce(context_sha256, '') AS document
-    FROM samples WHERE benchmark <> 'judge' ORDER BY position, sample_id
+    FROM samples WHERE benchmark <> 'judge' AND (len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], benchmark))
+    ORDER BY position, sample_id
 """
 
 
@@ -71,7 +75,7 @@ def scored(
     asked = (names, list(benchmarks), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
     if (kept := _KEPT.get(store)) and kept.asked == asked and kept.outputs >= outputs:
         return kept.found
-    found = _read(store, names, list(benchmarks), outputs=outputs)
+    found = read(store, names, list(benchmarks), newest_scores(store), outputs=outputs)
     if store.read_only:
         _KEPT[store] = _Kept(asked, outputs, found)
     return found
@@ -87,20 +91,20 @@ _KEPT: WeakKeyDictionary[Store, _Kept] = WeakKeyDictionary()
 """What was last read of a file that nobody writes: a page has several reports of the same answers."""
 
 
-def _read(
-    store: Store, names: Sequence[str], benchmarks: list[str], *, outputs: bool
+def read(
+    store: Store, names: Sequence[str], benchmarks: Sequence[str], scores: str, *, outputs: bool = False
 ) -> Mapping[tuple[str, str], Tasks]:
+    """``scored`` of these runs, from a table, a view or a query of scores."""
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
-    samples = Samples(store)
+    samples = Samples(store, benchmarks)
     output = "hash(output)" if outputs else "0"
     answers = samples.numbered(
         names, "generations", f"{', '.join(map(_UNKNOWN.format, _BESIDE))}, ({output})::UBIGINT AS output_hash",
-        where="error IS NULL AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark))",
-        parameters=[benchmarks],
+        where="error IS NULL",
     )  # fmt: skip
-    metric = "list_position($2::VARCHAR[], metric) - 1"
-    scores = f"{metric} AS metric, NOT headline AS further, score, partial IS NOT NULL AS partial"
-    held = samples.numbered(names, newest_scores(store), scores, parameters=[metrics], then=("further", "metric"))
+    metric = "list_position($3::VARCHAR[], metric) - 1"
+    columns = f"{metric} AS metric, NOT headline AS further, score, partial IS NOT NULL AS partial"
+    held = samples.numbered(names, scores, columns, parameters=[metrics], then=("further", "metric"))
     held, places = beside(held, answers["key"])
     firsts = starts_of(places)
     of = _columns(held, firsts, {name: column[places[firsts]] for name, column in answers.items()}, samples)
@@ -193,16 +197,19 @@ def known(benchmark: str) -> Benchmark | None:
 def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
     """The task's own headline over some of its answers; a plain mean where lbx knows no such task. None without any."""
     family = known(benchmark)
-    if not rows:
-        return None
-    if family and family.knows(task):
+    if rows and family and family.knows(task):
         return family.headline(task, rows)
-    head = next(iter(rows[0].scores))
-    return next(iter(task_score(head, rows, head, None)))
+    return next(iter(plain_numbers(rows)), None)
+
+
+def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    """The means of a task's metrics, the headline first: numbers of a task that lbx does not know."""
+    metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
+    return [one for metric in metrics for one in task_score(metric, rows, metric, None)]
 
 
 class Samples:
-    """The file's samples in the order of their benchmark's papers and data.
+    """The file's samples in the order of their benchmark's papers and data; of some benchmarks, or of all.
 
     Attributes:
         ranks: by their row in the file, their place in that order.
@@ -214,9 +221,9 @@ class Samples:
         clustered, length, length_unit: by rank.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        held = store.arrays(_SAMPLES)
+    def __init__(self, store: Store, benchmarks: Sequence[str] = ()) -> None:
+        self._store, self._benchmarks = store, list(benchmarks)
+        held = store.arrays(_SAMPLES, [self._benchmarks])
         named = list(zip(held["benchmark"].tolist(), held["task"].tolist(), strict=True))
         self._families = {name: known(name) for name, _ in dict.fromkeys(named)}
         self.names = sorted(dict.fromkeys(named), key=self._place)
@@ -264,7 +271,7 @@ class Samples:
         Numbers join two tables in a fraction of the time that names take.
         """
         sql = _NUMBERED.format(table=table, columns=columns, where=where)
-        held = self._store.arrays(sql, [list(runs), *parameters])
+        held = self._store.arrays(sql, [list(runs), self._benchmarks, *parameters])
         held["sample"] = self.ranks[held["sample"]]
         held["key"] = ((held["run"] * len(self.tasks) + held["sample"]) << 16) + held["iteration"]
         order = np.lexsort([*(held[name] for name in reversed(then)), held["key"]])
@@ -304,8 +311,7 @@ def named(store: Store) -> dict[str, dict[str, Any]]:
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
     """An interval as the views' columns."""
-    columns = {name: getattr(found, name) for name in SURE if name != "cluster_by"}
-    return columns | {"cluster_by": family.clustered_by if family and clustered else "sample"}
+    return sureness(found, family.clustered_by if family and clustered else "sample")
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:

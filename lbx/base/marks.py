@@ -1,0 +1,104 @@
+"""What may spoil an answer or its score: one table; views, reports, pages and lists of answers loop over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One thing that may spoil a score.
+
+    Attributes:
+        name: its column in the view ``guards``.
+        words: beside an answer or a score.
+        heading: above its share of a task's answers.
+        sentence, plural: "the prompt was cut" of one answer, "prompts were cut" of many.
+        test: SQL of a row {g} of ``generations``, or of the headline's in ``scores``; NULL where it is not known.
+        rank: how soon its share is left out where a table is too wide; the least are the worst.
+        of_score: whether its test is of a score.
+        severity: "fault": one is worth a sentence; "usual": no reason to read an answer.
+        on_answer: the test of a single answer, where two marks share what is counted once.
+        known: SQL that is not NULL where the count of a task is known; the test where it is empty.
+        listed: what lists of answers call it, which are chosen by it; "" where they leave it out.
+        of_answer: of a single answer that is shown whole, with its columns put in; "" where it is not said.
+    """
+
+    name: str
+    words: str
+    heading: str
+    sentence: str
+    plural: str
+    test: str
+    rank: int
+    of_score: bool = False
+    severity: str = ""
+    on_answer: str = ""
+    known: str = ""
+    listed: str = ""
+    of_answer: str = ""
+
+    def of(self, row: str) -> str:
+        """The test of a single answer, by its row's name in SQL."""
+        return f"({(self.on_answer or self.test).format(g=row)})"
+
+    def count(self, row: str) -> str:
+        """How many rows it is true of; NULL where it is known of none."""
+        known, test = ((text or self.test).format(g=row) for text in (self.known, self.test))
+        return f"CASE WHEN count({known}) > 0 THEN count(*) FILTER (WHERE {test}) END"
+
+
+MARKS: Sequence[Mark] = (
+    Mark(
+        "empty_prompts", "prompt empty", "empty prompts", "truncation left nothing of the prompt",
+        "prompts were empty after truncation", "coalesce({g}.error_type = 'EmptyPromptError', false)", 4,
+        severity="fault",
+    ),
+    Mark(
+        "failed", "failed", "failed", "failed: no answer, no score", "answers failed",
+        "{g}.error IS NOT NULL AND {g}.error_type IS DISTINCT FROM 'EmptyPromptError'", 0,
+        on_answer="{g}.error IS NOT NULL", listed="failed", of_answer="failed",
+    ),
+    Mark(
+        "doubled_bos", "doubled BOS", "doubled BOS", "two BOS tokens", "prompts began with two BOS tokens",
+        "{g}.bos_tokens > 1", 8, severity="fault", of_answer="doubled BOS",
+    ),
+    Mark(
+        "reasoning_unclosed", "reasoning unclosed", "reasoning never closed", "the reasoning never ended",
+        "answers never came out of their reasoning",
+        "coalesce(NOT {g}.reasoning_closed, CASE WHEN {g}.stop_in_reasoning IS NOT NULL THEN false END)", 3,
+        severity="fault", listed="reasoning unclosed", of_answer="the budget ran out inside the reasoning",
+    ),
+    Mark(
+        "answers_cut", "answer at its limit", "answers at their limit", "the answer reached its limit",
+        "answers ran into their length limit",
+        "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, listed="out of tokens",
+        of_answer="the budget ran out",
+    ),
+    Mark(
+        "stop_in_reasoning", "stop string in reasoning", "stop string in reasoning",
+        "a stop string stood in the reasoning", "answers had a stop string in their reasoning",
+        "{g}.stop_in_reasoning", 9, of_answer="a stop string inside the reasoning",
+    ),
+    Mark(
+        "truncated", "prompt cut", "prompts cut", "the prompt was cut", "prompts were cut", "{g}.truncated", 0,
+        severity="usual", listed="cut", of_answer="{tokens_cut} tokens of the prompt were cut",
+    ),
+    Mark(
+        "reference_cut", "reference cut away", "reference cut away", "the only reference was cut away",
+        "prompts lost the only place where a reference answer stood",
+        "CASE WHEN NOT {g}.truncated THEN false ELSE {g}.reference_cut END", 1, severity="fault",
+        known="{g}.truncated", of_answer="the only place of a reference was cut away",
+    ),
+    Mark(
+        "official_errors", "official script stops", "official script stops", "the official script stops",
+        "answers would stop the official script", "{g}.error IS NOT NULL", 6, of_score=True,
+    ),
+    Mark(
+        "partial", "score partial", "partial", "a part of the score is missing", "scores lack a part of their metric",
+        "{g}.partial IS NOT NULL", 5, of_score=True, severity="usual",
+    ),
+)  # fmt: skip
+OF_ANSWERS = tuple(mark for mark in MARKS if not mark.of_score)
+WORST_FIRST = tuple(sorted(MARKS, key=lambda mark: mark.rank))

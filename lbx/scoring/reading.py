@@ -1,0 +1,60 @@
+"""Results files with the numbers of all their answers: those of a run that goes on, or was killed, are made first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from lbx.store import Store
+from lbx.store.results import Results
+
+_UNFINISHED = """
+    WITH scored AS (
+        SELECT DISTINCT run_id, benchmark, task, metric_version FROM scores WHERE benchmark <> 'judge'
+    ), unmade AS (
+        FROM scored ANTI JOIN task_results USING (run_id, benchmark, task, metric_version)
+        UNION ALL
+        FROM scored SEMI JOIN (FROM runs WHERE status = 'running') USING (run_id)
+        ANTI JOIN benchmark_results USING (run_id, benchmark, metric_version)
+    )
+    SELECT DISTINCT run_id, benchmark, metric_version, status <> 'running' AS ended
+    FROM unmade JOIN runs USING (run_id) ORDER BY ALL
+"""
+"""What has scores and no numbers yet: its run goes on, was killed, or was being scored again."""
+
+
+def add_up_unfinished(store: Store) -> None:
+    """Make the numbers of what has scores and none yet; in memory, where the file is only read."""
+    unfinished = store.query(_UNFINISHED).rows
+    if not unfinished:
+        return
+    # Heavy, and most files need none of it.
+    from lbx.benchmarks.own.benchmark import OwnBenchmark
+    from lbx.scoring.adding_up import add_up
+    from lbx.scoring.scored import known
+
+    if store.read_only:
+        store.set_numbers_aside()
+    for run_id, name, version, ended in unfinished:
+        add_up(store, run_id, known(name) or OwnBenchmark(name), version, ended=ended)
+
+
+def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0) -> Store:
+    """A results file, open to read, with numbers of all its answers. Arguments and errors as of ``Store``."""
+    store = Store(path, read_only=True, beside=beside, threads=threads)
+    try:
+        add_up_unfinished(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def open_results(path: str | os.PathLike[str]) -> Results:
+    """Open a results file to read. See ``Results``.
+
+    Raises:
+        StoreError: it is no results file, or a run is writing it.
+    """
+    return Results(read_added_up(Path(path)))
